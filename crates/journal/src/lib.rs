@@ -1,0 +1,9 @@
+//! The append-only log that makes weir durable. Knows frames, sequence numbers, segments, syncs; not what records mean.
+//!
+//! Promise: when [`Journal::sync_to`] has returned for a record, that record and all before it are read back by every
+//! later [`Journal::open`], or the open refuses and says where the log is damaged. Records come back in the order of
+//! their numbers, whole, each once. What was appended and not synced may or may not come back, but never in part and
+//! never with a gap before it.
+//!
+//! Several streams (the namespace, the store) may share one log: one order, one fsync. Group commit is here: callers
+//! that wait at the same time share one write and one fdatasync.

@@ -1,0 +1,9 @@
+//! Ordered keys and values with transactions: the trait that the namespace's rules are written over, and its engines
+//! (`memory`, `fjall`) as an index over the journal. Knows nothing of files or directories.
+//!
+//! Promise: a transaction reported committed is in the journal, synced (or, if it asked for less, in the kernel);
+//! the engine is an index that may be behind or lost, and is brought up from the journal when opened.
+
+mod traits;
+
+pub use traits::{Durability, Kv, KvError, Op, OpDone, OpOutcome, Read, Savepoint, ScanOrder, Txn, Visit, transact};

@@ -1,0 +1,98 @@
+//! The two checksums that weir keeps: CRC32C (Castagnoli), per page and per file, and adler32 per file, because that
+//! is what the field's transfer tools ask for. Both can be combined from parts without reading the bytes again.
+
+/// Bytes in a page, the unit of checksums at rest and of XRootD's pgread and pgwrite.
+pub const PAGE_SIZE: usize = 4096;
+
+/// A CRC32C as XRootD, iSCSI and SSE4.2 define it (reflected, initial and final value all ones).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub struct Crc32c(pub u32);
+
+impl Crc32c {
+    /// Of no bytes.
+    pub const EMPTY: Crc32c = Crc32c(0);
+
+    /// Of `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(low_half(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes)))
+    }
+
+    /// Of two parts laid end to end, from the sum of each and the length of the second.
+    #[must_use]
+    pub fn combine(self, second: Crc32c, second_len: u64) -> Self {
+        Self(low_half(crc_fast::checksum_combine(
+            crc_fast::CrcAlgorithm::Crc32Iscsi,
+            u64::from(self.0),
+            u64::from(second.0),
+            second_len,
+        )))
+    }
+}
+
+#[allow(clippy::cast_possible_truncation)] // a CRC of 32 bits comes in the low half
+fn low_half(wide: u64) -> u32 {
+    wide as u32
+}
+
+/// An adler32 (RFC 1950).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Adler32(pub u32);
+
+const ADLER_MOD: u64 = 65_521;
+
+impl Adler32 {
+    /// Of no bytes.
+    pub const EMPTY: Adler32 = Adler32(1);
+
+    /// Of `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(simd_adler32::adler32(&bytes))
+    }
+
+    /// Of two parts laid end to end, from the sum of each and the length of the second.
+    #[must_use]
+    pub fn combine(self, second: Adler32, second_len: u64) -> Self {
+        let (a1, b1) = (u64::from(self.0 & 0xffff), u64::from(self.0 >> 16));
+        let (a2, b2) = (u64::from(second.0 & 0xffff), u64::from(second.0 >> 16));
+        // a counts from 1 in both parts; b2 was summed as if the second part's a had begun at 1 instead of a1.
+        let a = (a1 + a2 + ADLER_MOD - 1) % ADLER_MOD;
+        let b = (b1 + b2 + (second_len % ADLER_MOD) * ((a1 + ADLER_MOD - 1) % ADLER_MOD)) % ADLER_MOD;
+        Self(u32::try_from((b << 16) | a).unwrap_or(u32::MAX))
+    }
+}
+
+impl Default for Adler32 {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_values() {
+        // RFC 3720 B.4 (32 bytes of zeros, of ones) and the classic check string.
+        assert_eq!(Crc32c::of(&[0; 32]), Crc32c(0x8a91_36aa));
+        assert_eq!(Crc32c::of(&[0xff; 32]), Crc32c(0x62a8_ab43));
+        assert_eq!(Crc32c::of(b"123456789"), Crc32c(0xe306_9283));
+        assert_eq!(Adler32::of(b"Wikipedia"), Adler32(0x11e6_0398));
+        assert_eq!((Crc32c::of(b""), Adler32::of(b"")), (Crc32c::EMPTY, Adler32::EMPTY));
+    }
+
+    #[test]
+    fn parts_combine_to_the_whole() {
+        let bytes: Vec<u8> = (0..300_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        for cut in [0, 1, 7, 4096, 65_521, 65_522, 131_042, 299_999, 300_000] {
+            let (first, second) = bytes.split_at(cut);
+            let len = second.len() as u64;
+            assert_eq!(Crc32c::of(first).combine(Crc32c::of(second), len), Crc32c::of(&bytes), "cut at {cut}");
+            assert_eq!(Adler32::of(first).combine(Adler32::of(second), len), Adler32::of(&bytes), "cut at {cut}");
+        }
+        let zeros = vec![0u8; 200_000];
+        assert_eq!(Adler32::of(&zeros).combine(Adler32::of(&zeros), 200_000), Adler32::of(&vec![0u8; 400_000]));
+    }
+}

@@ -1,0 +1,96 @@
+//! Identities. All are numbers on the wire and on disk (big-endian in keys), newtypes in the code.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+id! {
+    /// An inode: the object behind a name (attributes, owner, times, links). Never 0.
+    Ino(u64)
+}
+id! {
+    /// One content of a file. Never reused, never 0. An inode names its current body.
+    BodyId(u64)
+}
+id! {
+    /// Which piece of a body (always 0 until layouts have more than one piece).
+    PieceIndex(u16)
+}
+id! {
+    /// The root of quota, snapshot and policy that a directory belongs to. 1 is the default tree.
+    TreeId(u64)
+}
+id! {
+    /// An ordered set of stores that together hold the pieces of many bodies. 1 on a single node.
+    GroupId(u64)
+}
+id! {
+    /// One store: one local file system that weir keeps pieces on.
+    StoreId(u64)
+}
+id! {
+    /// One run of a server process, or one client session that numbers its requests.
+    SessionId(u64)
+}
+id! {
+    /// An upload: a content in the making that is not visible yet.
+    UploadId(u64)
+}
+id! {
+    /// A numeric principal (the owner of files). 0 is the administrator.
+    PrincipalId(u32)
+}
+id! {
+    /// A life of a namespace or of a log. A restored namespace raises it, so that no number is handed out twice.
+    Incarnation(u64)
+}
+
+impl Ino {
+    /// The root directory of the namespace.
+    pub const ROOT: Ino = Ino(1);
+}
+
+impl TreeId {
+    /// The tree that everything belongs to until another one is made.
+    pub const DEFAULT: TreeId = TreeId(1);
+}
+
+impl GroupId {
+    /// The only group of a single node.
+    pub const DEFAULT: GroupId = GroupId(1);
+}
+
+/// One piece of one body; what a store keeps. Shown as `<body in hex>.<piece>`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PieceId {
+    /// The content that it is a piece of.
+    pub body: BodyId,
+    /// Its place in the layout.
+    pub index: PieceIndex,
+}
+
+impl PieceId {
+    /// The first (on a single node: only) piece of `body`.
+    #[must_use]
+    pub fn first(body: BodyId) -> Self {
+        Self { body, index: PieceIndex(0) }
+    }
+}
+
+impl fmt::Display for PieceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}.{}", self.body.0, self.index.0)
+    }
+}

@@ -1,0 +1,20 @@
+//! The words that all of weir's crates share: ids, sizes, times, names, checksums, identities, error codes.
+//!
+//! Promises: plain data and pure functions. No I/O, no clock, no protocol.
+//! Every id is a newtype, so that an inode number can't be handed where a body number is meant.
+
+pub mod checksum;
+mod client;
+mod error_code;
+mod id;
+mod name;
+mod time;
+
+pub use checksum::{Adler32, Crc32c, PAGE_SIZE};
+pub use client::{BootId, ClientIdentity};
+pub use error_code::ErrorCode;
+pub use id::{
+    BodyId, GroupId, Incarnation, Ino, PieceId, PieceIndex, PrincipalId, SessionId, StoreId, TreeId, UploadId,
+};
+pub use name::{FileName, NAME_MAX, NameError, NsPath, PATH_MAX};
+pub use time::Timestamp;

@@ -1,0 +1,33 @@
+//! Wall-clock times as they are stored. Nothing here reads a clock: shells do, and hand the time in.
+
+use std::fmt;
+
+/// Nanoseconds since 1970-01-01T00:00:00Z; negative before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// From whole seconds; saturates at the ends of the range (years 1677 and 2262).
+    #[must_use]
+    pub fn from_secs(secs: i64) -> Self {
+        Self(secs.saturating_mul(1_000_000_000))
+    }
+
+    /// Whole seconds, rounded down.
+    #[must_use]
+    pub fn secs(self) -> i64 {
+        self.0.div_euclid(1_000_000_000)
+    }
+
+    /// This time and `duration` more; saturates.
+    #[must_use]
+    pub fn plus(self, duration: std::time::Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:09}", self.secs(), self.0.rem_euclid(1_000_000_000))
+    }
+}
