@@ -1,0 +1,55 @@
+# On a fresh Debian 12 or Ubuntu 24.04 (or later) with a Rust toolchain, each of these alone installs what it needs.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+WEIR := target/release/weir
+PYTEST := .venv/bin/python -m pytest
+
+.PHONY: help build demo test lint test-rust test-clients test-peer bench fuzz sim soak clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+build: ## the binary, target/release/weir
+	cargo build --release --locked -p weir
+
+demo: ## install, build, and watch weir do its main job
+	scripts/setup.sh run
+	cargo build --release --locked -p weir
+	$(WEIR) demo
+
+test: ## everything that must pass before a change goes in (CI runs this)
+	scripts/test.sh
+
+lint: ## format, lints, dependency policy, scripts
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	scripts/check_dependencies.py
+
+test-rust: ## the crates' own tests
+	cargo test --locked --workspace
+
+test-clients: build ## stock clients against the real binary; ARGS="-k recovery" picks some
+	scripts/setup.sh test
+	$(PYTEST) tests $(ARGS)
+
+test-peer: ## the client tests against a stock xrootd: proves the tests, not weir
+	scripts/setup.sh test
+	$(PYTEST) tests --peer $(ARGS)
+
+bench: build ## measure, beside a stock xrootd, and write bench/RESULTS.md; ARGS="--only stat --runs 3" for a part
+	scripts/setup.sh bench
+	.venv/bin/python bench/run.py $(ARGS)
+
+fuzz: ## each fuzz target for a bounded time
+	fuzz/run.sh
+
+sim: ## the crash and model tests over many more seeds than `make test` (WEIR_SEEDS, default 5000)
+	WEIR_SEEDS=$${WEIR_SEEDS:-5000} cargo test --locked --release --workspace -- --nocapture
+
+soak: build ## kill -9 and client tests again and again (ROUNDS, default 20)
+	scripts/setup.sh test
+	for round in $$(seq $${ROUNDS:-20}); do WEIR_KILL_ROUNDS=40 $(PYTEST) tests -q -k "kill or recovery or interrupted" || exit 1; done
+
+clean: ## remove what was built
+	cargo clean
+	rm -rf build .venv

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Installs what the tests, the demo and the benches need on Debian 12 / Ubuntu 24.04 or later. Running it again does nothing.
+#   scripts/setup.sh [run|test|bench]     run: the demo; test (the default): also the tests; bench: also the measuring tools
+# Needs root or sudo only where a package is missing. The Rust toolchain is the user's own.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+what=${1:-test}
+packages=(ca-certificates gcc libc6-dev xrootd-client)
+case $what in
+run) ;;
+test) packages+=(xrootd-server python3 python3-venv e2fsprogs xfsprogs util-linux mount) ;;
+bench) packages+=(xrootd-server python3 python3-venv g++ libxrootd-client-dev fio iperf3) ;;
+*)
+    echo "usage: $0 [run|test|bench]" >&2
+    exit 2
+    ;;
+esac
+
+missing=()
+for package in "${packages[@]}"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+if ((${#missing[@]})); then
+    as_root=()
+    if [[ $(id -u) != 0 ]]; then
+        command -v sudo >/dev/null || { echo "setup: missing packages, and neither root nor sudo: ${missing[*]}" >&2; exit 1; }
+        as_root=(sudo)
+    fi
+    echo "setup: installing ${missing[*]}"
+    "${as_root[@]}" apt-get update -q
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
+fi
+
+command -v cargo >/dev/null || { echo "setup: no cargo found; install a Rust toolchain (https://rustup.rs) and put it into PATH" >&2; exit 1; }
+
+# Python packages in a folder of their own, from the system's Python; made again only when the list has changed.
+if [[ $what != run ]]; then
+    list=tests/requirements.txt
+    if ! cmp -s "$list" .venv/installed.txt; then
+        echo "setup: Python packages into .venv"
+        rm -rf .venv
+        /usr/bin/python3 -m venv .venv
+        .venv/bin/pip install -q --disable-pip-version-check -r "$list"
+        cp "$list" .venv/installed.txt
+    fi
+fi

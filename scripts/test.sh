@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Everything that must pass before a change goes in. All parts run even when one fails; the last lines are a summary with a total.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+passed=0
+failed=0
+summary=()
+
+# part NAME KIND COMMAND...: runs a part, counts its tests. KIND says how its output is counted: cargo, pytest, or one (the part is one check).
+part() {
+    local name=$1 kind=$2 good=0 bad=0 ok=yes start=$SECONDS
+    shift 2
+    echo "=== $name: $*"
+    "$@" 2>&1 | tee "$log" || ok=no
+    case $kind in
+    cargo)
+        good=$(awk '/^test result:/ {n += $4} END {print n + 0}' "$log")
+        bad=$(awk '/^test result:/ {n += $6} END {print n + 0}' "$log")
+        ;;
+    pytest)
+        good=$(tail -n 1 "$log" | grep -oE '[0-9]+ passed' | awk '{n = $1} END {print n + 0}')
+        # A test that could not run (skipped) or broke outside its body (error) is missing, so it counts as failed.
+        bad=$(tail -n 1 "$log" | grep -oE '[0-9]+ (failed|errors?|skipped)' | awk '{n += $1} END {print n + 0}')
+        ;;
+    one) [[ $ok == yes ]] && good=1 ;;
+    esac
+    [[ $ok == no && $bad == 0 ]] && bad=1
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    summary+=("$(printf '%-14s %5d passed, %d failed (%d s)' "$name" "$good" "$bad" $((SECONDS - start)))")
+}
+
+part setup one scripts/setup.sh test
+part format one cargo fmt --all --check
+part dependencies one scripts/check_dependencies.py
+part clippy one cargo clippy --locked --workspace --all-targets -- -D warnings
+part crates cargo cargo test --locked --workspace --no-fail-fast
+part build one cargo build --release --locked -p weir
+part clients pytest .venv/bin/python -m pytest tests -q --durations=10
+
+echo
+printf '%s\n' "${summary[@]}"
+echo "$passed passed, $failed failed"
+[[ $failed == 0 && $passed -gt 0 ]]
