@@ -34,6 +34,19 @@ pub enum KvError {
     /// The engine or the disk failed while reading.
     #[error("cannot read the index: {0}")]
     Io(String),
+    /// One operation changed more than one record of the log can hold, or a key or value is too long.
+    #[error("{what} of {len} bytes is over the limit of {limit} bytes; do it in smaller steps")]
+    TooLarge {
+        /// Which length.
+        what: &'static str,
+        /// How long it was.
+        len: usize,
+        /// How long it may be.
+        limit: usize,
+    },
+    /// The operation itself panicked; nothing of it was kept.
+    #[error("the operation failed from a bug and was undone: {0}")]
+    Panicked(String),
 }
 
 impl KvError {
@@ -45,7 +58,8 @@ impl KvError {
             KvError::NoSpace => ErrorCode::NoSpace,
             KvError::Conflict { .. } | KvError::MaybeCommitted => ErrorCode::Overloaded,
             KvError::Damaged(_) => ErrorCode::Damaged,
-            KvError::Io(_) => ErrorCode::Io,
+            KvError::Io(_) | KvError::Panicked(_) => ErrorCode::Io,
+            KvError::TooLarge { .. } => ErrorCode::TooLarge,
         }
     }
 }
@@ -119,6 +133,10 @@ pub trait Kv: Send + Sync {
     /// Queues an operation. Those of one thread run in the order in which they were submitted. Blocks when the
     /// (bounded) queue is full.
     fn submit(&self, durability: Durability, op: Op, done: OpDone);
+    /// The same for operations that free space (deletes): where the log has kept a reserve, they may use it.
+    fn submit_urgent(&self, durability: Durability, op: Op, done: OpDone) {
+        self.submit(durability, op, done);
+    }
 }
 
 /// Runs `op` and waits for it: the result of its last run, once that is as durable as asked.

@@ -1,0 +1,180 @@
+//! What transactions have changed and not yet handed over: the newest value per key, with marks to go back to.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use crate::{KvError, Read, Savepoint, ScanOrder, Txn, Visit};
+
+/// A key or value, shared between the write set, the batch and the overlay without copying.
+pub(crate) type Bytes = Arc<[u8]>;
+
+/// Changes in the making. `None` is a deletion.
+#[derive(Default)]
+pub(crate) struct WriteSet {
+    map: BTreeMap<Bytes, Option<Bytes>>,
+    /// What each change replaced: `None` where the key was not in the set.
+    undo: Vec<(Bytes, Option<Option<Bytes>>)>,
+    /// Upper bound of the bytes that the entries take when encoded.
+    weight: usize,
+}
+
+/// Bytes that an entry takes besides its key and value.
+const ENTRY_WEIGHT: usize = 16;
+
+impl WriteSet {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// Upper bound of the encoded size; falls only by [`WriteSet::rollback_to`].
+    pub(crate) fn weight(&self) -> usize {
+        self.weight
+    }
+
+    pub(crate) fn savepoint(&self) -> Savepoint {
+        Savepoint(self.undo.len())
+    }
+
+    pub(crate) fn rollback_to(&mut self, savepoint: Savepoint) {
+        while self.undo.len() > savepoint.0 {
+            let Some((key, before)) = self.undo.pop() else { break };
+            let undone = match before {
+                Some(value) => self.map.insert(key.clone(), value),
+                None => self.map.remove(&key),
+            };
+            let value_len = undone.flatten().map_or(0, |value| value.len());
+            self.weight = self.weight.saturating_sub(key.len() + value_len + ENTRY_WEIGHT);
+        }
+    }
+
+    /// Makes what was changed so far final: savepoints made before are no longer to be used.
+    pub(crate) fn forget_savepoints(&mut self) {
+        self.undo.clear();
+    }
+
+    pub(crate) fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
+        self.weight += key.len() + value.map_or(0, <[u8]>::len) + ENTRY_WEIGHT;
+        let value = value.map(Bytes::from);
+        if let Some((known, slot)) = self.map.get_key_value(key).map(|(k, v)| (k.clone(), v.clone())) {
+            self.undo.push((known.clone(), Some(slot)));
+            self.map.insert(known, value);
+        } else {
+            let key = Bytes::from(key);
+            self.undo.push((key.clone(), None));
+            self.map.insert(key, value);
+        }
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Option<Bytes>> {
+        self.map.get(key)
+    }
+
+    /// The entries in key order; the set is empty afterwards.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Bytes, Option<Bytes>)> + use<> {
+        self.undo.clear();
+        self.weight = 0;
+        std::mem::take(&mut self.map).into_iter()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Bytes, &Option<Bytes>)> {
+        self.map.iter()
+    }
+
+    fn range(&self, start: &[u8], end: &[u8]) -> impl DoubleEndedIterator<Item = (&[u8], Option<&[u8]>)> {
+        // An inverted range would make BTreeMap::range panic.
+        let end = end.max(start);
+        self.map
+            .range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)))
+            .map(|(key, value)| (&**key, value.as_deref()))
+    }
+}
+
+/// Scans `base` with `changes` laid over it. `changes` must be sorted in the direction of the scan, within its bounds
+/// and hold each key once.
+pub(crate) fn scan_merged<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    base: &dyn Read,
+    changes: &mut dyn Iterator<Item = (K, Option<V>)>,
+    start: &[u8],
+    end: &[u8],
+    order: ScanOrder,
+    visit: Visit<'_>,
+) -> Result<(), KvError> {
+    let mut pending = changes.next();
+    let mut stopped = false;
+    base.scan(start, end, order, &mut |key, value| {
+        while let Some((changed, new)) = &pending {
+            let ordering = match order {
+                ScanOrder::Ascending => changed.as_ref().cmp(key),
+                ScanOrder::Descending => key.cmp(changed.as_ref()),
+            };
+            if ordering.is_gt() {
+                break;
+            }
+            let flow = new.as_ref().map_or(ControlFlow::Continue(()), |new| visit(changed.as_ref(), new.as_ref()));
+            pending = changes.next();
+            if flow.is_break() {
+                stopped = true;
+                return flow;
+            }
+            if ordering.is_eq() {
+                return ControlFlow::Continue(());
+            }
+        }
+        let flow = visit(key, value);
+        stopped = flow.is_break();
+        flow
+    })?;
+    while !stopped {
+        let Some((changed, new)) = pending else { break };
+        if let Some(new) = new {
+            stopped = visit(changed.as_ref(), new.as_ref()).is_break();
+        }
+        pending = changes.next();
+    }
+    Ok(())
+}
+
+/// A transaction: `writes` over `base`.
+pub(crate) struct Transaction<'a> {
+    pub(crate) base: &'a dyn Read,
+    pub(crate) writes: &'a mut WriteSet,
+}
+
+impl Read for Transaction<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        match self.writes.get(key) {
+            Some(value) => Ok(value.as_ref().map(|value| value.to_vec())),
+            None => self.base.get(key),
+        }
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], order: ScanOrder, visit: Visit<'_>) -> Result<(), KvError> {
+        match order {
+            ScanOrder::Ascending => {
+                scan_merged(self.base, &mut self.writes.range(start, end), start, end, order, visit)
+            }
+            ScanOrder::Descending => {
+                scan_merged(self.base, &mut self.writes.range(start, end).rev(), start, end, order, visit)
+            }
+        }
+    }
+}
+
+impl Txn for Transaction<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.writes.set(key, Some(value));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.writes.set(key, None);
+    }
+
+    fn savepoint(&mut self) -> Savepoint {
+        self.writes.savepoint()
+    }
+
+    fn rollback_to(&mut self, savepoint: Savepoint) {
+        self.writes.rollback_to(savepoint);
+    }
+}
