@@ -6,8 +6,16 @@
 //!
 //! Paths are relative to the disk's root, with `/` between plain ASCII parts that weir itself makes up.
 
+mod buffer;
 mod error;
+mod real;
+#[cfg(feature = "simulated")]
+mod sim;
 mod traits;
 
+pub use buffer::{ALIGNMENT, AlignedBuf};
 pub use error::{DiskError, DiskOp};
+pub use real::RealDisk;
+#[cfg(feature = "simulated")]
+pub use sim::{CrashFaults, CrashReport, SimDisk};
 pub use traits::{Access, Disk, DiskFile, Entry, OpenOptions, Space};

@@ -7,3 +7,17 @@
 //!
 //! Several streams (the namespace, the store) may share one log: one order, one fsync. Group commit is here: callers
 //! that wait at the same time share one write and one fdatasync.
+
+mod ballast;
+mod config;
+mod error;
+mod journal;
+mod types;
+
+pub use ballast::Ballast;
+#[cfg(any(test, feature = "planted"))]
+pub use config::Planted;
+pub use config::{JournalConfig, PAYLOAD_MAX, Prepare, SEGMENT_BYTES_DEFAULT};
+pub use error::{Damage, JournalError};
+pub use journal::Journal;
+pub use types::{Appended, Cut, JournalStats, Location, Opened, Repaired, SegmentInfo, Seq, StreamId};
