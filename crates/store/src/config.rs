@@ -1,0 +1,91 @@
+//! How a store is to be kept.
+
+/// Longest piece, in bytes (2^62: sums of two offsets never overflow).
+pub const PIECE_LEN_MAX: u64 = 1 << 62;
+
+/// How a store is to be kept. `StoreConfig::default()` is for production.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Pieces up to this many bytes are packed in segments; at most 1 MiB.
+    pub small_max: u64,
+    /// Bytes at which a segment file of small pieces is full.
+    pub segment_bytes: u64,
+    /// Free bytes kept back: new data is refused below. `None`: the smaller of 1 GiB and 5 % of the file system.
+    pub floor: Option<u64>,
+    /// Whether large pieces are written past the page cache.
+    pub direct: bool,
+    /// Separate written ranges that are kept track of in one piece.
+    pub ranges_max: usize,
+    /// Pages of one piece that are held in memory (and in the log) until they are written to its file.
+    pub held_pages_max: usize,
+    /// Bytes of log behind an open writer's oldest record after which its state is written anew, so that the log can be trimmed.
+    pub snapshot_after_bytes: u64,
+    /// Bytes of small pieces that settle from the log into segments in one step.
+    pub settle_step_bytes: u64,
+    /// Aligned buffers of 1 MiB for direct writes, in all.
+    pub buffers_max: usize,
+    /// Files of made but unfinished or removed pieces are looked for and removed at open. Costs a listing of all folders
+    /// of large pieces, so it is left out after a clean stop.
+    pub find_orphans: bool,
+    /// A planted bug, to prove that the tests find it.
+    #[cfg(any(test, feature = "planted"))]
+    pub planted: Option<Planted>,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            small_max: 64 << 10,
+            segment_bytes: 256 << 20,
+            floor: None,
+            direct: true,
+            ranges_max: 4096,
+            held_pages_max: 64,
+            snapshot_after_bytes: 128 << 20,
+            settle_step_bytes: 32 << 20,
+            buffers_max: 16,
+            find_orphans: true,
+            #[cfg(any(test, feature = "planted"))]
+            planted: None,
+        }
+    }
+}
+
+/// Bugs that the crash tests must find.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(any(test, feature = "planted")), allow(dead_code))]
+pub enum Planted {
+    /// `complete` and `sync` do not sync the file.
+    AcknowledgeBeforeSync,
+    /// Reads hand out pages without comparing them.
+    SkipCrc,
+    /// A write's range is not logged.
+    ForgetRange,
+    /// A body's number is taken a second time.
+    ReuseBody,
+    /// The log is trimmed below what is still needed.
+    TrimTooEarly,
+    /// Records point into a segment that is not synced.
+    SettleBeforeSegmentSync,
+    /// Files go before the record that says so is durable.
+    UnlinkBeforeRecord,
+    /// Pages are overwritten in place before their images are durable in the log.
+    OverwriteBeforeLog,
+    /// Recovery believes written ranges without comparing them.
+    BelieveRanges,
+}
+
+impl StoreConfig {
+    /// Whether the bug is planted. Always false in a release.
+    pub(crate) fn has(&self, bug: Planted) -> bool {
+        #[cfg(any(test, feature = "planted"))]
+        {
+            self.planted == Some(bug)
+        }
+        #[cfg(not(any(test, feature = "planted")))]
+        {
+            let _ = bug;
+            false
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Why the store refused, with what would help.
+
+use disk::DiskError;
+use journal::JournalError;
+use kv::KvError;
+use types::{BodyId, ErrorCode, Incarnation, PieceId};
+
+/// Why the store refused.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The store has no such piece.
+    #[error("this store has no piece {piece}")]
+    NotFound {
+        /// What was asked for.
+        piece: PieceId,
+    },
+    /// Somebody has it open for writing already.
+    #[error("piece {piece} is open for writing already; close that writer first")]
+    Busy {
+        /// The piece.
+        piece: PieceId,
+    },
+    /// The body's number has been used on this store before. Numbers are never used twice.
+    #[error(
+        "body {body} has been used on this store before and cannot be made again; was an old backup of the namespace restored \
+         without raising its incarnation and its numbers?"
+    )]
+    BodyUsed {
+        /// The number.
+        body: BodyId,
+    },
+    /// The namespace that asks is an older life of the one that this store has served.
+    #[error("this store has served incarnation {seen} of the namespace and refuses incarnation {given}")]
+    StaleIncarnation {
+        /// The one that asked.
+        given: Incarnation,
+        /// The highest seen.
+        seen: Incarnation,
+    },
+    /// The writer was completed, interrupted, or its piece removed.
+    #[error("piece {piece} is not open for writing any more: {why}")]
+    Closed {
+        /// The piece.
+        piece: PieceId,
+        /// What ended it.
+        why: &'static str,
+    },
+    /// A sync of this piece's file failed: what lies on the disk is not known. What was durable before stays.
+    #[error("piece {piece} takes no more data, because {reason}; interrupt it: what was durable before is kept")]
+    Failed {
+        /// The piece.
+        piece: PieceId,
+        /// The first failure.
+        reason: String,
+    },
+    /// Bytes on the disk do not match their checksum. They are not handed out.
+    #[error("page {page} of piece {piece} does not match its checksum; read another copy, or write it anew")]
+    Checksum {
+        /// The piece.
+        piece: PieceId,
+        /// The page's number, in units of 4096 bytes.
+        page: u64,
+    },
+    /// The written parts of one piece are too scattered.
+    #[error("piece {piece} has {limit} separate written parts already; fill the gaps before writing in more places")]
+    TooManyRanges {
+        /// The piece.
+        piece: PieceId,
+        /// How many are kept track of.
+        limit: usize,
+    },
+    /// An offset or length past what a piece can hold.
+    #[error("offset {offset} and {len} bytes reach past the longest piece of {max} bytes")]
+    TooLarge {
+        /// Where it begins.
+        offset: u64,
+        /// How long it is.
+        len: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// The file system is full, or its free-space floor is reached.
+    #[error("no space: {free} bytes are free and the last {floor} are kept back; remove files or add space")]
+    NoSpace {
+        /// Bytes free.
+        free: u64,
+        /// Bytes kept back.
+        floor: u64,
+    },
+    /// Something that weir wrote does not read back as it should.
+    #[error("damaged: {what}")]
+    Damaged {
+        /// What and where.
+        what: String,
+    },
+    /// Written by a newer weir.
+    #[error("{what} was written by a newer version of weir; use that version")]
+    Unsupported {
+        /// What it is.
+        what: String,
+    },
+    /// The disk refused.
+    #[error(transparent)]
+    Disk(DiskError),
+    /// The log refused.
+    #[error(transparent)]
+    Journal(JournalError),
+    /// The index refused.
+    #[error(transparent)]
+    Index(#[from] KvError),
+}
+
+impl StoreError {
+    /// The reason as the rest of weir tells them apart.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            StoreError::NotFound { .. } => ErrorCode::NotFound,
+            StoreError::Busy { .. } => ErrorCode::Busy,
+            StoreError::BodyUsed { .. } => ErrorCode::Exists,
+            StoreError::StaleIncarnation { .. } | StoreError::Closed { .. } => ErrorCode::Stale,
+            StoreError::Failed { .. } => ErrorCode::Io,
+            StoreError::Checksum { .. } => ErrorCode::Checksum,
+            StoreError::TooManyRanges { .. } => ErrorCode::TooMany,
+            StoreError::TooLarge { .. } => ErrorCode::TooLarge,
+            StoreError::NoSpace { .. } => ErrorCode::NoSpace,
+            StoreError::Damaged { .. } => ErrorCode::Damaged,
+            StoreError::Unsupported { .. } => ErrorCode::Unsupported,
+            StoreError::Disk(e) => e.code(),
+            StoreError::Journal(e) => e.code(),
+            StoreError::Index(e) => e.code(),
+        }
+    }
+
+    /// Whether it is for want of space.
+    pub(crate) fn is_no_space(&self) -> bool {
+        self.code() == ErrorCode::NoSpace
+    }
+
+    pub(crate) fn damaged(what: impl Into<String>) -> Self {
+        StoreError::Damaged { what: what.into() }
+    }
+}
+
+impl From<DiskError> for StoreError {
+    fn from(e: DiskError) -> Self {
+        if e.code() == ErrorCode::NoSpace { StoreError::NoSpace { free: 0, floor: 0 } } else { StoreError::Disk(e) }
+    }
+}
+
+impl From<JournalError> for StoreError {
+    fn from(e: JournalError) -> Self {
+        match e {
+            JournalError::NoSpace { .. } => StoreError::NoSpace { free: 0, floor: 0 },
+            e => StoreError::Journal(e),
+        }
+    }
+}

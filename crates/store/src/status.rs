@@ -1,0 +1,106 @@
+//! What the store says of its pieces.
+
+use journal::Seq;
+use types::{Adler32, Crc32c, Incarnation, PieceId};
+
+/// What is known when a piece is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewPiece<'a> {
+    /// Where the file is in the namespace, as far as the store needs to know: for an export without the namespace. May be stale
+    /// later. At most 4096 bytes; more are cut off.
+    pub path_hint: &'a [u8],
+    /// How long it will be, if that was announced.
+    pub expected_len: Option<u64>,
+    /// The namespace's life that the body's number comes from.
+    pub incarnation: Incarnation,
+}
+
+/// What state a piece is in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PieceState {
+    /// Being written for the first time, or resumed.
+    InMaking {
+        /// The written ranges as (start, end), in order, disjoint.
+        written: Vec<(u64, u64)>,
+        /// Bytes written without a gap from the beginning.
+        prefix: u64,
+        /// Bytes without a gap from the beginning that a power failure cannot undo.
+        durable_prefix: u64,
+    },
+    /// Whole.
+    Complete {
+        /// Of the whole content.
+        adler32: Adler32,
+        /// Of the whole content.
+        crc32c: Crc32c,
+    },
+    /// The writer went away; what is left is the durable prefix. Can be resumed.
+    Interrupted,
+    /// Was complete and is being updated in place (or was, when the machine stopped). Readable.
+    Dirty,
+}
+
+/// A piece, as the store sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PieceStatus {
+    /// In bytes; of a piece in the making: the end of its highest written byte.
+    pub len: u64,
+    /// The state.
+    pub state: PieceState,
+    /// How often it has been begun: 1 when made, one more for each time it was resumed or updated.
+    pub generation: u64,
+    /// The namespace's life that its body comes from.
+    pub incarnation: Incarnation,
+}
+
+/// A completed piece. The record is in the log's order at `seq`, and durable when the log is synced that far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completed {
+    /// Bytes.
+    pub len: u64,
+    /// Of the whole content.
+    pub adler32: Adler32,
+    /// Of the whole content.
+    pub crc32c: Crc32c,
+    /// The record's place in the log.
+    pub seq: Seq,
+}
+
+/// A piece that was read through and found whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Verified {
+    /// Bytes.
+    pub len: u64,
+    /// Of what was read.
+    pub adler32: Adler32,
+    /// Of what was read.
+    pub crc32c: Crc32c,
+}
+
+/// Sizes, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// The file system's.
+    pub total: u64,
+    /// Free for us.
+    pub free: u64,
+    /// Kept back.
+    pub floor: u64,
+    /// New data is refused now.
+    pub floor_reached: bool,
+}
+
+/// What opening a store found.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct StoreRecovery {
+    /// Pieces that were being written or updated and go on.
+    pub in_making: Vec<PieceId>,
+    /// Small complete pieces that still lie in the log.
+    pub unsettled: u64,
+    /// Bytes of written ranges that were not durable and did not come back (after a power failure).
+    pub bytes_dropped: u64,
+    /// Files that belonged to nothing and were removed.
+    pub orphans_removed: u64,
+    /// Files of complete pieces that no record speaks of. They are left alone: `rebuild_index` takes them up.
+    pub unexplained: Vec<String>,
+}
