@@ -1,0 +1,249 @@
+//! Reading the TOML file: every key must be known, and an error says where it is and what was probably meant.
+
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::Config;
+use super::keys::{Given, KEYS};
+
+/// What is wrong with a configuration file.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("cannot read the configuration file {path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is not TOML.
+    #[error("{path}:{place}: not valid TOML: {reason}")]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        place: Place,
+        /// What the parser said.
+        reason: String,
+    },
+    /// There is no such key.
+    #[error("{path}:{place}: unknown key `{key}`{nearest}")]
+    UnknownKey {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        place: Place,
+        /// The key as written, with its section.
+        key: String,
+        /// The known key that is most like it.
+        nearest: Nearest,
+    },
+    /// The key is known, its value is not right.
+    #[error("{path}:{place}: `{key}` {reason}")]
+    WrongValue {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        place: Place,
+        /// The key.
+        key: &'static str,
+        /// What would be right.
+        reason: String,
+    },
+}
+
+/// A place in a file; both count from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The line.
+    pub line: usize,
+    /// The character in it.
+    pub column: usize,
+}
+
+impl Place {
+    fn of(text: &str, offset: usize) -> Self {
+        let before = text.get(..offset).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self {
+            line: before.matches('\n').count() + 1,
+            column: before.get(line_start..).unwrap_or("").chars().count() + 1,
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+/// The known key that is most like an unknown one, if any is at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Nearest(pub Option<&'static str>);
+
+impl Nearest {
+    /// Compares the whole key, and its last part alone: a key in the wrong section is a common slip.
+    #[must_use]
+    pub fn to(key: &str) -> Self {
+        let last = |name: &str| name.rsplit('.').next().unwrap_or("").to_owned();
+        let best = KEYS
+            .iter()
+            .map(|known| {
+                let whole = strsim::jaro_winkler(key, known.name);
+                let part = strsim::jaro_winkler(&last(key), &last(known.name));
+                (known.name, whole.max(part))
+            })
+            .max_by(|(_, a), (_, b)| a.total_cmp(b));
+        Self(best.filter(|(_, likeness)| *likeness >= 0.7).map(|(name, _)| name))
+    }
+}
+
+impl std::fmt::Display for Nearest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(known) => write!(f, "; did you mean `{known}`?"),
+            None => write!(f, "; docs/configure.md lists all keys"),
+        }
+    }
+}
+
+pub(super) fn read_into(config: &mut Config, path: &Path) -> Result<(), ConfigError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+    parse_into(config, path, &text)
+}
+
+fn parse_into(config: &mut Config, path: &Path, text: &str) -> Result<(), ConfigError> {
+    let table = DeTable::parse(text).map_err(|error| ConfigError::Syntax {
+        path: path.to_owned(),
+        place: Place::of(text, error.span().map_or(0, |span| span.start)),
+        reason: error.message().to_owned(),
+    })?;
+    table_into(config, path, text, "", table.get_ref())
+}
+
+fn table_into(
+    config: &mut Config,
+    path: &Path,
+    text: &str,
+    section: &str,
+    table: &DeTable<'_>,
+) -> Result<(), ConfigError> {
+    // In the order of the file, so that the first mistake is the one that is reported.
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    for (key, value) in entries {
+        let name = if section.is_empty() { key.get_ref().to_string() } else { format!("{section}.{}", key.get_ref()) };
+        let place = Place::of(text, key.span().start);
+        let Some(known) = KEYS.iter().find(|known| known.name == name) else {
+            let is_section =
+                KEYS.iter().any(|known| known.name.strip_prefix(&name).is_some_and(|r| r.starts_with('.')));
+            if let (true, DeValue::Table(inner)) = (is_section, value.get_ref()) {
+                table_into(config, path, text, &name, inner)?;
+                continue;
+            }
+            // In a section that does not exist, the first key in it says best what was meant.
+            let key = match value.get_ref() {
+                DeValue::Table(inner) => match inner.keys().min_by_key(|key| key.span().start) {
+                    Some(first) => format!("{name}.{}", first.get_ref()),
+                    None => name,
+                },
+                _ => name,
+            };
+            let nearest = Nearest::to(&key);
+            return Err(ConfigError::UnknownKey { path: path.to_owned(), place, key, nearest });
+        };
+        let wrong = |reason| ConfigError::WrongValue {
+            path: path.to_owned(),
+            place: Place::of(text, value.span().start),
+            key: known.name,
+            reason,
+        };
+        let given = given(value).map_err(wrong)?;
+        (known.set)(config, given).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+fn given<'a>(value: &'a Spanned<DeValue<'_>>) -> Result<Given<'a>, String> {
+    match value.get_ref() {
+        DeValue::String(text) => Ok(Given::Text(text)),
+        DeValue::Boolean(switch) => Ok(Given::Switch(*switch)),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map(Given::Number)
+            .map_err(|_| format!("is {number}, which is too large")),
+        other => Err(format!("cannot be of the type {}", other.type_str())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        let mut config = Config::defaults();
+        parse_into(&mut config, Path::new("weir.toml"), text).map_err(|error| error.to_string())?;
+        Ok(config)
+    }
+
+    #[test]
+    fn sections_and_dotted_keys() {
+        let config = parse("listen = \"[::1]:0\"\nfiles.grace = \"5s\"\n[space]\nballast = \"16MiB\"\n").unwrap();
+        assert_eq!((config.listen.as_str(), config.grace.as_secs(), config.ballast), ("[::1]:0", 5, 16 << 20));
+    }
+
+    #[test]
+    fn unknown_keys_are_named_with_place_and_nearest() {
+        assert_eq!(
+            parse("data = \"/d\"\nlisen = \"x\"\n").unwrap_err(),
+            "weir.toml:2:1: unknown key `lisen`; did you mean `listen`?"
+        );
+        assert_eq!(
+            parse("[files]\n  grase = \"1s\"\n").unwrap_err(),
+            "weir.toml:2:3: unknown key `files.grase`; did you mean `files.grace`?"
+        );
+        assert_eq!(
+            parse("grace = \"1s\"\n").unwrap_err(),
+            "weir.toml:1:1: unknown key `grace`; did you mean `files.grace`?"
+        );
+        assert_eq!(
+            parse("[file]\ngrace = \"1s\"\n").unwrap_err(),
+            "weir.toml:1:2: unknown key `file.grace`; did you mean `files.grace`?"
+        );
+        assert_eq!(
+            parse("zzzz = 1\n").unwrap_err(),
+            "weir.toml:1:1: unknown key `zzzz`; docs/configure.md lists all keys"
+        );
+    }
+
+    #[test]
+    fn wrong_values_say_what_would_be_right() {
+        assert_eq!(
+            parse("[files]\ngrace = 60\n").unwrap_err(),
+            "weir.toml:2:9: `files.grace` takes a duration with its unit, in quotes, as in \"60s\""
+        );
+        assert!(parse("[files]\ngrace = \"60\"\n").unwrap_err().contains("`60` is not a duration"));
+        assert!(parse("[space]\nballast = \"1B\"\n").unwrap_err().contains("must be from 1.00 MiB to"));
+        assert!(parse("limits.connections = 0\n").unwrap_err().contains("from 1 to"));
+        assert!(parse("limits.connections = 99999999999999999999\n").unwrap_err().contains("too large"));
+        assert!(parse("insecure = \"yes\"\n").unwrap_err().contains("true or false"));
+        assert!(parse("listen = [1]\n").unwrap_err().contains("array"));
+        assert!(parse("listen = \n").unwrap_err().starts_with("weir.toml:1:"));
+        assert!(parse("files = 3\n").unwrap_err().contains("unknown key `files`"));
+    }
+
+    #[test]
+    fn every_default_is_taken_by_its_own_key() {
+        let mut config = Config::defaults();
+        for key in KEYS {
+            if let Some(default) = key.default {
+                assert_eq!((key.set)(&mut config, default), Ok(()), "{}", key.name);
+            }
+        }
+        assert_eq!(config, Config::defaults());
+    }
+}

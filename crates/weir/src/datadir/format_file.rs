@@ -1,0 +1,234 @@
+//! The FORMAT file: text, `key = value` a line, the last line a checksum of all before it. Described in
+//! `docs/formats.md`. The line `format = N` can be read by every version for ever; all else may depend on N.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use types::{Crc32c, Incarnation, StoreId, Timestamp};
+
+/// The version that this program writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+/// Feature bits without which the directory cannot be read rightly. None yet.
+pub const KNOWN_INCOMPATIBLE: u64 = 0;
+/// Feature bits that older programs may ignore. None yet.
+pub const KNOWN_COMPATIBLE: u64 = 0;
+
+const LENGTH_MAX: u64 = 64 * 1024;
+const HEADING: &str = "# weir data directory; docs/formats.md tells what the lines mean. Do not edit.\n";
+
+/// What the FORMAT file holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Format {
+    /// Feature bits that a reader must know.
+    pub incompatible: u64,
+    /// Feature bits that a reader may ignore.
+    pub compatible: u64,
+    /// The cluster, and so the namespace, that the contents belong to: 128 random bits.
+    pub cluster: u128,
+    /// The store that this directory is.
+    pub store: StoreId,
+    /// The life of the namespace: raised when it is restored from a backup.
+    pub incarnation: Incarnation,
+    /// When the directory was made.
+    pub created: Timestamp,
+}
+
+/// Why a FORMAT file was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    /// Made by a newer program.
+    #[error(
+        "format {found} is newer than this weir ({} knows up to {FORMAT_VERSION}); use the newer weir that wrote it. Nothing was touched", env!("CARGO_PKG_VERSION")
+    )]
+    Newer {
+        /// The version found.
+        found: u32,
+    },
+    /// Uses something that this program does not know.
+    #[error(
+        "uses incompatible features that this weir {} does not know (bits {unknown:#x}); use the newer weir that wrote it. Nothing was touched", env!("CARGO_PKG_VERSION")
+    )]
+    UnknownFeatures {
+        /// The bits.
+        unknown: u64,
+    },
+    /// It is not what was written.
+    #[error(
+        "does not read as written ({reason}); restore the file from a backup, or from the last lines of the node's log, which names its values at each start. Nothing was touched"
+    )]
+    Damaged {
+        /// What is wrong.
+        reason: String,
+    },
+    /// The system said no.
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Format {
+    /// A new one, with random ids.
+    pub fn fresh(now: Timestamp) -> io::Result<Self> {
+        let mut random = [0u8; 24];
+        File::open("/dev/urandom")?.read_exact(&mut random)?;
+        let (cluster, store) = random.split_at(16);
+        let number = |bytes: &[u8]| bytes.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
+        Ok(Self {
+            incompatible: 0,
+            compatible: 0,
+            cluster: number(cluster),
+            // Never 0, and positive for languages without unsigned numbers.
+            store: StoreId(u64::try_from(number(store) >> 1).unwrap_or(1).max(1)),
+            incarnation: Incarnation(1),
+            created: now,
+        })
+    }
+
+    /// As it stands in the file.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = String::from(HEADING);
+        let _ = write!(
+            text,
+            "format = {FORMAT_VERSION}\nincompatible = {:#018x}\ncompatible = {:#018x}\ncluster = {:032x}\nstore = {}\nincarnation = {}\ncreated = {}\n",
+            self.incompatible, self.compatible, self.cluster, self.store, self.incarnation, self.created
+        );
+        let sum = Crc32c::of(text.as_bytes());
+        let _ = writeln!(text, "crc32c = {:08x}", sum.0);
+        text
+    }
+
+    fn from_text(text: &str) -> Result<Self, FormatError> {
+        let damaged = |reason: &str| FormatError::Damaged { reason: reason.to_owned() };
+        let field = |name: &str| {
+            let mut found = text.lines().filter_map(|line| line.split_once(" = ")).filter(|(key, _)| *key == name);
+            match (found.next(), found.next()) {
+                (Some((_, value)), None) => Ok(value),
+                (Some(_), Some(_)) => Err(FormatError::Damaged { reason: format!("`{name}` is there twice") }),
+                (None, _) => Err(FormatError::Damaged { reason: format!("`{name}` is missing") }),
+            }
+        };
+        let decimal = |name: &str| {
+            field(name)?.parse::<u64>().map_err(|_| FormatError::Damaged { reason: format!("`{name}` is no number") })
+        };
+        let bits = |name: &str| {
+            field(name)?
+                .strip_prefix("0x")
+                .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+                .ok_or_else(|| FormatError::Damaged { reason: format!("`{name}` is no set of bits") })
+        };
+
+        let version = decimal("format")?;
+        if version > u64::from(FORMAT_VERSION) {
+            return Err(FormatError::Newer { found: u32::try_from(version).unwrap_or(u32::MAX) });
+        }
+        if version != u64::from(FORMAT_VERSION) {
+            return Err(damaged("`format` is not a version that ever was"));
+        }
+        let (summed, sum) = text.rsplit_once("crc32c = ").ok_or_else(|| damaged("its checksum is missing"))?;
+        let sum = u32::from_str_radix(sum.trim_end(), 16).map_err(|_| damaged("its checksum is no number"))?;
+        if Crc32c::of(summed.as_bytes()) != Crc32c(sum) {
+            return Err(damaged("its checksum does not match"));
+        }
+        let incompatible = bits("incompatible")?;
+        let unknown = incompatible & !KNOWN_INCOMPATIBLE;
+        if unknown != 0 {
+            return Err(FormatError::UnknownFeatures { unknown });
+        }
+        let created = field("created")?;
+        let (secs, nanos) = created.split_once('.').ok_or_else(|| damaged("`created` is no time"))?;
+        let (Ok(secs), Ok(nanos)) = (secs.parse::<i64>(), nanos.parse::<i64>()) else {
+            return Err(damaged("`created` is no time"));
+        };
+        Ok(Self {
+            incompatible,
+            compatible: bits("compatible")?,
+            cluster: u128::from_str_radix(field("cluster")?, 16).map_err(|_| damaged("`cluster` is no id"))?,
+            store: StoreId(decimal("store")?),
+            incarnation: Incarnation(decimal("incarnation")?),
+            created: Timestamp(secs.saturating_mul(1_000_000_000).saturating_add(nanos)),
+        })
+    }
+}
+
+/// Reads and checks the file at `path`.
+pub fn read(path: &Path) -> Result<Format, FormatError> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LENGTH_MAX).read_to_end(&mut bytes)?;
+    let text = String::from_utf8(bytes).map_err(|_| FormatError::Damaged { reason: "it is not text".into() })?;
+    Format::from_text(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Format {
+        Format {
+            incompatible: 0,
+            compatible: 0,
+            cluster: 0x00ab_cdef,
+            store: StoreId(77),
+            incarnation: Incarnation(3),
+            created: Timestamp(1_700_000_000_000_000_123),
+        }
+    }
+
+    /// The bytes on disk, pinned: a change here is a change of format.
+    #[test]
+    fn pinned() {
+        assert_eq!(
+            sample().to_text(),
+            "# weir data directory; docs/formats.md tells what the lines mean. Do not edit.\n\
+             format = 1\n\
+             incompatible = 0x0000000000000000\n\
+             compatible = 0x0000000000000000\n\
+             cluster = 00000000000000000000000000abcdef\n\
+             store = 77\n\
+             incarnation = 3\n\
+             created = 1700000000.000000123\n\
+             crc32c = 8f6ffe88\n"
+        );
+    }
+
+    #[test]
+    fn there_and_back() {
+        assert_eq!(Format::from_text(&sample().to_text()).unwrap(), sample());
+        let fresh = Format::fresh(Timestamp(5)).unwrap();
+        assert_eq!(Format::from_text(&fresh.to_text()).unwrap(), fresh);
+        assert_ne!(fresh.cluster, Format::fresh(Timestamp(5)).unwrap().cluster);
+    }
+
+    #[test]
+    fn any_flipped_bit_is_seen() {
+        let text = sample().to_text();
+        // The heading is summed as well; what follows `crc32c = ` is the sum itself.
+        for place in 0..text.len() - 1 {
+            for bit in 0..7 {
+                let mut bytes = text.clone().into_bytes();
+                bytes[place] ^= 1 << bit;
+                let Ok(changed) = String::from_utf8(bytes) else { continue };
+                match Format::from_text(&changed) {
+                    Err(_) => {}
+                    // Hexadecimal digits may change their case without changing the sum.
+                    Ok(read) => assert!(read == sample() && changed.eq_ignore_ascii_case(&text), "{changed}"),
+                }
+            }
+        }
+        assert!(Format::from_text("").is_err());
+    }
+
+    #[test]
+    fn newer_versions_and_unknown_features_are_told_apart_from_damage() {
+        // A newer version may sum differently: it is named all the same.
+        let newer = sample().to_text().replace("format = 1", "format = 9");
+        assert!(matches!(Format::from_text(&newer), Err(FormatError::Newer { found: 9 })));
+        let unknown = Format { incompatible: 1 << 40, ..sample() }.to_text();
+        assert!(
+            matches!(Format::from_text(&unknown), Err(FormatError::UnknownFeatures { unknown }) if unknown == 1 << 40)
+        );
+        let ignored = Format { compatible: 1 << 40, ..sample() }.to_text();
+        assert!(Format::from_text(&ignored).is_ok());
+    }
+}

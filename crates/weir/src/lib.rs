@@ -1,0 +1,39 @@
+//! The insides of the `weir` binary: command line, configuration, data directory, wiring of a node, `fsck`, `demo`.
+//! A library only so that tests can reach them; nothing else depends on it.
+//!
+//! Promises: a data directory that is not weir's, or is of a version that this one does not know, is refused before
+//! anything in it is touched; every way to end has a documented exit code; stdout carries what a program reads
+//! (the ready line, `--json`), stderr what a person reads.
+
+pub mod cli;
+pub mod config;
+pub mod datadir;
+pub mod exit;
+mod failure;
+mod serve;
+mod signals;
+
+pub use failure::Failure;
+
+use exit::Exit;
+
+/// Runs the command line `args` (the program's name first) and says how it ended. Errors go to stderr.
+pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
+    use std::io::Write as _;
+    let parsed = match cli::parse(args) {
+        Ok(parsed) => parsed,
+        Err(exit) => return exit,
+    };
+    let result = match parsed.command {
+        cli::Command::Serve(args) => serve::run(&args),
+        cli::Command::Fsck(_) | cli::Command::Demo(_) => Ok(Exit::Done),
+    };
+    match result {
+        Ok(exit) => exit,
+        Err(failure) => {
+            // Nobody is left to tell when stderr is gone.
+            let _ = writeln!(std::io::stderr(), "weir: {failure}");
+            failure.exit
+        }
+    }
+}

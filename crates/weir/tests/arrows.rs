@@ -1,0 +1,211 @@
+//! The house rules that a compiler does not check: which crate may use which, no async runtime in the synchronous
+//! crates, no `utils`, no `unwrap` in library code. The list of arrows is that of ARCHITECTURE.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// What each crate may use of weir's own crates, besides `types`.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("types", &[]),
+    ("disk", &[]),
+    ("journal", &["disk"]),
+    ("kv", &["journal", "disk"]),
+    ("wire", &[]),
+    ("namespace", &["kv"]),
+    ("store", &["disk", "journal", "kv"]),
+    ("server", &["wire", "namespace", "store"]),
+    ("weir", &["disk", "journal", "kv", "wire", "namespace", "store", "server"]),
+];
+
+/// What tests, benches and build scripts may use more: they build a world to test in.
+const ARROWS_OF_TESTS: &[(&str, &[&str])] = &[
+    ("namespace", &["journal", "disk"]),
+    ("server", &["journal", "kv", "disk"]),
+    ("store", &["disk", "journal", "kv"]),
+    ("kv", &["journal", "disk"]),
+];
+
+/// Runtimes and their like, which none of the crates may use so far: there is no async code yet.
+const RUNTIMES: &[&str] = &["tokio", "async-std", "smol", "futures", "mio"];
+
+fn crates_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn manifests() -> BTreeMap<String, toml::Table> {
+    let mut manifests = BTreeMap::new();
+    for entry in std::fs::read_dir(crates_dir()).unwrap() {
+        let entry = entry.unwrap();
+        let manifest = entry.path().join("Cargo.toml");
+        if manifest.exists() {
+            let table = std::fs::read_to_string(&manifest).unwrap().parse::<toml::Table>().unwrap();
+            manifests.insert(entry.file_name().into_string().unwrap(), table);
+        }
+    }
+    manifests
+}
+
+/// The names in each table of dependencies called `kind`, those under `[target.*]` included, optional ones too.
+fn dependencies(manifest: &toml::Table, kind: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut tables = vec![manifest];
+    if let Some(targets) = manifest.get("target").and_then(toml::Value::as_table) {
+        tables.extend(targets.values().filter_map(toml::Value::as_table));
+    }
+    for table in tables {
+        let Some(list) = table.get(kind).and_then(toml::Value::as_table) else { continue };
+        for (name, what) in list {
+            // `alias = { package = "weir-disk" }` is an arrow to disk, whatever it is called here.
+            let package = what.get("package").and_then(toml::Value::as_str).unwrap_or(name);
+            names.insert(package.strip_prefix("weir-").unwrap_or(package).to_owned());
+        }
+    }
+    names
+}
+
+fn allowed(list: &[(&str, &[&str])], from: &str) -> BTreeSet<String> {
+    list.iter().filter(|(name, _)| *name == from).flat_map(|(_, to)| to.iter().map(|to| (*to).to_owned())).collect()
+}
+
+/// The arrows between weir's own crates that are not allowed, as `from -> to (kind)`.
+fn wrong_arrows(manifests: &BTreeMap<String, toml::Table>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (from, manifest) in manifests {
+        let mut may = allowed(ARROWS, from);
+        may.insert("types".into());
+        let mut may_in_tests = allowed(ARROWS_OF_TESTS, from);
+        may_in_tests.extend(may.iter().cloned());
+        for (kind, may) in
+            [("dependencies", &may), ("dev-dependencies", &may_in_tests), ("build-dependencies", &may_in_tests)]
+        {
+            for to in dependencies(manifest, kind) {
+                let itself = to == *from && kind == "dev-dependencies";
+                if manifests.contains_key(&to) && !may.contains(&to) && !itself {
+                    wrong.push(format!("{from} -> {to} ({kind})"));
+                }
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn arrows_are_the_allowed_ones() {
+    let manifests = manifests();
+    let known: BTreeSet<_> = ARROWS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let found: BTreeSet<_> = manifests.keys().cloned().collect();
+    assert_eq!(found, known, "the crates are those of ARCHITECTURE.md; a new one gets its arrows there and here");
+    assert_eq!(wrong_arrows(&manifests), Vec::<String>::new(), "see ARCHITECTURE.md for the arrows that are allowed");
+}
+
+#[test]
+fn a_wrong_arrow_is_noticed() {
+    let mut manifests = manifests();
+    let lines = [
+        ("journal", "[dependencies]\nkv.workspace = true\n"),
+        ("namespace", "[target.'cfg(unix)'.dependencies]\nbytes = { package = \"weir-store\", path = \"../store\" }\n"),
+        ("wire", "[dev-dependencies]\nserver.workspace = true\n"),
+    ];
+    for (name, text) in lines {
+        manifests.insert(name.into(), text.parse().unwrap());
+    }
+    assert_eq!(
+        wrong_arrows(&manifests),
+        ["journal -> kv (dependencies)", "namespace -> store (dependencies)", "wire -> server (dev-dependencies)"]
+    );
+}
+
+/// ARCHITECTURE.md and this test must not drift apart.
+#[test]
+fn architecture_names_every_crate() {
+    let text = std::fs::read_to_string(crates_dir().parent().unwrap().join("ARCHITECTURE.md")).unwrap();
+    for (name, _) in ARROWS {
+        assert!(text.contains(&format!("| `{name}` |")), "ARCHITECTURE.md has no row for `{name}`");
+    }
+}
+
+#[test]
+fn no_async_runtime_in_synchronous_crates() {
+    for (name, manifest) in manifests() {
+        for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            for dependency in dependencies(&manifest, kind) {
+                let runtime = RUNTIMES.iter().any(|r| dependency == *r || dependency.starts_with(&format!("{r}-")));
+                assert!(!runtime, "{name} uses {dependency}: ARCHITECTURE.md says when tokio comes");
+            }
+        }
+    }
+}
+
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|ext| ext == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn library_sources() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for name in manifests().keys() {
+        sources(&crates_dir().join(name).join("src"), &mut found);
+    }
+    assert!(found.len() > 20, "the sources were not found");
+    found
+}
+
+#[test]
+fn no_utils() {
+    for path in library_sources() {
+        let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let folder = path.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+        for name in [stem, folder] {
+            assert!(
+                !["util", "utils", "helper", "helpers", "misc", "common"].contains(&name.as_str()),
+                "{} says nothing of its subject",
+                path.display()
+            );
+        }
+    }
+}
+
+/// Lines of library code (test modules and comments left out) that call what panics on outside input.
+fn unwraps(source: &str) -> Vec<usize> {
+    let mut wrong = Vec::new();
+    for (number, line) in source.lines().enumerate() {
+        let line = line.trim_start();
+        // Test modules stand at the end of a file.
+        if line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test") {
+            break;
+        }
+        if !line.starts_with("//") && line.contains(".unwrap()") {
+            wrong.push(number + 1);
+        }
+    }
+    wrong
+}
+
+#[test]
+fn no_unwrap_in_library_code() {
+    for path in library_sources() {
+        let in_tests = path.components().any(|part| part.as_os_str() == "tests")
+            || path.file_stem().is_some_and(|stem| stem == "tests" || stem.to_string_lossy().ends_with("_tests"));
+        if !in_tests {
+            let source = std::fs::read_to_string(&path).unwrap();
+            assert_eq!(unwraps(&source), Vec::<usize>::new(), "`unwrap` in {}", path.display());
+        }
+    }
+    assert_eq!(unwraps("fn f() {\n    x.unwrap();\n}\n// y.unwrap()\n#[cfg(test)]\nmod tests { z.unwrap() }\n"), [2]);
+}
+
+/// Each crate's lints are the workspace's; a crate that forgot the line would be checked for nothing.
+#[test]
+fn lints_are_inherited() {
+    for (name, manifest) in manifests() {
+        let inherits = manifest.get("lints").and_then(|lints| lints.get("workspace")).and_then(toml::Value::as_bool);
+        assert_eq!(inherits, Some(true), "crates/{name}/Cargo.toml needs `[lints] workspace = true`");
+    }
+}
