@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that must pass before a change goes in. All parts run even when one fails; the last lines are a summary with a total.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -1,0 +1,101 @@
+"""Fixtures: a running server, a directory of its own on it for each test, and the choice of server (`--peer`)."""
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+from clients import Xrdfs
+from harness import WEIR_BIN, Server, Weir, Xrootd, remove
+
+
+def pytest_addoption(parser):
+    parser.addoption("--peer", action="store_true", help="run the tests marked peer_ok against a stock xrootd instead of weir")
+    parser.addoption("--keep", action="store_true", help="keep the servers' data and logs")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "peer_ok: also true for a stock xrootd")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--peer"):
+        if not WEIR_BIN.exists():
+            pytest.exit(f"{WEIR_BIN} is missing: `make build` first, or name another with WEIR_BIN", returncode=3)
+        return
+    fit = [item for item in items if item.get_closest_marker("peer_ok")]
+    config.hook.pytest_deselected(items=[item for item in items if item not in fit])
+    items[:] = fit
+
+
+@pytest.fixture(scope="session")
+def base(request):
+    """Where all servers of this run live: on a real disk if WEIR_TEST_DIR names one; others may pass through it."""
+    path = Path(tempfile.mkdtemp(prefix="weir-test-", dir=os.environ.get("WEIR_TEST_DIR")))
+    path.chmod(0o755)
+    yield path
+    if request.config.getoption("--keep"):
+        print(f"kept: {path}")
+    else:
+        remove(path)
+
+
+@pytest.fixture(scope="session")
+def kind(request) -> type[Server]:
+    return Xrootd if request.config.getoption("--peer") else Weir
+
+
+def _name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)[-80:].strip("_")
+
+
+@pytest.fixture(scope="module")
+def node(kind, base, request):
+    """One server for all tests of a file that do not disturb it."""
+    with kind(base / _name(request.module.__name__)) as server:
+        yield server
+        assert server.alive(), "the server died"
+
+
+@pytest.fixture
+def own_node(kind, base, request):
+    """A server for one test to disturb: `own_node("--grace-seconds", "1")` starts it."""
+    started = []
+
+    def start(*flags: str, data: Path | None = None) -> Server:
+        server = kind(base / f"{_name(request.node.name)}-{len(started)}", data, flags)
+        started.append(server)
+        return server.start()
+
+    yield start
+    for server in started:
+        if server.alive():
+            server.kill()
+    if not request.config.getoption("--keep"):
+        for server in started:
+            remove(server.home)
+
+
+@pytest.fixture
+def fs(node) -> Xrdfs:
+    return Xrdfs(node.url)
+
+
+@pytest.fixture
+def place(node, fs, request) -> str:
+    """An empty directory on the server for this test, `/test_x`."""
+    path = "/" + _name(request.node.name)
+    fs("mkdir", path).ok()
+    return path
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failed test shows the end of its servers' logs."""
+    report = yield
+    if report.failed:
+        servers = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Server)]
+        for server in servers:
+            report.sections.append((f"log of {server.home}", server.log_text()[-4000:]))
+    return report

@@ -1,0 +1,27 @@
+"""File contents made from a seed, so that a checker needs no copy, and their checksums."""
+
+import random
+import subprocess
+import zlib
+from pathlib import Path
+
+KIB, MIB = 1024, 1024 * 1024
+
+
+def content(seed: int | str, size: int) -> bytes:
+    """Bytes that no compression shortens, the same for the same seed on every machine."""
+    return random.Random(f"content {seed}").randbytes(size)
+
+
+def write(path: Path, seed: int | str, size: int) -> Path:
+    path.write_bytes(content(seed, size))
+    return path
+
+
+def adler32(data: bytes) -> str:
+    return f"{zlib.adler32(data):08x}"
+
+
+def crc32c(path: Path) -> str:
+    """By XRootD's own tool, so that our code is not its own judge."""
+    return subprocess.run(["xrdcrc32c", str(path)], check=True, capture_output=True, text=True).stdout.split()[0]

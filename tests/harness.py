@@ -1,0 +1,201 @@
+"""Starts servers on free loopback ports: the real weir, or a stock xrootd that the tests themselves are tried on."""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WEIR_BIN = Path(os.environ.get("WEIR_BIN", ROOT / "target/release/weir"))
+READY_SECONDS = 30
+
+
+class StartFailed(Exception):
+    """The server ended, or stayed silent, instead of saying that it is ready."""
+
+    def __init__(self, code: int | None, log: str):
+        super().__init__(f"server did not start (exit code {code}):\n{log}")
+        self.code = code
+        self.log = log
+
+
+class Server:
+    """What both kinds of server share. `home` holds data, configuration and log; the port stays the same over restarts."""
+
+    kind: str
+
+    def __init__(self, home: Path, data: Path | None = None):
+        self.home = home
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.data = data or home / "data"
+        self.log = home / "log"
+        self.port = 0
+        self.process: subprocess.Popen | None = None
+
+    def __enter__(self):
+        if self.process is None:
+            self.start()
+        return self
+
+    def __exit__(self, *_):
+        if self.alive():
+            self.stop()
+
+    @property
+    def url(self) -> str:
+        return f"root://127.0.0.1:{self.port}/"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def log_text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def start(self) -> "Server":
+        raise NotImplementedError
+
+    def stop(self, patience_seconds: float = 30) -> tuple[int, float]:
+        """SIGTERM; the exit code and how long it took."""
+        return self._end(signal.SIGTERM, patience_seconds)
+
+    def kill(self) -> None:
+        """SIGKILL: the process gets no instruction more."""
+        self._end(signal.SIGKILL, 30)
+
+    def restart(self) -> "Server":
+        if self.alive():
+            self.stop()
+        return self.start()
+
+    def _end(self, how: signal.Signals, patience_seconds: float) -> tuple[int, float]:
+        assert self.process is not None
+        begin = time.monotonic()
+        self.process.send_signal(how)
+        try:
+            code = self.process.wait(patience_seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"server still there {patience_seconds} s after {how.name}") from None
+        return code, time.monotonic() - begin
+
+    def rss_bytes(self) -> int:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("no VmRSS: the server has ended")
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all its threads, ended ones included."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Weir(Server):
+    kind = "weir"
+
+    def __init__(self, home: Path, data: Path | None = None, flags: tuple[str, ...] = ()):
+        super().__init__(home, data)
+        self.flags = flags
+
+    def command(self) -> list[str]:
+        return [str(WEIR_BIN), "serve", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}", *self.flags]
+
+    def start(self) -> "Weir":
+        ready = self.home / "ready"
+        with open(self.log, "ab") as log, open(ready, "wb") as out:
+            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=out, stderr=log)
+        end = time.monotonic() + READY_SECONDS
+        while time.monotonic() < end:
+            line = ready.read_text()
+            if line.endswith("\n"):
+                assert line.startswith("weir: ready root://127.0.0.1:"), line
+                self.port = int(line.rstrip("/\n").rpartition(":")[2])
+                return self
+            if self.process.poll() is not None:
+                raise StartFailed(self.process.returncode, self.log_text())
+            time.sleep(0.01)
+        self.kill()
+        raise StartFailed(None, self.log_text())
+
+
+class Xrootd(Server):
+    """A stock xrootd over a plain directory, without authentication, with both checksums that weir keeps."""
+
+    kind = "xrootd"
+
+    def __init__(self, home: Path, data: Path | None = None, flags: tuple[str, ...] = ()):
+        super().__init__(home, data)
+        self.flags = flags
+
+    def start(self) -> "Xrootd":
+        self.data.mkdir(exist_ok=True)
+        self.port = self.port or free_port()
+        config = self.home / "xrootd.cfg"
+        config.write_text(
+            f"all.export /\noss.localroot {self.data}\nall.adminpath {self.home}/admin\nall.pidpath {self.home}/admin\n"
+            "xrootd.chksum max 4 adler32 crc32c\nxrootd.async off\n"
+        )
+        command = ["xrootd", "-c", str(config), "-l", str(self.log), "-p", str(self.port)]
+        if os.getuid() == 0:  # it refuses to run as root
+            user = pwd.getpwnam("xrootd")
+            for place in (self.home, self.data):
+                os.chown(place, user.pw_uid, user.pw_gid)
+                place.chmod(0o755)
+            command += ["-R", "xrootd"]
+        # In a group of its own, so that nothing it starts outlives it unseen.
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.home
+        )
+        end = time.monotonic() + READY_SECONDS
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise StartFailed(self.process.returncode, self.log_text())
+            if "initialization completed" in self.log_text() and listening(self.port):
+                return self
+            time.sleep(0.05)
+        self.kill()
+        raise StartFailed(None, self.log_text())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def listening(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def weir(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess:
+    """Runs the binary to its end, `weir("fsck", "--data", ...)`; output as text."""
+    return subprocess.run(
+        [str(WEIR_BIN), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout
+    )
+
+
+def root_files() -> list[Path]:
+    """Real ROOT files: the two that travel with the project, and the rest of the collection where it is there."""
+    found = {path.name: path for path in sorted((ROOT / "testdata/root").glob("*.root"))}
+    more = Path(os.environ.get("WEIR_ROOT_FILES", ROOT.parent / "shared/data/root"))
+    for path in sorted(more.glob("*.root")):
+        found.setdefault(path.name, path)
+    return list(found.values())
+
+
+def remove(home: Path) -> None:
+    shutil.rmtree(home, ignore_errors=True)
