@@ -1,1 +1,86 @@
-//! placeholder
+//! The tree: directories, files, links and attributes as keys and values, one file per operation, over [`kv::Txn`] and
+//! [`kv::Read`]; and the life of a file from open over commit or interruption to the deletion of its last body.
+//!
+//! Promises: every operation decides by what it reads in its transaction and the [`Context`] that it is handed, so it
+//! can be run again (conflicts) and replayed; a refusal leaves nothing behind, except where its error says so
+//! ([`NsError::keeps_changes`]); ino and body numbers are never reused; every denial names its rule. Nothing is held in
+//! memory by the number of files.
+//!
+//! Left to others: where bytes are and whether they are durable (the store), who a connection is and when a grace
+//! period ends (the server), when a commit is on disk (the kv engine).
+//!
+//! [`Namespace`] is the thin convenience on top. The bytes of each key and value: `docs/formats-namespace.md`.
+
+mod answer;
+mod attributes;
+mod check;
+mod codec;
+mod commit;
+mod context;
+mod deletion;
+mod error;
+mod format;
+mod grace;
+mod hold;
+mod ids;
+mod inode;
+mod interrupt;
+mod keys;
+mod link;
+mod list;
+mod lookup;
+mod mkdir;
+mod node;
+mod open_write;
+mod path_of;
+mod permission;
+pub mod planted;
+mod records;
+mod recover;
+mod remove;
+mod rename;
+mod rmdir;
+mod service;
+mod session;
+mod symlink;
+mod totals;
+mod tree;
+mod truncate;
+mod uploads;
+mod walk;
+mod writers;
+mod xattr;
+
+pub use answer::Answer;
+pub use attributes::{Chmod, Chown, Utimes, chmod, chown, utimes};
+pub use check::{CheckCounts, Finding, check};
+pub use commit::{Commit, CommitReply, Committed, Completion, commit};
+pub use context::{Context, Limits, OpTag, Operation, RequestNumber, perform};
+pub use deletion::{DeletionDone, DueDeletion, deletion_done, due_deletions};
+pub use error::NsError;
+pub use format::{Formatted, RaiseIncarnation, format_or_open, raise_incarnation};
+pub use grace::{GraceEnd, GraceFacts, at_grace_end};
+pub use hold::{Hold, ReleaseHold, hold, holds, release_hold};
+pub use ids::IdSource;
+pub use inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
+pub use interrupt::{Interrupt, InterruptReply, interrupt};
+pub use link::{Link, link};
+pub use list::{ListEntry, ListPage, list, list_visit};
+pub use lookup::{lookup, open_read, stat, stat_ino, stat_no_follow};
+pub use mkdir::{Made, Mkdir, mkdir};
+pub use open_write::{How, OpenKind, OpenWrite, OpenedWrite, Resume, open_write};
+pub use path_of::path_of;
+pub use permission::{Access, Actor, Want, permit};
+pub use records::{BodyRecord, EndedHow, EndedWriter, UploadRecord, UploadState, WriterKind, WriterRecord};
+pub use remove::{Remove, Removed, remove};
+pub use rename::{Rename, Renamed, rename};
+pub use rmdir::{Rmdir, rmdir};
+pub use service::{CountersSnapshot, Namespace, NamespaceConfig};
+pub use session::{CloseSession, OpenSession, close_session, open_session};
+pub use symlink::{Symlink, readlink, symlink};
+pub use totals::{Totals, totals};
+pub use tree::{MakeTree, TreeRecord, make_tree};
+pub use truncate::{Truncate, truncate};
+pub use uploads::{DropTombstones, ForgetUpload, drop_tombstones, due_uploads, forget_upload, uploads};
+pub use writers::{WriterToken, bodies, body_record, find_writer, writers};
+pub use xattr::{RemoveXattr, SetXattr, XattrMode, get_xattr, list_xattrs, remove_xattr, set_xattr};

@@ -1,0 +1,125 @@
+//! What every operation is handed, and the one place that runs an operation: savepoint, remembered answers, outcome.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kv::{OpOutcome, Txn};
+use types::{SessionId, Timestamp};
+
+use crate::{Actor, Answer, IdSource, NsError};
+
+/// Bounds and defaults, the same for all operations of a namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Longest extended attribute, in bytes. At most 65,536.
+    pub xattr_value_max: u32,
+    /// Most extended attributes of one inode.
+    pub xattrs_max: u32,
+    /// Most hard links of one file.
+    pub links_max: u32,
+    /// How long interrupted and refused uploads are kept.
+    pub upload_keep: Duration,
+    /// How long an ended writer is remembered, so that a client that recovers late never writes into another file.
+    /// Must be longer than XrdCl's recovery window (1,800 s).
+    pub tombstone_keep: Duration,
+    /// Mode of the directories that `mkpath` makes.
+    pub mkpath_mode: u16,
+    /// Shards of a directory's totals: 1 where one committer makes all changes, more where many managers do.
+    pub total_shards: u16,
+    /// Request numbers remembered per session.
+    pub request_window: u16,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            xattr_value_max: 65_536,
+            xattrs_max: 256,
+            links_max: 65_000,
+            upload_keep: Duration::from_secs(86_400),
+            tombstone_keep: Duration::from_secs(3_600),
+            mkpath_mode: 0o755,
+            total_shards: 1,
+            request_window: 64,
+        }
+    }
+}
+
+/// A change's number within a client's session, so that a retry is answered and not done twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestNumber {
+    /// The client's session, from [`crate::open_session`].
+    pub session: SessionId,
+    /// Counts up from 1 in each session.
+    pub number: u64,
+}
+
+/// What an operation is handed beside its request. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The wall clock, read by the shell.
+    pub now: Timestamp,
+    /// Who asks.
+    pub actor: Actor,
+    /// This run of the server: what `W` records name.
+    pub session: SessionId,
+    /// The request's number, if the client numbers its requests.
+    pub request: Option<RequestNumber>,
+    /// Bounds and defaults.
+    pub limits: Limits,
+    /// Where inode and body numbers come from.
+    pub ids: Arc<IdSource>,
+}
+
+/// Names an operation in remembered answers and counters. The numbers are on disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+#[allow(missing_docs)] // each is the operation of that name
+pub enum OpTag {
+    Mkdir = 1,
+    Remove = 2,
+    Rmdir = 3,
+    Rename = 4,
+    Link = 5,
+    Symlink = 6,
+    Chmod = 7,
+    Chown = 8,
+    Utimes = 9,
+    Truncate = 10,
+    SetXattr = 11,
+    RemoveXattr = 12,
+    OpenWrite = 13,
+    Commit = 14,
+    Interrupt = 15,
+    ForgetUpload = 16,
+    DeletionDone = 17,
+    Hold = 18,
+    ReleaseHold = 19,
+    OpenSession = 20,
+    CloseSession = 21,
+    MakeTree = 22,
+    DropTombstones = 23,
+    RaiseIncarnation = 24,
+}
+
+impl OpTag {
+    /// One more than the highest number.
+    pub const COUNT: usize = 25;
+}
+
+/// A request that changes something. The free function of the same name in lower case does the work.
+pub trait Operation {
+    /// Which one.
+    const TAG: OpTag;
+    /// What it answers.
+    type Reply: Answer + Send + 'static;
+    /// Does it inside `txn`.
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Self::Reply, NsError>;
+}
+
+/// Runs `op` as it must be run: a numbered request that was answered before gets the same answer; a refusal is rolled
+/// back unless it [keeps its changes](NsError::keeps_changes); a numbered request's answer is remembered, refusals
+/// included. Says whether the transaction is to be committed.
+pub fn perform<O: Operation>(txn: &mut dyn Txn, ctx: &Context, op: &O) -> (OpOutcome, Result<O::Reply, NsError>) {
+    crate::session::perform(txn, ctx, op)
+}

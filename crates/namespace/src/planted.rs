@@ -1,0 +1,43 @@
+//! Named bugs for tests: with the feature `planted` a test switches one on and shows that the other tests would find
+//! it. Without the feature every question is answered "no" at compile time.
+
+/// The bugs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Bug {
+    /// A run takes its first range of numbers below what earlier runs took.
+    ReuseABodyNumber = 1,
+    /// Removing a file does not queue its body.
+    ForgetTheDeletion = 2,
+    /// A fenced handle can still commit.
+    CommitIgnoresEpoch = 3,
+    /// A directory can be moved below itself.
+    RenameIntoItself = 4,
+    /// A repeated numbered request is done again.
+    RepeatRequestTwice = 5,
+    /// A commit does not add its bytes to the directory's totals.
+    TotalsDrift = 6,
+    /// A re-open for update during the client's own overwrite reaches the old visible body.
+    ReopenReachesOldBody = 7,
+    /// An upload's commit does not look whether the name has appeared.
+    CommitOverwritesNewName = 8,
+}
+
+#[cfg(feature = "planted")]
+static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// Switches one bug on, or all off.
+#[cfg(feature = "planted")]
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.store(bug.map_or(0, |bug| bug as u8), std::sync::atomic::Ordering::SeqCst);
+}
+
+#[cfg(feature = "planted")]
+pub(crate) fn is(bug: Bug) -> bool {
+    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == bug as u8
+}
+
+#[cfg(not(feature = "planted"))]
+pub(crate) const fn is(_bug: Bug) -> bool {
+    false
+}
