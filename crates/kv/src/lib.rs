@@ -4,9 +4,14 @@
 //! Promise: a transaction reported committed is in the journal, synced (or, if it asked for less, in the kernel);
 //! the engine is an index that may be behind or lost, and is brought up from the journal when opened.
 
+mod batch;
+mod engine;
 mod memory_kv;
+mod overlay;
 mod traits;
 mod write_set;
 
+pub use batch::{BATCH_MAX, Batch, KEY_MAX, VALUE_MAX};
+pub use engine::{Applied, Engine, EntrySource, MemoryEngine};
 pub use memory_kv::{MemoryCounts, MemoryFaults, MemoryKv};
 pub use traits::{Durability, Kv, KvError, Op, OpDone, OpOutcome, Read, Savepoint, ScanOrder, Txn, Visit, transact};

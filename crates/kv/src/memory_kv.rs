@@ -1,13 +1,13 @@
 //! [`MemoryKv`]: the [`Kv`] of model tests. No log, nothing survives; conflicts and lost answers on demand.
 
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::engine::MapSnapshot;
 use crate::write_set::{Transaction, WriteSet};
-use crate::{Durability, Kv, KvError, Op, OpDone, OpOutcome, Read, ScanOrder, Visit};
+use crate::{Durability, Kv, KvError, Op, OpDone, OpOutcome, Read};
 
 /// How often [`MemoryKv`] does what a database over a network does, in thousandths of the operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -147,36 +147,12 @@ impl Kv for MemoryKv {
     }
 }
 
-/// A state that no longer changes.
-struct MapSnapshot(Arc<Map>);
-
-impl Read for MapSnapshot {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn scan(&self, start: &[u8], end: &[u8], order: ScanOrder, visit: Visit<'_>) -> Result<(), KvError> {
-        if start >= end {
-            return Ok(()); // BTreeMap::range would panic
-        }
-        let mut range = self.0.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)));
-        loop {
-            let next = match order {
-                ScanOrder::Ascending => range.next(),
-                ScanOrder::Descending => range.next_back(),
-            };
-            match next.map(|(key, value)| visit(key, value)) {
-                Some(ControlFlow::Continue(())) => {}
-                Some(ControlFlow::Break(())) | None => return Ok(()),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transact;
+    use std::ops::ControlFlow;
+
+    use crate::{ScanOrder, transact};
 
     fn put(kv: &MemoryKv, key: &'static str, value: &'static str) -> Result<(), KvError> {
         transact(kv, Durability::Synced, move |txn| {
