@@ -75,6 +75,9 @@ pub struct DemoArgs {
     /// Keep the node's data directory and logs, and say where they are.
     #[arg(long)]
     pub keep: bool,
+    /// Record the .root files of this folder too [default: ../shared/data/root, if it is there].
+    #[arg(long, value_name = "DIR")]
+    pub files: Option<PathBuf>,
     /// Make the temporary place in this folder instead of the system's, to try out a certain disk.
     #[arg(long, value_name = "DIR")]
     pub within: Option<PathBuf>,

@@ -8,6 +8,7 @@
 pub mod cli;
 pub mod config;
 pub mod datadir;
+mod demo;
 pub mod exit;
 mod failure;
 mod serve;
@@ -26,7 +27,8 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
     };
     let result = match parsed.command {
         cli::Command::Serve(args) => serve::run(&args),
-        cli::Command::Fsck(_) | cli::Command::Demo(_) => Ok(Exit::Done),
+        cli::Command::Demo(args) => demo::run(&args),
+        cli::Command::Fsck(_) => Ok(Exit::Done),
     };
     match result {
         Ok(exit) => exit,

@@ -1,0 +1,123 @@
+//! What the demo shows: numbered steps, a line for each thing that was checked, a table at the end.
+
+use std::io::{self, Write};
+
+/// Where the demo writes. Colours only for a terminal.
+pub struct Screen {
+    out: Box<dyn Write + Send>,
+    colours: bool,
+    step: usize,
+}
+
+const GREEN: &str = "\x1b[32m";
+const RED: &str = "\x1b[31m";
+const BOLD: &str = "\x1b[1m";
+const DIM: &str = "\x1b[2m";
+const PLAIN: &str = "\x1b[0m";
+
+impl Screen {
+    /// Standard output, in colours if it is a terminal and `NO_COLOR` is not set.
+    #[must_use]
+    pub fn stdout() -> Self {
+        use std::io::IsTerminal as _;
+        let colours = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Self { out: Box::new(io::stdout()), colours, step: 0 }
+    }
+
+    /// Anything, without colours.
+    #[must_use]
+    pub fn plain(out: Box<dyn Write + Send>) -> Self {
+        Self { out, colours: false, step: 0 }
+    }
+
+    /// The first line.
+    pub fn title(&mut self, title: &str, rest: &str) {
+        self.line(&format!("{} {}", self.coloured(BOLD, title), self.coloured(DIM, rest)));
+    }
+
+    /// Begins the next step.
+    pub fn step(&mut self, what: &str) {
+        self.step += 1;
+        let line = self.coloured(BOLD, &format!("{}. {what}", self.step));
+        self.line("");
+        self.line(&line);
+    }
+
+    /// Something was checked and is as it should be.
+    pub fn good(&mut self, what: &str) {
+        self.line(&format!("   {} {what}", self.coloured(GREEN, "✓")));
+    }
+
+    /// Something is not.
+    pub fn bad(&mut self, what: &str) {
+        self.line(&format!("   {} {what}", self.coloured(RED, "✗")));
+    }
+
+    /// What is being done, or seen on the way.
+    pub fn note(&mut self, what: &str) {
+        self.line(&format!("     {}", self.coloured(DIM, what)));
+    }
+
+    /// The last words.
+    pub fn verdict(&mut self, good: bool, what: &str) {
+        let colour = if good { GREEN } else { RED };
+        let line = self.coloured(colour, what);
+        self.line("");
+        self.line(&line);
+    }
+
+    /// A table with a heading; the first column to the left, the others to the right.
+    pub fn table(&mut self, heading: &[&str], rows: &[Vec<String>]) {
+        self.line("");
+        for (number, line) in table_lines(heading, rows).iter().enumerate() {
+            let line = if number == 0 { self.coloured(BOLD, line) } else { line.clone() };
+            self.line(&format!("   {line}"));
+        }
+    }
+
+    fn coloured(&self, colour: &str, text: &str) -> String {
+        if self.colours { format!("{colour}{text}{PLAIN}") } else { text.to_owned() }
+    }
+
+    fn line(&mut self, line: &str) {
+        // Nobody looks any more when this fails; the exit code still tells.
+        let _ = writeln!(self.out, "{line}").and_then(|()| self.out.flush());
+    }
+}
+
+/// The lines of a table: heading, rule, rows.
+#[must_use]
+pub fn table_lines(heading: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain(heading.get(column).map(|cell| cell.chars().count())).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..heading.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let mut text = String::new();
+        for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+            let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
+            let cell = if column == 0 { format!("{cell}{gap}") } else { format!("   {gap}{cell}") };
+            text.push_str(&cell);
+        }
+        text.trim_end().to_owned()
+    };
+    let mut lines = vec![line(heading.to_vec())];
+    lines.push("─".repeat(widths.iter().sum::<usize>() + 3 * widths.len().saturating_sub(1)));
+    lines.extend(rows.iter().map(|row| line(row.iter().map(String::as_str).collect())));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_under_each_other() {
+        let rows = vec![vec!["écriture".into(), "1.0 s".into()], vec!["b".into(), "12.5 s".into()]];
+        assert_eq!(
+            table_lines(&["what", "time"], &rows),
+            ["what         time", "─────────────────", "écriture    1.0 s", "b          12.5 s"]
+        );
+    }
+}
