@@ -1,0 +1,70 @@
+//! The first bytes of a connection.
+
+use crate::WireError;
+
+/// Bytes in the client's first message.
+pub const HANDSHAKE_LEN: usize = 20;
+/// Bytes in the server's answer to it.
+pub const HANDSHAKE_REPLY_LEN: usize = 16;
+
+/// The client's first 20 bytes. They hold nothing but the proof that XRootD is spoken; a `protocol` request may
+/// follow in the same packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Handshake;
+
+const BYTES: [u8; HANDSHAKE_LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0x07, 0xdc];
+
+impl Handshake {
+    /// Checks the 20 bytes: three zeros, 4, 2012.
+    pub fn decode(bytes: &[u8; HANDSHAKE_LEN]) -> Result<Self, WireError> {
+        if *bytes == BYTES { Ok(Self) } else { Err(WireError::NotXrootd { first: *bytes }) }
+    }
+
+    /// Could a connection that begins with `bytes` (any number of them) be XRootD? For telling it from other
+    /// protocols on one port.
+    #[must_use]
+    pub fn may_begin_with(bytes: &[u8]) -> bool {
+        bytes.iter().zip(BYTES.iter()).all(|(a, b)| a == b)
+    }
+
+    /// The 20 bytes.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; HANDSHAKE_LEN] {
+        BYTES
+    }
+}
+
+/// The server's answer to [`Handshake`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HandshakeReply {
+    /// The server's protocol version, [`crate::PROTOCOL_VERSION`].
+    pub version: u32,
+    /// 1 for a data server, 0 for a manager (old clients only; new ones look at the `protocol` answer).
+    pub server_type: u32,
+}
+
+impl HandshakeReply {
+    /// What a data server of this version says.
+    pub const DATA_SERVER: Self = Self { version: crate::PROTOCOL_VERSION, server_type: 1 };
+
+    /// The 16 bytes: an `ok` response to stream 0 with two numbers.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; HANDSHAKE_REPLY_LEN] {
+        let mut bytes = [0; HANDSHAKE_REPLY_LEN];
+        bytes[7] = 8;
+        bytes[8..12].copy_from_slice(&self.version.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.server_type.to_be_bytes());
+        bytes
+    }
+
+    /// Reads the 16 bytes.
+    pub fn decode(bytes: &[u8; HANDSHAKE_REPLY_LEN]) -> Result<Self, WireError> {
+        let [0, 0, 0, 0, 0, 0, 0, 8, v0, v1, v2, v3, t0, t1, t2, t3] = *bytes else {
+            return Err(WireError::Malformed {
+                what: "handshake answer",
+                why: "it does not begin with an ok of 8 bytes",
+            });
+        };
+        Ok(Self { version: u32::from_be_bytes([v0, v1, v2, v3]), server_type: u32::from_be_bytes([t0, t1, t2, t3]) })
+    }
+}

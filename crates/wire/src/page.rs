@@ -1,0 +1,163 @@
+//! The framing of pgread's and pgwrite's data: pages of 4096 bytes, each behind its own CRC32C.
+//!
+//! Pages lie on multiples of 4096 in the *file*: data that begins inside a page has a short first page, data that
+//! ends inside one a short last page. On the wire each page is 4 bytes of CRC32C (big-endian, over that page's data
+//! as far as it is sent) and then its data.
+
+use types::{Crc32c, PAGE_SIZE};
+
+use crate::WireError;
+
+/// Bytes of a page's checksum on the wire.
+pub const SUM_LEN: usize = 4;
+/// Bytes of a full page on the wire.
+pub const UNIT_LEN: usize = PAGE_SIZE + SUM_LEN;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+const SUM: u64 = SUM_LEN as u64;
+
+/// How a run of data is cut into pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    offset: u64,
+    len: u64,
+}
+
+/// One page of a [`Layout`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Page {
+    /// Where in the file its first byte is.
+    pub offset: u64,
+    /// Bytes of data, 1 to 4096.
+    pub len: usize,
+    /// Where in the wire form its checksum begins; the data is 4 bytes behind.
+    pub wire_at: u64,
+    /// Where in the data without checksums it begins.
+    pub data_at: u64,
+}
+
+impl Layout {
+    /// Of `len` bytes of data from `offset` in the file on. The data must end below 2^63.
+    pub fn of_data(offset: u64, len: u64) -> Result<Self, WireError> {
+        match offset.checked_add(len) {
+            Some(end) if i64::try_from(end).is_ok() => Ok(Self { offset, len }),
+            _ => Err(WireError::OutOfRange { what: "end of the data, at", value: i64::MAX }),
+        }
+    }
+
+    /// Of `wire_len` bytes in wire form whose first data byte belongs at `offset`. A checksum without any data is an
+    /// error.
+    pub fn of_wire(offset: u64, wire_len: u64) -> Result<Self, WireError> {
+        const WHAT: &str = "pages";
+        let first = PAGE - offset % PAGE + SUM;
+        let (units, last) = if wire_len <= first {
+            (0, wire_len)
+        } else {
+            let rest = wire_len - first;
+            (1 + rest / UNIT_LEN as u64, rest % UNIT_LEN as u64)
+        };
+        if (1..=SUM).contains(&last) {
+            return Err(WireError::Malformed { what: WHAT, why: "they end inside or right behind a checksum" });
+        }
+        let sums = units + u64::from(last > 0);
+        Self::of_data(offset, wire_len - sums * SUM)
+    }
+
+    /// Where in the file the data begins.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes of data.
+    #[must_use]
+    pub fn data_len(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes in wire form.
+    #[must_use]
+    pub fn wire_len(&self) -> u64 {
+        self.len + self.count() * SUM
+    }
+
+    /// Pages.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        if self.len == 0 { 0 } else { (self.offset % PAGE + self.len).div_ceil(PAGE) }
+    }
+
+    /// The pages in order.
+    pub fn pages(&self) -> impl Iterator<Item = Page> + use<> {
+        let Self { offset: start, len } = *self;
+        let end = start + len;
+        let mut offset = start;
+        let mut wire_at = 0;
+        std::iter::from_fn(move || {
+            if offset == end {
+                return None;
+            }
+            let page_len = (PAGE - offset % PAGE).min(end - offset);
+            let page =
+                Page { offset, len: usize::try_from(page_len).unwrap_or(PAGE_SIZE), wire_at, data_at: offset - start };
+            offset += page_len;
+            wire_at += SUM + page_len;
+            Some(page)
+        })
+    }
+}
+
+/// A page as it came: its place, its data, the checksum that came with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Received<'a> {
+    /// Where in the file its first byte belongs.
+    pub offset: u64,
+    /// 1 to 4096 bytes.
+    pub data: &'a [u8],
+    /// As it came.
+    pub sum: Crc32c,
+}
+
+impl Received<'_> {
+    /// Does the checksum match the data?
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        Crc32c::of(self.data) == self.sum
+    }
+}
+
+/// The pages of `wire`, whose first data byte belongs at `offset`.
+pub fn received(offset: u64, wire: &[u8]) -> Result<impl Iterator<Item = Received<'_>>, WireError> {
+    let layout = Layout::of_wire(offset, wire.len() as u64)?;
+    let mut left = wire;
+    Ok(layout.pages().map_while(move |page| {
+        let (sum, rest) = left.split_first_chunk::<SUM_LEN>()?;
+        let (data, rest) = rest.split_at_checked(page.len)?;
+        left = rest;
+        Some(Received { offset: page.offset, data, sum: Crc32c(u32::from_be_bytes(*sum)) })
+    }))
+}
+
+/// The pages of `wire` whose checksum does not match, in the form of a pgwrite's answer. More than
+/// [`crate::response::BadPages::MAX`] are an error: the whole write is to be refused.
+pub fn verify(offset: u64, wire: &[u8]) -> Result<crate::response::BadPages, WireError> {
+    let mut bad = crate::response::BadPages::default();
+    for page in received(offset, wire)?.filter(|page| !page.is_good()) {
+        bad.add(page.offset, page.data.len())?;
+    }
+    Ok(bad)
+}
+
+/// `data` in wire form at the end of `out`.
+pub fn encode(offset: u64, data: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
+    let layout = Layout::of_data(offset, data.len() as u64)?;
+    out.reserve(usize::try_from(layout.wire_len()).unwrap_or(0));
+    let mut left = data;
+    for page in layout.pages() {
+        let (part, rest) = left.split_at(page.len.min(left.len()));
+        out.extend_from_slice(&Crc32c::of(part).0.to_be_bytes());
+        out.extend_from_slice(part);
+        left = rest;
+    }
+    Ok(())
+}

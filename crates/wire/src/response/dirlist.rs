@@ -1,0 +1,141 @@
+//! Listings: names and lines, in as many frames as they need.
+
+use super::StatReply;
+use crate::WireError;
+use crate::reader::without_trailing_nuls;
+
+/// The entry before the first of a listing with attributes; clients know such a listing by it.
+const LEAD: &[u8] = b".\n0 0 0 0\n";
+
+/// Builds the bodies of a listing. Push the entries; whenever [`DirlistBody::len`] is past what a frame should hold, send
+/// [`DirlistBody::take_page`] as `oksofar`; at the end send [`DirlistBody::finish`] as `ok`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirlistBody {
+    with_stat: bool,
+    begun: bool,
+    buffer: Vec<u8>,
+}
+
+/// This name cannot stand in a listing, whose lines end at line ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a name with a line end or a NUL cannot be listed over root://")]
+pub struct NotListable;
+
+impl DirlistBody {
+    /// An empty listing; `with_stat` if the client asked for [`crate::request::DirlistOptions::DSTAT`] or `DCKSM`.
+    #[must_use]
+    pub fn new(with_stat: bool) -> Self {
+        Self { with_stat, begun: false, buffer: if with_stat { LEAD.to_vec() } else { Vec::new() } }
+    }
+
+    /// One entry. `stat` is used if the listing is one with attributes (and should be given then; a client sees zeros
+    /// otherwise); `checksum` as `adler32:0a1b2c3d` or `none`, if the client asked for checksums. A name that cannot be
+    /// listed leaves the listing as it was: tell the log, and go on without it.
+    pub fn push(&mut self, name: &[u8], stat: Option<&StatReply>, checksum: Option<&[u8]>) -> Result<(), NotListable> {
+        if name.is_empty() || name.iter().any(|&b| b == b'\n' || b == 0) {
+            return Err(NotListable);
+        }
+        self.begun = true;
+        self.buffer.extend_from_slice(name);
+        self.buffer.push(b'\n');
+        if self.with_stat {
+            match stat {
+                Some(stat) => stat.write_line(&mut self.buffer),
+                None => self.buffer.extend_from_slice(b"0 0 0 0"),
+            }
+            if let Some(checksum) = checksum {
+                self.buffer.extend_from_slice(b" [ ");
+                self.buffer.extend(checksum.iter().map(|&b| if b <= b' ' { b'_' } else { b }));
+                self.buffer.extend_from_slice(b" ]");
+            }
+            self.buffer.push(b'\n');
+        }
+        Ok(())
+    }
+
+    /// Bytes that wait to be sent.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Nothing waits to be sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// What has come together, as the body of an `oksofar`. Call it only when more entries follow: the last page has to
+    /// hold one.
+    pub fn take_page(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffer)
+    }
+
+    /// The last body, for `ok`: its last line end is a NUL. Empty for a directory without entries, unless it is a listing
+    /// with attributes.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<u8> {
+        if let Some(last) = self.buffer.last_mut() {
+            *last = 0;
+        }
+        self.buffer
+    }
+}
+
+/// A listing as a client reads it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Dirlisting {
+    /// Did it come with attributes?
+    pub with_stat: bool,
+    /// The entries.
+    pub entries: Vec<DirEntry>,
+}
+
+/// One entry of a listing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DirEntry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its attributes.
+    pub stat: Option<StatReply>,
+    /// `algorithm:value`.
+    pub checksum: Option<Vec<u8>>,
+}
+
+impl Dirlisting {
+    /// Reads the bodies of all frames of one listing, laid end to end.
+    pub fn decode(bodies: &[u8]) -> Result<Self, WireError> {
+        let with_stat = bodies.starts_with(&LEAD[..LEAD.len() - 1]);
+        let text = without_trailing_nuls(bodies);
+        let text = if with_stat { text.get(LEAD.len()..).unwrap_or_default() } else { text };
+        let text = text.strip_suffix(b"\n").unwrap_or(text);
+        let mut listing = Self { with_stat, entries: Vec::new() };
+        if text.is_empty() {
+            return Ok(listing);
+        }
+        let mut lines = text.split(|&b| b == b'\n');
+        while let Some(name) = lines.next() {
+            if name.is_empty() || name.contains(&0) {
+                return Err(WireError::Malformed { what: "listing", why: "an entry has no name, or a NUL in it" });
+            }
+            let mut entry = DirEntry { name: name.to_vec(), stat: None, checksum: None };
+            if with_stat {
+                let line = lines.next().ok_or(WireError::TooShort { what: "listing", missing: 1 })?;
+                let (stat, checksum) = split_checksum(line)?;
+                entry.stat = Some(StatReply::decode(stat)?);
+                entry.checksum = checksum.map(<[u8]>::to_vec);
+            }
+            listing.entries.push(entry);
+        }
+        Ok(listing)
+    }
+}
+
+fn split_checksum(line: &[u8]) -> Result<(&[u8], Option<&[u8]>), WireError> {
+    let Some(at) = line.iter().position(|&b| b == b'[') else { return Ok((line, None)) };
+    let (stat, rest) = line.split_at(at);
+    let inner = rest.strip_prefix(b"[ ").and_then(|rest| rest.strip_suffix(b" ]"));
+    inner
+        .map(|inner| (stat, Some(inner)))
+        .ok_or(WireError::Malformed { what: "listing", why: "a checksum without its closing bracket" })
+}

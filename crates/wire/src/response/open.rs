@@ -1,0 +1,112 @@
+//! Answers to open, readv and chkpoint.
+
+use super::StatReply;
+use crate::reader::Reader;
+use crate::request::Segment;
+use crate::{FileHandle, WireError};
+
+/// Answer to open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenReply {
+    /// The file from now on.
+    pub handle: FileHandle,
+    /// Sent if the client asked for compression or attributes.
+    pub compression: Option<Compression>,
+    /// Sent if the client asked for them ([`crate::request::OpenOptions::RETSTAT`]).
+    pub stat: Option<StatReply>,
+}
+
+/// How the file is compressed: not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Compression {
+    /// Bytes of a page, 0 for no compression.
+    pub page_len: u32,
+    /// The algorithm, zeros for none.
+    pub kind: [u8; 4],
+}
+
+impl OpenReply {
+    /// The body at the end of `out`. Attributes are always preceded by the compression fields, zeros if there are none.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.handle.0);
+        if self.compression.is_some() || self.stat.is_some() {
+            let compression = self.compression.unwrap_or_default();
+            out.extend_from_slice(&compression.page_len.to_be_bytes());
+            out.extend_from_slice(&compression.kind);
+        }
+        if let Some(stat) = &self.stat {
+            stat.encode(out);
+        }
+    }
+
+    /// Reads the body.
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new("open answer", body);
+        let handle = reader.handle()?;
+        let compression = match reader.left() {
+            0 => None,
+            _ => Some(Compression { page_len: reader.u31("compression page length")?, kind: *reader.array()? }),
+        };
+        let stat = match reader.left() {
+            0 => None,
+            _ => Some(StatReply::decode(reader.rest())?),
+        };
+        Ok(Self { handle, compression, stat })
+    }
+}
+
+/// Before the data of each segment in a readv answer: the request's 16 bytes again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadvSegment(pub Segment);
+
+impl ReadvSegment {
+    /// The 16 bytes. The length is what was really read; XrdCl takes any other than the one asked for as an error, so
+    /// a server fails the whole readv when a segment ends past the file's end.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[0..4].copy_from_slice(&self.0.handle.0);
+        bytes[4..8].copy_from_slice(&self.0.len.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.0.offset.to_be_bytes());
+        bytes
+    }
+
+    /// Splits a whole answer (the bodies of all its frames end to end) into segments and their data.
+    pub fn decode_all(body: &[u8]) -> Result<Vec<(Segment, &[u8])>, WireError> {
+        let mut reader = Reader::new("readv answer", body);
+        let mut segments = Vec::new();
+        while reader.left() > 0 {
+            let handle = reader.handle()?;
+            let len = reader.u31("segment length")?;
+            let offset = reader.u63("segment offset")?;
+            let data = reader.take(usize::try_from(len).unwrap_or(usize::MAX))?;
+            segments.push((Segment { handle, len, offset }, data));
+        }
+        Ok(segments)
+    }
+}
+
+/// Answer to the query about checkpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChkpointReply {
+    /// Bytes a checkpoint may have.
+    pub limit: u32,
+    /// Bytes it has.
+    pub used: u32,
+}
+
+impl ChkpointReply {
+    /// The body at the end of `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.limit.to_be_bytes());
+        out.extend_from_slice(&self.used.to_be_bytes());
+    }
+
+    /// Reads the body.
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new("checkpoint answer", body);
+        let reply = Self { limit: reader.u32()?, used: reader.u32()? };
+        reader.end()?;
+        Ok(reply)
+    }
+}

@@ -1,0 +1,195 @@
+//! Stat answers: one line of text.
+
+use crate::WireError;
+use crate::reader::{decimal, without_trailing_nuls};
+
+flags! {
+    /// The flags of a stat answer (`XStatRespFlags`).
+    StatFlags(u32) {
+        /// May be executed, or searched.
+        XSET = 1;
+        /// A directory.
+        IS_DIR = 2;
+        /// Neither file nor directory.
+        OTHER = 4;
+        /// Not on disk.
+        OFFLINE = 8;
+        /// May be read.
+        READABLE = 16;
+        /// May be written.
+        WRITABLE = 32;
+        /// Stays only if it is closed, and is not closed yet.
+        POSC_PENDING = 64;
+        /// A backup exists.
+        BACKUP_EXISTS = 128;
+    }
+}
+
+/// `id size flags mtime` and, from servers of protocol 4 and up, `ctime atime mode owner group`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StatReply {
+    /// Tells files of one server apart: weir's inode number.
+    pub id: u64,
+    /// Bytes.
+    pub size: u64,
+    /// What it is.
+    pub flags: StatFlags,
+    /// Seconds since 1970.
+    pub mtime: i64,
+    /// What newer servers add.
+    pub extra: Option<StatExtra>,
+}
+
+/// The second part of a stat line.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StatExtra {
+    /// Seconds since 1970.
+    pub ctime: i64,
+    /// Seconds since 1970.
+    pub atime: i64,
+    /// Permission bits (twelve).
+    pub mode: u16,
+    /// A name or number without blanks.
+    pub owner: String,
+    /// A name or number without blanks.
+    pub group: String,
+}
+
+impl StatReply {
+    /// The line at the end of `out`, without end of line or NUL (a stat answer wants [`StatReply::encode`], an entry of
+    /// a listing does not).
+    pub fn write_line(&self, out: &mut Vec<u8>) {
+        let Self { id, size, flags, mtime, extra } = self;
+        push(out, format_args!("{id} {size} {} {mtime}", flags.0));
+        if let Some(StatExtra { ctime, atime, mode, owner, group }) = extra {
+            push(out, format_args!(" {ctime} {atime} {:04o} ", mode & 0o7777));
+            push_word(out, owner);
+            out.push(b' ');
+            push_word(out, group);
+        }
+    }
+
+    /// The body at the end of `out`: the line and a NUL.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.write_line(out);
+        out.push(0);
+    }
+
+    /// Reads a body or an entry's line.
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "stat answer";
+        let words: Vec<&[u8]> =
+            without_trailing_nuls(body).split(|&b| b == b' ').filter(|word| !word.is_empty()).take(10).collect();
+        let (first, extra) = match words.len() {
+            4 => (&words[..], None),
+            9 => (&words[..4], Some(&words[4..])),
+            _ => return Err(WireError::Malformed { what: WHAT, why: "it has neither 4 nor 9 words" }),
+        };
+        let natural = |word: &[u8]| {
+            let value = decimal(WHAT, word)?;
+            u64::try_from(value).map_err(|_| WireError::OutOfRange { what: "size in a stat answer", value })
+        };
+        Ok(Self {
+            id: id(first[0])?,
+            size: natural(first[1])?,
+            flags: StatFlags(u32::try_from(natural(first[2])?).unwrap_or(u32::MAX)),
+            mtime: decimal(WHAT, first[3])?,
+            extra: match extra {
+                None => None,
+                Some(words) => Some(StatExtra {
+                    ctime: decimal(WHAT, words[0])?,
+                    atime: decimal(WHAT, words[1])?,
+                    mode: octal(words[2])?,
+                    owner: String::from_utf8_lossy(words[3]).into_owned(),
+                    group: String::from_utf8_lossy(words[4]).into_owned(),
+                }),
+            },
+        })
+    }
+}
+
+/// The stock server prints its device and inode number as a signed number; any 64 bits are good.
+fn id(word: &[u8]) -> Result<u64, WireError> {
+    let text = std::str::from_utf8(word).unwrap_or("");
+    text.parse::<u64>()
+        .or_else(|_| text.parse::<i64>().map(i64::cast_unsigned))
+        .map_err(|_| WireError::Malformed { what: "id in a stat answer", why: "it is not a decimal number" })
+}
+
+fn octal(word: &[u8]) -> Result<u16, WireError> {
+    let text = std::str::from_utf8(word).unwrap_or("");
+    u16::from_str_radix(text, 8)
+        .map_err(|_| WireError::Malformed { what: "mode in a stat answer", why: "it is not an octal number" })
+}
+
+/// Blanks and control characters would shift the words behind.
+fn push_word(out: &mut Vec<u8>, word: &str) {
+    if word.is_empty() {
+        out.push(b'?');
+    }
+    out.extend(word.bytes().map(|b| if b <= b' ' || b == 0x7f { b'_' } else { b }));
+}
+
+pub(crate) fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    use std::io::Write;
+    // writing to memory does not fail
+    let _ = out.write_fmt(text);
+}
+
+/// Answer to stat with [`crate::request::StatOptions::VFS`]: six numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct VfsReply {
+    /// Servers that can be written.
+    pub write_nodes: u64,
+    /// Largest free space on one of them, in MiB.
+    pub write_free_mib: u64,
+    /// How full they are, in percent.
+    pub write_used_percent: u64,
+    /// Servers that stage.
+    pub stage_nodes: u64,
+    /// Largest free space on one of them, in MiB.
+    pub stage_free_mib: u64,
+    /// How full they are, in percent.
+    pub stage_used_percent: u64,
+}
+
+impl VfsReply {
+    /// The body at the end of `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        push(
+            out,
+            format_args!(
+                "{} {} {} {} {} {}\0",
+                self.write_nodes,
+                self.write_free_mib,
+                self.write_used_percent,
+                self.stage_nodes,
+                self.stage_free_mib,
+                self.stage_used_percent
+            ),
+        );
+    }
+
+    /// Reads the body.
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "file system answer";
+        let mut words = without_trailing_nuls(body).split(|&b| b == b' ').filter(|word| !word.is_empty());
+        let mut next = || {
+            let word = words.next().ok_or(WireError::Malformed { what: WHAT, why: "it has fewer than 6 words" })?;
+            let value = decimal(WHAT, word)?;
+            u64::try_from(value).map_err(|_| WireError::OutOfRange { what: WHAT, value })
+        };
+        let reply = Self {
+            write_nodes: next()?,
+            write_free_mib: next()?,
+            write_used_percent: next()?,
+            stage_nodes: next()?,
+            stage_free_mib: next()?,
+            stage_used_percent: next()?,
+        };
+        if words.next().is_some() {
+            return Err(WireError::Malformed { what: WHAT, why: "it has more than 6 words" });
+        }
+        Ok(reply)
+    }
+}
