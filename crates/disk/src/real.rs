@@ -1,45 +1,257 @@
 //! The real disk: system calls under one root folder.
 
-use std::path::Path;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{Disk, DiskError, DiskFile, Entry, OpenOptions, Space};
+use rustix::fs::{Advice, AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
 
-/// A folder on a local file system, by system calls.
+use crate::{Access, Disk, DiskError, DiskFile, DiskOp, Entry, OpenOptions, Space};
+
+/// A folder on a local file system, by system calls. Paths are resolved below the folder that was opened, also if it
+/// is renamed meanwhile.
 #[derive(Debug)]
-pub struct RealDisk {}
+pub struct RealDisk {
+    root: File,
+    shown: PathBuf,
+}
+
+fn failed(op: DiskOp, path: &str, errno: Errno) -> DiskError {
+    DiskError { op, path: path.to_owned(), source: io::Error::from(errno) }
+}
+
+/// `""` is the root itself.
+fn or_dot(path: &str) -> &str {
+    if path.is_empty() { "." } else { path }
+}
 
 impl RealDisk {
     /// Opens the folder `root`, which must exist.
     pub fn open(root: &Path) -> Result<RealDisk, DiskError> {
-        let _ = root;
-        todo!()
+        let dir = rustix::fs::open(root, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|e| failed(DiskOp::Open, &root.display().to_string(), e))?;
+        Ok(Self { root: File::from(dir), shown: root.to_owned() })
+    }
+
+    /// The folder, as it was given: for messages and for tools that need a path.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.shown
+    }
+
+    fn openat(&self, op: DiskOp, path: &str, flags: OFlags) -> Result<File, Errno> {
+        let mode = if op == DiskOp::Create { Mode::from_raw_mode(0o640) } else { Mode::empty() };
+        rustix::io::retry_on_intr(|| rustix::fs::openat(&self.root, or_dot(path), flags | OFlags::CLOEXEC, mode))
+            .map(File::from)
+    }
+
+    fn open_dir(&self, op: DiskOp, path: &str) -> Result<File, DiskError> {
+        self.openat(op, path, OFlags::DIRECTORY | OFlags::RDONLY).map_err(|e| failed(op, path, e))
     }
 }
 
 impl Disk for RealDisk {
-    fn open(&self, _path: &str, _options: OpenOptions) -> Result<Arc<dyn DiskFile>, DiskError> {
-        todo!()
+    fn open(&self, path: &str, options: OpenOptions) -> Result<Arc<dyn DiskFile>, DiskError> {
+        let (op, flags) = match options.access {
+            Access::Read => (DiskOp::Open, OFlags::RDONLY),
+            Access::ReadWrite => (DiskOp::Open, OFlags::RDWR),
+            Access::CreateNew => (DiskOp::Create, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL),
+        };
+        let mut direct = options.direct;
+        let file = if direct {
+            match self.openat(op, path, flags | OFlags::DIRECT) {
+                // The file system knows no direct I/O (tmpfs before Linux 6.6, some network ones). A file may have been
+                // made all the same before the refusal: EXCL would then refuse our own file.
+                Err(Errno::INVAL) => {
+                    direct = false;
+                    let made = flags.contains(OFlags::CREATE) && self.openat(op, path, OFlags::RDWR).is_ok();
+                    let flags = if made { OFlags::RDWR } else { flags };
+                    self.openat(op, path, flags)
+                }
+                other => other,
+            }
+        } else {
+            self.openat(op, path, flags)
+        };
+        let file = file.map_err(|e| failed(op, path, e))?;
+        if file.metadata().map_err(|source| DiskError { op, path: path.to_owned(), source })?.is_dir() {
+            return Err(failed(op, path, Errno::ISDIR));
+        }
+        Ok(Arc::new(RealFile { file, path: path.to_owned(), direct }))
     }
-    fn remove(&self, _path: &str) -> Result<(), DiskError> {
-        todo!()
+
+    fn remove(&self, path: &str) -> Result<(), DiskError> {
+        rustix::fs::unlinkat(&self.root, path, AtFlags::empty()).map_err(|e| failed(DiskOp::Remove, path, e))
     }
-    fn rename(&self, _from: &str, _to: &str) -> Result<(), DiskError> {
-        todo!()
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        rustix::fs::renameat(&self.root, from, &self.root, to).map_err(|e| failed(DiskOp::Rename, from, e))
     }
-    fn create_dir_all(&self, _path: &str) -> Result<(), DiskError> {
-        todo!()
+
+    fn create_dir_all(&self, path: &str) -> Result<(), DiskError> {
+        let mut end = 0;
+        for part in path.split('/') {
+            end += part.len();
+            if !part.is_empty() {
+                let so_far = &path[..end];
+                match rustix::fs::mkdirat(&self.root, so_far, Mode::from_raw_mode(0o750)) {
+                    Ok(()) => {}
+                    Err(Errno::EXIST) => drop(self.open_dir(DiskOp::CreateDir, so_far)?),
+                    Err(e) => return Err(failed(DiskOp::CreateDir, path, e)),
+                }
+            }
+            end += 1;
+        }
+        Ok(())
     }
-    fn sync_dir(&self, _path: &str) -> Result<(), DiskError> {
-        todo!()
+
+    fn sync_dir(&self, path: &str) -> Result<(), DiskError> {
+        let dir = self.open_dir(DiskOp::SyncDir, path)?;
+        rustix::fs::fsync(&dir).map_err(|e| failed(DiskOp::SyncDir, path, e))
     }
-    fn list(&self, _path: &str) -> Result<Vec<Entry>, DiskError> {
-        todo!()
+
+    fn list(&self, path: &str) -> Result<Vec<Entry>, DiskError> {
+        let failed = |e| failed(DiskOp::List, path, e);
+        let dir = self.open_dir(DiskOp::List, path)?;
+        let mut entries = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&dir).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name == "." || name == ".." {
+                continue;
+            }
+            let is_dir = match entry.file_type() {
+                rustix::fs::FileType::Unknown => {
+                    let stat =
+                        rustix::fs::statat(&dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+                    rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir()
+                }
+                known => known.is_dir(),
+            };
+            entries.push(Entry { name, is_dir });
+        }
+        entries.sort();
+        Ok(entries)
     }
-    fn len_of(&self, _path: &str) -> Result<Option<u64>, DiskError> {
-        todo!()
+
+    fn len_of(&self, path: &str) -> Result<Option<u64>, DiskError> {
+        match rustix::fs::statat(&self.root, or_dot(path), AtFlags::empty()) {
+            Ok(stat) if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() => {
+                Err(failed(DiskOp::Open, path, Errno::ISDIR))
+            }
+            Ok(stat) => Ok(Some(u64::try_from(stat.st_size).unwrap_or(0))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(failed(DiskOp::Open, path, e)),
+        }
     }
+
     fn space(&self) -> Result<Space, DiskError> {
-        todo!()
+        let stat = rustix::fs::fstatvfs(&self.root).map_err(|e| failed(DiskOp::Space, "", e))?;
+        Ok(Space { total: stat.f_blocks * stat.f_frsize, free: stat.f_bavail * stat.f_frsize })
+    }
+}
+
+struct RealFile {
+    file: File,
+    path: String,
+    direct: bool,
+}
+
+impl RealFile {
+    fn failed(&self, op: DiskOp, errno: Errno) -> DiskError {
+        failed(op, &self.path, errno)
+    }
+}
+
+impl DiskFile for RealFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, DiskError> {
+        let mut done = 0;
+        while done < buf.len() {
+            match rustix::io::pread(&self.file, &mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => {
+                    done += n;
+                    // A direct read that ends at an odd place has met the end of the file; asking again from there
+                    // would be refused for its alignment.
+                    if self.direct && !n.is_multiple_of(crate::ALIGNMENT) {
+                        break;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(self.failed(DiskOp::Read, e)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_vectored_at(&self, bufs: &mut [io::IoSliceMut<'_>], offset: u64) -> Result<usize, DiskError> {
+        let mut rest = bufs;
+        let mut done = 0;
+        while !rest.is_empty() {
+            // IOV_MAX; more in one call would be refused.
+            let now = rest.len().min(1024);
+            match rustix::io::preadv(&self.file, &mut rest[..now], offset + done as u64) {
+                Ok(0) if rest[..now].iter().all(|b| b.is_empty()) => rest = &mut rest[now..],
+                Ok(0) => break,
+                Ok(n) => {
+                    done += n;
+                    io::IoSliceMut::advance_slices(&mut rest, n);
+                    if self.direct && !n.is_multiple_of(crate::ALIGNMENT) {
+                        break;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(self.failed(DiskOp::Read, e)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {
+        let mut done = 0;
+        while done < buf.len() {
+            match rustix::io::pwrite(&self.file, &buf[done..], offset + done as u64) {
+                Ok(0) => return Err(self.failed(DiskOp::Write, Errno::IO)),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(self.failed(DiskOp::Write, e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> Result<(), DiskError> {
+        // Not retried after EINTR: what a second call says about the first one's pages is not specified.
+        rustix::fs::fdatasync(&self.file).map_err(|e| self.failed(DiskOp::Sync, e))
+    }
+
+    fn len(&self) -> Result<u64, DiskError> {
+        let stat = rustix::fs::fstat(&self.file).map_err(|e| self.failed(DiskOp::Open, e))?;
+        Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        rustix::io::retry_on_intr(|| rustix::fs::ftruncate(&self.file, len)).map_err(|e| self.failed(DiskOp::SetLen, e))
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        if len == 0 {
+            return Ok(());
+        }
+        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len)) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(e) => Err(self.failed(DiskOp::Allocate, e)),
+        }
+    }
+
+    fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    fn drop_cache(&self, offset: u64, len: u64) {
+        // Best effort by its meaning: nothing depends on it.
+        let _ = rustix::fs::fadvise(&self.file, offset, std::num::NonZeroU64::new(len), Advice::DontNeed);
     }
 }

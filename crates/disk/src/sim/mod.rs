@@ -1,149 +1,129 @@
-//! The simulated disk.
+//! The simulated disk: a small file system in memory that remembers what was not synced.
+//!
+//! What it assumes of real ones: a sector of 512 bytes is written as a whole or not at all; an overwrite shows old or
+//! new sectors; a part of a file that was never durable may show zeros; a rename is in or not, as a whole; changes of
+//! one name stay in their order. What it does not assume: any order between writes, between files, between names, or
+//! between names and bytes.
+
+mod faults;
+mod file;
+mod image;
+mod inode;
+mod names;
+mod world;
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rand::RngCore;
+
+pub use faults::{CrashFaults, CrashReport};
+use world::World;
 
 use crate::{Disk, DiskError, DiskFile, DiskOp, Entry, OpenOptions, Space};
 
-/// How a crash treats what was not synced: weights of the fates of one unsynced write, and chances of others.
-/// The fates are drawn per write and per name, in any order.
-#[derive(Clone, Copy, Debug)]
-pub struct CrashFaults {
-    /// Weight: the write is there as it was made.
-    pub kept: u32,
-    /// Weight: it never happened.
-    pub lost: u32,
-    /// Weight: some of its 512-byte sectors are there.
-    pub torn: u32,
-    /// Weight: its length is there, its bytes are zeros (only where nothing durable was before: that is what a
-    /// journaling file system shows; sectors with durable bytes keep the old ones).
-    pub zeroed: u32,
-    /// Chance in percent that an unsynced change of a length or of a name is there.
-    pub metadata_kept: u32,
-}
-
-impl CrashFaults {
-    /// Everything can happen.
-    #[must_use]
-    pub fn mixed() -> Self {
-        Self { kept: 4, lost: 3, torn: 2, zeroed: 1, metadata_kept: 50 }
-    }
-    /// All that was not synced is gone.
-    #[must_use]
-    pub fn all_lost() -> Self {
-        Self { kept: 0, lost: 1, torn: 0, zeroed: 0, metadata_kept: 0 }
-    }
-}
-
-/// Which faults really hit in a crash: counts of writes or of names whose state after the crash differs from what the
-/// program saw.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct CrashReport {
-    /// Unsynced writes that are there.
-    pub kept: u64,
-    /// Unsynced writes that are gone.
-    pub lost: u64,
-    /// Unsynced writes that are there in part.
-    pub torn: u64,
-    /// Unsynced writes that read as zeros.
-    pub zeroed: u64,
-    /// Writes that are there while an earlier one of the same file is not.
-    pub reordered: u64,
-    /// Unsynced lengths that are gone.
-    pub lengths_lost: u64,
-    /// Unsynced names (made, removed, renamed) that are there.
-    pub names_kept: u64,
-    /// Unsynced names (made, removed, renamed) that are undone.
-    pub names_lost: u64,
-}
-
-impl CrashReport {
-    /// Adds another crash's counts.
-    pub fn add(&mut self, other: &CrashReport) {
-        self.kept += other.kept;
-        self.lost += other.lost;
-        self.torn += other.torn;
-        self.zeroed += other.zeroed;
-        self.reordered += other.reordered;
-        self.lengths_lost += other.lengths_lost;
-        self.names_kept += other.names_kept;
-        self.names_lost += other.names_lost;
-    }
-}
-
 /// A disk in memory. Clones are the same disk.
 #[derive(Clone)]
-pub struct SimDisk {}
+pub struct SimDisk {
+    world: Arc<Mutex<World>>,
+}
 
 impl SimDisk {
     /// An empty disk with plenty of space. `seed` decides what a failed write or sync leaves behind.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let _ = seed;
-        todo!()
+        Self::around(World::new(seed))
     }
+
+    fn around(world: World) -> Self {
+        Self { world: Arc::new(Mutex::new(world)) }
+    }
+
     /// The disk as it may be found after a power failure now. This one stays as it is: one moment gives many images.
     pub fn crash(&self, rng: &mut dyn RngCore, faults: CrashFaults) -> (SimDisk, CrashReport) {
-        let _ = (rng, faults);
-        todo!()
+        let mut report = CrashReport::default();
+        let world = self.world.lock().after_crash(rng, faults, &mut report);
+        (Self::around(world), report)
     }
+
     /// The disk as it is after SIGKILL now: all completed writes are there, and still not synced.
     #[must_use]
     pub fn kill(&self) -> SimDisk {
-        todo!()
+        Self::around(self.world.lock().after_kill())
     }
-    /// The `nth` next call (1: the very next) of `op` fails with `errno`'s error. A failed write may have reached the
-    /// disk in part; after a failed sync each unsynced write of the file is lost or kept, and the next sync succeeds.
-    pub fn fail_next(&self, op: DiskOp, nth: u64, errno: std::io::ErrorKind) {
-        let _ = (op, nth, errno);
-        todo!()
+
+    /// The `nth` next call (1: the very next) of `op` fails with an error of this kind. A failed write may have reached
+    /// the disk in part; after a failed sync each unsynced write of the file is lost or kept, and the next sync succeeds.
+    pub fn fail_next(&self, op: DiskOp, nth: u64, kind: std::io::ErrorKind) {
+        self.world.lock().fail_next(op, nth, kind);
     }
+
     /// Sets the free bytes; writes and allocations beyond that fail with `StorageFull`.
     pub fn set_free(&self, bytes: u64) {
-        let _ = bytes;
-        todo!()
+        self.world.lock().free = bytes;
     }
+
     /// Flips one bit of the byte at `offset`, in what is durable and in what is read. False if there is no such byte.
     pub fn rot(&self, path: &str, offset: u64) -> bool {
-        let _ = (path, offset);
-        todo!()
+        self.world.lock().rot(path, offset)
     }
+
     /// Syncs of files and of folders so far, failed ones included.
     #[must_use]
     pub fn sync_count(&self) -> u64 {
-        todo!()
+        let world = self.world.lock();
+        world.data_syncs + world.dir_syncs
     }
+
     /// Syncs of files alone so far, failed ones included.
     #[must_use]
     pub fn data_sync_count(&self) -> u64 {
-        todo!()
+        self.world.lock().data_syncs
+    }
+
+    /// Calls that change something (writes, syncs, names, lengths) so far.
+    #[must_use]
+    pub fn change_count(&self) -> u64 {
+        self.world.lock().changes
+    }
+
+    /// Takes a copy of the disk right after `changes` more calls that change something (0: now), while everything goes
+    /// on: see [`SimDisk::frozen`]. So a crash can be put into the middle of somebody else's call.
+    pub fn freeze_after(&self, changes: u64) {
+        self.world.lock().freeze_after(changes);
+    }
+
+    /// The copy that [`SimDisk::freeze_after`] asked for, if it has come to that; crash or kill it.
+    #[must_use]
+    pub fn frozen(&self) -> Option<SimDisk> {
+        self.world.lock().frozen.take().map(|world| Self::around(*world))
     }
 }
 
 impl Disk for SimDisk {
-    fn open(&self, _path: &str, _options: OpenOptions) -> Result<Arc<dyn DiskFile>, DiskError> {
-        todo!()
+    fn open(&self, path: &str, options: OpenOptions) -> Result<Arc<dyn DiskFile>, DiskError> {
+        let node = self.world.lock().open(path, options)?;
+        Ok(Arc::new(file::SimFile::new(Arc::clone(&self.world), node, path, options)))
     }
-    fn remove(&self, _path: &str) -> Result<(), DiskError> {
-        todo!()
+    fn remove(&self, path: &str) -> Result<(), DiskError> {
+        self.world.lock().remove(path)
     }
-    fn rename(&self, _from: &str, _to: &str) -> Result<(), DiskError> {
-        todo!()
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.world.lock().rename(from, to)
     }
-    fn create_dir_all(&self, _path: &str) -> Result<(), DiskError> {
-        todo!()
+    fn create_dir_all(&self, path: &str) -> Result<(), DiskError> {
+        self.world.lock().create_dir_all(path)
     }
-    fn sync_dir(&self, _path: &str) -> Result<(), DiskError> {
-        todo!()
+    fn sync_dir(&self, path: &str) -> Result<(), DiskError> {
+        self.world.lock().sync_dir(path)
     }
-    fn list(&self, _path: &str) -> Result<Vec<Entry>, DiskError> {
-        todo!()
+    fn list(&self, path: &str) -> Result<Vec<Entry>, DiskError> {
+        self.world.lock().list(path)
     }
-    fn len_of(&self, _path: &str) -> Result<Option<u64>, DiskError> {
-        todo!()
+    fn len_of(&self, path: &str) -> Result<Option<u64>, DiskError> {
+        self.world.lock().len_of(path)
     }
     fn space(&self) -> Result<Space, DiskError> {
-        todo!()
+        self.world.lock().space()
     }
 }
