@@ -11,8 +11,12 @@ pub mod datadir;
 mod demo;
 pub mod exit;
 mod failure;
+pub mod fsck;
+pub mod listen;
+mod logging;
 mod serve;
 mod signals;
+mod table;
 
 pub use failure::Failure;
 

@@ -18,10 +18,6 @@ pub struct Clients {
     base: String,
 }
 
-/// What a server says of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Checksum(pub Adler32);
-
 impl Clients {
     /// For the node that said `ready` with this address.
     #[must_use]
@@ -68,14 +64,6 @@ impl Clients {
             _ => None,
         };
         Ok(sum.map(Adler32).ok_or_else(|| outcome.last_words()))
-    }
-
-    /// The length that the node publishes for a file; `None`: no such file.
-    pub fn len(&self, path: &str) -> io::Result<Option<u64>> {
-        let outcome = self.fs(&["stat", path])?;
-        let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
-        let size = text.lines().find_map(|line| line.trim().strip_prefix("Size:"));
-        Ok(size.and_then(|size| size.trim().parse().ok()))
     }
 
     /// `xrdfs` with `arguments`.

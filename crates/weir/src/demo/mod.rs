@@ -22,8 +22,6 @@ use clients::Clients;
 use node::Home;
 use screen::Screen;
 
-pub use screen::table_lines;
-
 /// How long the demo's node waits for writers that have gone: short, so that nobody has to wait for it.
 const GRACE: Duration = Duration::from_secs(2);
 

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use super::child::Owned;
@@ -56,10 +56,7 @@ impl Home {
             }
             let _ = sender.send(line);
         });
-        let line = match receiver.recv_timeout(START_PATIENCE) {
-            Ok(line) => line,
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => String::new(),
-        };
+        let line = receiver.recv_timeout(START_PATIENCE).unwrap_or_default();
         match line.trim_end().strip_prefix("weir: ready ") {
             Some(base) => Ok(Node { base: base.to_owned(), took: begin.elapsed(), process }),
             None => Err(io::Error::other(format!("the node did not become ready; its log ends: {}", self.log_end()))),

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use crate::table::table_lines;
+
 /// Where the demo writes. Colours only for a terminal.
 pub struct Screen {
     out: Box<dyn Write + Send>,
@@ -22,12 +24,6 @@ impl Screen {
         use std::io::IsTerminal as _;
         let colours = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Self { out: Box::new(io::stdout()), colours, step: 0 }
-    }
-
-    /// Anything, without colours.
-    #[must_use]
-    pub fn plain(out: Box<dyn Write + Send>) -> Self {
-        Self { out, colours: false, step: 0 }
     }
 
     /// The first line.
@@ -82,42 +78,5 @@ impl Screen {
     fn line(&mut self, line: &str) {
         // Nobody looks any more when this fails; the exit code still tells.
         let _ = writeln!(self.out, "{line}").and_then(|()| self.out.flush());
-    }
-}
-
-/// The lines of a table: heading, rule, rows.
-#[must_use]
-pub fn table_lines(heading: &[&str], rows: &[Vec<String>]) -> Vec<String> {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        cells.chain(heading.get(column).map(|cell| cell.chars().count())).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..heading.len()).map(width).collect();
-    let line = |cells: Vec<&str>| {
-        let mut text = String::new();
-        for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
-            let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
-            let cell = if column == 0 { format!("{cell}{gap}") } else { format!("   {gap}{cell}") };
-            text.push_str(&cell);
-        }
-        text.trim_end().to_owned()
-    };
-    let mut lines = vec![line(heading.to_vec())];
-    lines.push("─".repeat(widths.iter().sum::<usize>() + 3 * widths.len().saturating_sub(1)));
-    lines.extend(rows.iter().map(|row| line(row.iter().map(String::as_str).collect())));
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_stand_under_each_other() {
-        let rows = vec![vec!["écriture".into(), "1.0 s".into()], vec!["b".into(), "12.5 s".into()]];
-        assert_eq!(
-            table_lines(&["what", "time"], &rows),
-            ["what         time", "─────────────────", "écriture    1.0 s", "b          12.5 s"]
-        );
     }
 }

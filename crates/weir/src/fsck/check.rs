@@ -1,0 +1,265 @@
+//! The check of an opened data directory: the namespace against itself, names against contents, contents against their
+//! checksums.
+
+use std::collections::HashSet;
+
+use kv::Read;
+use namespace::{NsError, WriterRecord};
+use store::{PieceState, PieceStatus, Store, StoreError};
+use types::{BodyId, ErrorCode, GroupId, PieceId};
+
+use super::compare::{Meeting, Met, Named, disagreements, state_stored};
+use super::finding::{Finding, Problem};
+use super::paged::Paged;
+
+/// Items asked for at a time.
+const PAGE: usize = 1024;
+/// Contents without a name that are held in memory before they are compared with writers, uploads and deletions.
+const NAMELESS_MAX: usize = 100_000;
+
+/// Why the check could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The namespace cannot be read.
+    #[error(transparent)]
+    Namespace(#[from] NsError),
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Counts {
+    /// Keys of the namespace.
+    pub keys: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Names of files and symbolic links.
+    pub names: u64,
+    /// Contents in the store.
+    pub pieces: u64,
+    /// Of these: complete.
+    pub complete: u64,
+    /// Of these: interrupted.
+    pub interrupted: u64,
+    /// Files being written when the node stopped; their writers may come back.
+    pub in_making: u64,
+    /// Uploads kept.
+    pub uploads: u64,
+    /// Contents that are to be deleted.
+    pub deletions: u64,
+    /// Bytes that the contents hold.
+    pub bytes: u64,
+    /// Bytes read and compared with their checksums.
+    pub bytes_read: u64,
+}
+
+/// How the check goes on, for whoever waits.
+pub trait Progress {
+    /// Called now and then.
+    fn step(&mut self, counts: &Counts);
+}
+
+/// Checks everything. `read` is one consistent view of the namespace; nobody changes the store meanwhile. With `quick`
+/// no content is read.
+pub fn check(
+    read: &dyn Read,
+    store: &Store,
+    quick: bool,
+    progress: &mut dyn Progress,
+    report: &mut dyn FnMut(Finding),
+) -> Result<Counts, CheckError> {
+    let mut counts = Counts::default();
+    let keys = namespace::check(read, &mut |found| {
+        report(Finding::general(Problem::Keys { key: found.key, what: found.what }));
+    })?;
+    counts.keys = keys.keys;
+    counts.directories = keys.directories;
+    counts.names = keys.names;
+    counts.uploads = keys.uploads;
+    counts.in_making = keys.writers;
+    counts.deletions = keys.deletions;
+    progress.step(&counts);
+
+    let named = Paged::new(|after: Option<&Named>| -> Result<Vec<Named>, CheckError> {
+        let bodies = namespace::bodies(read, GroupId::DEFAULT, after.map(|last| last.body), PAGE)?;
+        Ok(bodies.iter().map(|body| Named { body: body.body, ino: body.ino, len: body.len }).collect())
+    });
+    let mut nameless: Vec<(PieceId, PieceStatus)> = Vec::new();
+    for met in Meeting::of(named, pieces(store)) {
+        match met? {
+            Met::NamedOnly(named) => {
+                // A body that is listed while its first writer is at it may not have come as far as the store.
+                if !is_being_written(read, named.body)? {
+                    let problem = Problem::ContentMissing { len: named.len };
+                    report(with_path(read, named, Finding::about(PieceId::first(named.body), problem)));
+                }
+            }
+            Met::StoredOnly(piece, status) => {
+                count(&mut counts, &status);
+                read_through(store, piece, &status, quick, &mut counts, progress, &mut |problem| {
+                    report(Finding::about(piece, problem));
+                })?;
+                nameless.push((piece, status));
+                if nameless.len() == NAMELESS_MAX {
+                    sift(read, &mut nameless, report)?;
+                }
+            }
+            Met::Both(named, piece, status) => {
+                count(&mut counts, &status);
+                let mut about = |problem| report(with_path(read, named, Finding::about(piece, problem)));
+                if let Ok(inode) = namespace::stat_ino(read, named.ino)
+                    && let Some(content) = inode.content().filter(|content| content.body == named.body)
+                {
+                    disagreements(content, &status).into_iter().for_each(&mut about);
+                }
+                read_through(store, piece, &status, quick, &mut counts, progress, &mut about)?;
+            }
+        }
+    }
+    sift(read, &mut nameless, report)?;
+    writers_have_contents(read, store, report)?;
+    uploads_have_contents(read, store, report)?;
+    progress.step(&counts);
+    Ok(counts)
+}
+
+/// All pieces of the store, in order.
+fn pieces(store: &Store) -> impl Iterator<Item = Result<(PieceId, PieceStatus), CheckError>> + '_ {
+    Paged::new(|after: Option<&(PieceId, PieceStatus)>| Ok(store.pieces(after.map(|(piece, _)| *piece), PAGE)?))
+}
+
+fn writers(read: &dyn Read) -> impl Iterator<Item = Result<WriterRecord, CheckError>> + '_ {
+    Paged::new(|after: Option<&WriterRecord>| {
+        Ok(namespace::writers(read, after.map(|last| (last.key, last.body)), PAGE)?)
+    })
+}
+
+fn is_being_written(read: &dyn Read, body: BodyId) -> Result<bool, CheckError> {
+    for writer in writers(read) {
+        if writer?.body == body {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn count(counts: &mut Counts, status: &PieceStatus) {
+    counts.pieces += 1;
+    counts.bytes += status.len;
+    match status.state {
+        PieceState::Complete { .. } | PieceState::Dirty => counts.complete += 1,
+        PieceState::Interrupted => counts.interrupted += 1,
+        PieceState::InMaking { .. } => {}
+    }
+}
+
+/// Reads a content to its end and compares every page, and the whole, with what was recorded.
+fn read_through(
+    store: &Store,
+    piece: PieceId,
+    status: &PieceStatus,
+    quick: bool,
+    counts: &mut Counts,
+    progress: &mut dyn Progress,
+    about: &mut dyn FnMut(Problem),
+) -> Result<(), CheckError> {
+    if quick || matches!(status.state, PieceState::InMaking { .. }) {
+        return Ok(());
+    }
+    let before = counts.bytes_read;
+    let verified = store.verify(piece, &mut |bytes| {
+        counts.bytes_read = before + bytes;
+        progress.step(counts);
+        true
+    });
+    match verified {
+        Ok(verified) => {
+            counts.bytes_read = before + verified.len;
+            let read = namespace::Sums { adler32: verified.adler32, crc32c: verified.crc32c };
+            if verified.len != status.len {
+                about(Problem::Unreadable { why: format!("{} of {} bytes are there", verified.len, status.len) });
+            } else if let PieceState::Complete { adler32, crc32c } = status.state {
+                let recorded = namespace::Sums { adler32, crc32c };
+                if recorded != read {
+                    about(Problem::WholeDiffers { recorded, read });
+                }
+            }
+        }
+        // What concerns this content alone is a finding; a log or an index that fails ends the check.
+        Err(error) => match error.code() {
+            ErrorCode::Checksum | ErrorCode::Damaged => about(Problem::Damaged { what: error.to_string() }),
+            ErrorCode::Io | ErrorCode::NotFound => about(Problem::Unreadable { why: error.to_string() }),
+            _ => return Err(error.into()),
+        },
+    }
+    Ok(())
+}
+
+/// Of the contents without a name, reports those that nothing else refers to either.
+fn sift(
+    read: &dyn Read,
+    nameless: &mut Vec<(PieceId, PieceStatus)>,
+    report: &mut dyn FnMut(Finding),
+) -> Result<(), CheckError> {
+    if nameless.is_empty() {
+        return Ok(());
+    }
+    let mut open: HashSet<BodyId> = nameless.iter().map(|(piece, _)| piece.body).collect();
+    for writer in writers(read) {
+        open.remove(&writer?.body);
+    }
+    let uploads = Paged::new(|after: Option<&namespace::UploadRecord>| -> Result<_, CheckError> {
+        Ok(namespace::uploads(read, after.map(|last| last.upload), PAGE)?)
+    });
+    for upload in uploads {
+        open.remove(&upload?.body);
+    }
+    let deletions = Paged::new(|after: Option<&namespace::DueDeletion>| -> Result<_, CheckError> {
+        Ok(namespace::due_deletions(read, after.copied(), PAGE)?)
+    });
+    for deletion in deletions {
+        open.remove(&deletion?.body);
+    }
+    for (piece, status) in nameless.drain(..) {
+        if open.contains(&piece.body) {
+            let problem = Problem::Unreferenced { len: status.len, state: state_stored(&status.state) };
+            report(Finding::about(piece, problem));
+        }
+    }
+    Ok(())
+}
+
+fn writers_have_contents(read: &dyn Read, store: &Store, report: &mut dyn FnMut(Finding)) -> Result<(), CheckError> {
+    for writer in writers(read) {
+        let writer = writer?;
+        if store.status(writer.piece())?.is_none() {
+            let finding = Finding::about(writer.piece(), Problem::WriterWithoutContent);
+            report(Finding { path: Some(writer.path), ..finding });
+        }
+    }
+    Ok(())
+}
+
+fn uploads_have_contents(read: &dyn Read, store: &Store, report: &mut dyn FnMut(Finding)) -> Result<(), CheckError> {
+    let mut after = None;
+    loop {
+        let page = namespace::uploads(read, after, PAGE)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.upload);
+        for upload in page {
+            let piece = PieceId::first(upload.body);
+            // One that is being written is a writer's, and was looked at there.
+            let written = upload.state == namespace::UploadState::InMaking;
+            if !written && store.status(piece)?.is_none() {
+                let finding = Finding::about(piece, Problem::UploadWithoutContent);
+                report(Finding { path: Some(upload.path), ..finding });
+            }
+        }
+    }
+}
+
+fn with_path(read: &dyn Read, named: Named, finding: Finding) -> Finding {
+    Finding { path: namespace::path_of(read, named.ino).ok(), ..finding }
+}

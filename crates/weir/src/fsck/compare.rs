@@ -1,0 +1,229 @@
+//! The comparison of names with contents, without I/O: two sequences in order of the content's number, met like the two
+//! halves of a zip. Memory does not grow with the number of files.
+
+use std::cmp::Ordering;
+
+use namespace::{Content, FileState, Sums};
+use store::{PieceState, PieceStatus};
+use types::{BodyId, Ino, PieceId};
+
+use super::finding::Problem;
+
+/// A content that the namespace lists (its `B` records).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Named {
+    /// The content.
+    pub body: BodyId,
+    /// Whose.
+    pub ino: Ino,
+    /// Its bytes, as listed.
+    pub len: u64,
+}
+
+/// What stands at one number in the two sequences.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Met {
+    /// Only the namespace has it.
+    NamedOnly(Named),
+    /// Only the store has it.
+    StoredOnly(PieceId, PieceStatus),
+    /// Both have it.
+    Both(Named, PieceId, PieceStatus),
+}
+
+/// Meets two sequences that are in order; what is out of order, or an error in one of them, comes out as the error.
+pub struct Meeting<N: Iterator, S: Iterator> {
+    named: std::iter::Peekable<N>,
+    stored: std::iter::Peekable<S>,
+}
+
+impl<E, N, S> Meeting<N, S>
+where
+    N: Iterator<Item = Result<Named, E>>,
+    S: Iterator<Item = Result<(PieceId, PieceStatus), E>>,
+{
+    /// `named` in order of the body, `stored` in order of the piece.
+    pub fn of(named: N, stored: S) -> Self {
+        Self { named: named.peekable(), stored: stored.peekable() }
+    }
+}
+
+impl<E, N, S> Iterator for Meeting<N, S>
+where
+    N: Iterator<Item = Result<Named, E>>,
+    S: Iterator<Item = Result<(PieceId, PieceStatus), E>>,
+{
+    type Item = Result<Met, E>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let order = match (self.named.peek(), self.stored.peek()) {
+            (None, None) => return None,
+            // Errors first, from either side.
+            (Some(Err(_)), _) | (Some(_), None) => Ordering::Less,
+            (_, Some(Err(_))) | (None, Some(_)) => Ordering::Greater,
+            (Some(Ok(named)), Some(Ok((piece, _)))) => PieceId::first(named.body).cmp(piece),
+        };
+        match order {
+            Ordering::Less => self.named.next().map(|named| named.map(Met::NamedOnly)),
+            Ordering::Greater => {
+                self.stored.next().map(|stored| stored.map(|(piece, status)| Met::StoredOnly(piece, status)))
+            }
+            Ordering::Equal => match (self.named.next(), self.stored.next()) {
+                (Some(Ok(named)), Some(Ok((piece, status)))) => Some(Ok(Met::Both(named, piece, status))),
+                (Some(Err(error)), _) | (_, Some(Err(error))) => Some(Err(error)),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// What is wrong between a file's record in the namespace and its content's record in the store. The bytes are another
+/// matter.
+#[must_use]
+pub fn disagreements(content: &Content, status: &PieceStatus) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let stored_sums = match &status.state {
+        PieceState::Complete { adler32, crc32c } => Some(Sums { adler32: *adler32, crc32c: *crc32c }),
+        _ => None,
+    };
+    let settled = match content.state {
+        // Somebody is at it, or was when the node stopped: the two meet again when that ends.
+        FileState::Open(_) | FileState::Updating(_) => return problems,
+        FileState::Complete => {
+            // Without sums, an update in place was cut off: readable, and to be read through.
+            let dirty_is_fine = content.sums.is_none() && status.state == PieceState::Dirty;
+            matches!(status.state, PieceState::Complete { .. }) || dirty_is_fine
+        }
+        FileState::Interrupted(_) => status.state == PieceState::Interrupted,
+    };
+    if !settled {
+        problems.push(Problem::StateDiffers { named: state_named(content.state), stored: state_stored(&status.state) });
+    }
+    if content.len != status.len {
+        problems.push(Problem::LengthDiffers { named: content.len, stored: status.len });
+    } else if let (Some(named), Some(stored)) = (content.sums, stored_sums)
+        && named != stored
+    {
+        problems.push(Problem::SumsDiffer { named, stored });
+    }
+    problems
+}
+
+/// In plain words.
+#[must_use]
+pub fn state_named(state: FileState) -> &'static str {
+    match state {
+        FileState::Complete => "complete",
+        FileState::Open(_) => "being written",
+        FileState::Updating(_) => "being changed in place",
+        FileState::Interrupted(_) => "interrupted",
+    }
+}
+
+/// In plain words.
+#[must_use]
+pub fn state_stored(state: &PieceState) -> &'static str {
+    match state {
+        PieceState::InMaking { .. } => "being written",
+        PieceState::Complete { .. } => "complete",
+        PieceState::Interrupted => "interrupted",
+        PieceState::Dirty => "being changed in place",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use namespace::WriterKey;
+    use types::{Adler32, Crc32c, GroupId, Incarnation};
+
+    use super::*;
+
+    fn named(body: u64) -> Named {
+        Named { body: BodyId(body), ino: Ino(body + 100), len: 10 }
+    }
+
+    fn complete(len: u64) -> PieceStatus {
+        let state = PieceState::Complete { adler32: Adler32(1), crc32c: Crc32c(2) };
+        PieceStatus { len, state, generation: 1, incarnation: Incarnation(1) }
+    }
+
+    fn stored(body: u64) -> (PieceId, PieceStatus) {
+        (PieceId::first(BodyId(body)), complete(10))
+    }
+
+    fn content(state: FileState, len: u64, sums: Option<Sums>) -> Content {
+        Content { body: BodyId(1), group: GroupId(1), len, state, sums, generation: 1, shared: false }
+    }
+
+    const SUMS: Sums = Sums { adler32: Adler32(1), crc32c: Crc32c(2) };
+
+    type Step = Result<Met, &'static str>;
+
+    fn meet(left: &[u64], right: &[u64]) -> Vec<Step> {
+        Meeting::of(left.iter().map(|n| Ok(named(*n))), right.iter().map(|n| Ok(stored(*n)))).collect()
+    }
+
+    /// Every way in which two small sets can lie to each other, against the plain definition.
+    #[test]
+    fn all_small_sets_meet_rightly() {
+        let set = |bits: u64| (0..5).filter(|n| bits >> n & 1 == 1).collect::<Vec<u64>>();
+        for left in 0..32 {
+            for right in 0..32 {
+                let (left, right) = (set(left), set(right));
+                let expected: Vec<Step> = (0..5)
+                    .filter_map(|n| match (left.contains(&n), right.contains(&n)) {
+                        (true, true) => Some(Ok(Met::Both(named(n), stored(n).0, stored(n).1))),
+                        (true, false) => Some(Ok(Met::NamedOnly(named(n)))),
+                        (false, true) => Some(Ok(Met::StoredOnly(stored(n).0, stored(n).1))),
+                        (false, false) => None,
+                    })
+                    .collect();
+                assert_eq!(meet(&left, &right), expected, "{left:?} {right:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn errors_come_out() {
+        let left = vec![Ok(named(1)), Err("broken")];
+        let right = vec![Ok(stored(1)), Ok(stored(2))];
+        let met: Vec<Step> = Meeting::of(left.into_iter(), right.into_iter()).collect();
+        assert!(met.contains(&Err("broken")));
+        let met: Vec<Step> = Meeting::of(vec![Ok(named(1))].into_iter(), vec![Err("broken")].into_iter()).collect();
+        assert!(met.contains(&Err("broken")));
+    }
+
+    #[test]
+    fn agreement_is_silent() {
+        for (content, status) in [
+            (content(FileState::Complete, 10, Some(SUMS)), complete(10)),
+            (content(FileState::Complete, 10, None), PieceStatus { state: PieceState::Dirty, ..complete(10) }),
+            (
+                content(FileState::Open(WriterKey(1)), 0, None),
+                PieceStatus { state: PieceState::Interrupted, ..complete(10) },
+            ),
+            (
+                content(FileState::Interrupted(WriterKey(1)), 10, None),
+                PieceStatus { state: PieceState::Interrupted, ..complete(10) },
+            ),
+        ] {
+            assert_eq!(disagreements(&content, &status), []);
+        }
+    }
+
+    #[test]
+    fn each_disagreement_is_named() {
+        let kinds = |content: Content, status: PieceStatus| {
+            disagreements(&content, &status).iter().map(Problem::kind).collect::<Vec<_>>()
+        };
+        use super::super::finding::ProblemKind::{LengthDiffers, StateDiffers, SumsDiffer};
+        let whole = content(FileState::Complete, 10, Some(SUMS));
+        assert_eq!(kinds(whole, complete(9)), [LengthDiffers]);
+        let other = Sums { adler32: Adler32(3), ..SUMS };
+        assert_eq!(kinds(content(FileState::Complete, 10, Some(other)), complete(10)), [SumsDiffer]);
+        let making = PieceState::InMaking { written: vec![(0, 10)], prefix: 10, durable_prefix: 10 };
+        assert_eq!(kinds(whole, PieceStatus { state: making, ..complete(10) }), [StateDiffers]);
+        assert_eq!(kinds(whole, PieceStatus { state: PieceState::Dirty, ..complete(10) }), [StateDiffers]);
+        assert_eq!(kinds(content(FileState::Interrupted(WriterKey(1)), 10, None), complete(10)), [StateDiffers]);
+    }
+}

@@ -1,0 +1,236 @@
+//! What fsck can find, each with what it means and what would help, in plain words.
+
+use namespace::Sums;
+use types::{BodyId, PieceId};
+
+/// Something that is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Problem {
+    /// Two records of the namespace disagree.
+    Keys {
+        /// The key, escaped.
+        key: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A file's content is not on the disk.
+    ContentMissing {
+        /// Bytes that the namespace says it has.
+        len: u64,
+    },
+    /// Namespace and store disagree about a file's length.
+    LengthDiffers {
+        /// What the namespace says.
+        named: u64,
+        /// What the store says.
+        stored: u64,
+    },
+    /// Namespace and store disagree about a file's checksums.
+    SumsDiffer {
+        /// What the namespace says.
+        named: Sums,
+        /// What the store says.
+        stored: Sums,
+    },
+    /// Namespace and store disagree about whether a file is whole.
+    StateDiffers {
+        /// What the namespace says.
+        named: &'static str,
+        /// What the store says.
+        stored: &'static str,
+    },
+    /// Bytes on the disk do not match their checksum.
+    Damaged {
+        /// Which, as the store says it.
+        what: String,
+    },
+    /// Every page matches its checksum, the whole does not.
+    WholeDiffers {
+        /// What was recorded when the file was closed.
+        recorded: Sums,
+        /// What was read.
+        read: Sums,
+    },
+    /// The bytes could not be read.
+    Unreadable {
+        /// What the store says.
+        why: String,
+    },
+    /// A content that no name, writer, upload or deletion refers to.
+    Unreferenced {
+        /// Its bytes.
+        len: u64,
+        /// Its state.
+        state: &'static str,
+    },
+    /// A writer is recorded whose content is not on the disk.
+    WriterWithoutContent,
+    /// An upload is recorded whose content is not on the disk.
+    UploadWithoutContent,
+    /// A file of the store that no record speaks of.
+    UnexplainedFile {
+        /// Where, below the data directory.
+        file: String,
+    },
+    /// A checkpoint of an index does not read back as it was written.
+    Checkpoint {
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// Kinds of problems, for counting and for programs that read the JSON.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum ProblemKind {
+    Keys,
+    ContentMissing,
+    LengthDiffers,
+    SumsDiffer,
+    StateDiffers,
+    Damaged,
+    WholeDiffers,
+    Unreadable,
+    Unreferenced,
+    WriterWithoutContent,
+    UploadWithoutContent,
+    UnexplainedFile,
+    Checkpoint,
+}
+
+impl ProblemKind {
+    /// As the summary's rows begin.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Keys => "namespace records that disagree",
+            Self::ContentMissing => "files whose content is gone",
+            Self::LengthDiffers => "files of another length than recorded",
+            Self::SumsDiffer => "files with two different checksums on record",
+            Self::StateDiffers => "files whole in one place and not in the other",
+            Self::Damaged => "files with damaged bytes",
+            Self::WholeDiffers => "files that differ from their checksum as a whole",
+            Self::Unreadable => "files whose bytes cannot be read",
+            Self::Unreferenced => "contents that nothing refers to",
+            Self::WriterWithoutContent => "recordings without their content",
+            Self::UploadWithoutContent => "uploads without their content",
+            Self::UnexplainedFile => "files that no record speaks of",
+            Self::Checkpoint => "index checkpoints that are damaged",
+        }
+    }
+}
+
+impl Problem {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> ProblemKind {
+        match self {
+            Self::Keys { .. } => ProblemKind::Keys,
+            Self::ContentMissing { .. } => ProblemKind::ContentMissing,
+            Self::LengthDiffers { .. } => ProblemKind::LengthDiffers,
+            Self::SumsDiffer { .. } => ProblemKind::SumsDiffer,
+            Self::StateDiffers { .. } => ProblemKind::StateDiffers,
+            Self::Damaged { .. } => ProblemKind::Damaged,
+            Self::WholeDiffers { .. } => ProblemKind::WholeDiffers,
+            Self::Unreadable { .. } => ProblemKind::Unreadable,
+            Self::Unreferenced { .. } => ProblemKind::Unreferenced,
+            Self::WriterWithoutContent => ProblemKind::WriterWithoutContent,
+            Self::UploadWithoutContent => ProblemKind::UploadWithoutContent,
+            Self::UnexplainedFile { .. } => ProblemKind::UnexplainedFile,
+            Self::Checkpoint { .. } => ProblemKind::Checkpoint,
+        }
+    }
+
+    /// What it is and what would help.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let sums = |sums: &Sums| format!("adler32 {:08x}, crc32c {:08x}", sums.adler32.0, sums.crc32c.0);
+        match self {
+            Self::Keys { key, what } => format!("the namespace's record {key}: {what}"),
+            Self::ContentMissing { len } => {
+                format!(
+                    "its content of {len} bytes is not on the disk; write the file again from its source, or remove it"
+                )
+            }
+            Self::LengthDiffers { named, stored } => {
+                format!(
+                    "the namespace says {named} bytes, the disk holds {stored}; do not trust it before comparing it with its source"
+                )
+            }
+            Self::SumsDiffer { named, stored } => format!(
+                "the namespace recorded {}, the store {}; compare the file with its source",
+                sums(named),
+                sums(stored)
+            ),
+            Self::StateDiffers { named, stored } => {
+                format!(
+                    "the namespace says it is {named}, the store says it is {stored}; compare the file with its source"
+                )
+            }
+            Self::Damaged { what } => {
+                format!(
+                    "damaged on the disk: {what}. The damaged pages are never served; write the file again from its source"
+                )
+            }
+            Self::WholeDiffers { recorded, read } => format!(
+                "closed with {}, reads with {}, though every page checks; compare the file with its source",
+                sums(recorded),
+                sums(read)
+            ),
+            Self::Unreadable { why } => format!("cannot be read: {why}"),
+            Self::Unreferenced { len, state } => {
+                format!(
+                    "{len} bytes, {state}, that no name, writer, upload or deletion refers to; --remove-unreferenced removes it"
+                )
+            }
+            Self::WriterWithoutContent => "is recorded as being written, but none of its bytes are on the disk".into(),
+            Self::UploadWithoutContent => "is recorded as an upload, but none of its bytes are on the disk".into(),
+            Self::UnexplainedFile { file } => {
+                format!("{file} belongs to the store, but no record speaks of it; it is left alone")
+            }
+            Self::Checkpoint { what } => {
+                format!(
+                    "{what}; nothing is lost while the log and the index are whole, and the next checkpoint replaces it"
+                )
+            }
+        }
+    }
+}
+
+/// A problem, and what it is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The file, if it has a name.
+    pub path: Option<Vec<u8>>,
+    /// The content.
+    pub body: Option<BodyId>,
+    /// What is wrong.
+    pub problem: Problem,
+    /// What `--repair` did about it; `None`: nothing.
+    pub repaired: Option<String>,
+}
+
+impl Finding {
+    /// About the content `piece`.
+    #[must_use]
+    pub fn about(piece: PieceId, problem: Problem) -> Self {
+        Self { path: None, body: Some(piece.body), problem, repaired: None }
+    }
+
+    /// About something else.
+    #[must_use]
+    pub fn general(problem: Problem) -> Self {
+        Self { path: None, body: None, problem, repaired: None }
+    }
+
+    /// What it is about, for people: the path where there is one.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        match (&self.path, self.body) {
+            (Some(path), _) => path.escape_ascii().to_string(),
+            (None, Some(body)) => format!("content {:016x}", body.0),
+            (None, None) => String::new(),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! `weir fsck`.
+
+pub mod check;
+pub mod compare;
+pub mod finding;
+mod paged;
+pub mod report;
