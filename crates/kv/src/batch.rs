@@ -77,6 +77,10 @@ impl Batch {
         Ok(Self { entries })
     }
 
+    pub(crate) fn from_map(entries: BTreeMap<Bytes, Option<Bytes>>) -> Self {
+        Self { entries }
+    }
+
     pub(crate) fn shared(&self) -> impl Iterator<Item = (Bytes, Option<Bytes>)> {
         self.entries.iter().map(|(key, value)| (key.clone(), value.clone()))
     }
@@ -85,7 +89,7 @@ impl Batch {
 /// Whether key and value are within the limits.
 pub(crate) fn check(key: &[u8], value: Option<&[u8]>) -> Result<(), KvError> {
     if key.is_empty() || key.first() == Some(&RESERVED) {
-        return Err(KvError::Damaged("a key is empty or begins with 0xff, which is reserved".into()));
+        return Err(KvError::BadKey);
     }
     if key.len() > KEY_MAX {
         return Err(KvError::TooLarge { what: "a key", len: key.len(), limit: KEY_MAX });

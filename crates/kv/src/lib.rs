@@ -5,13 +5,24 @@
 //! the engine is an index that may be behind or lost, and is brought up from the journal when opened.
 
 mod batch;
+mod checkpoint;
+mod embedded;
 mod engine;
+mod index;
 mod memory_kv;
 mod overlay;
+mod recovery;
+mod snapshot;
+mod sweeper;
+#[cfg(test)]
+mod tests;
 mod traits;
 mod write_set;
 
 pub use batch::{BATCH_MAX, Batch, KEY_MAX, VALUE_MAX};
+pub use embedded::{BatchDone, Embedded, EmbeddedConfig, EmbeddedStats};
 pub use engine::{Applied, Engine, EntrySource, MemoryEngine};
+pub use index::{IndexConfig, IndexStats, LoggedIndex};
 pub use memory_kv::{MemoryCounts, MemoryFaults, MemoryKv};
+pub use recovery::{Rebuilt, Recovery};
 pub use traits::{Durability, Kv, KvError, Op, OpDone, OpOutcome, Read, Savepoint, ScanOrder, Txn, Visit, transact};

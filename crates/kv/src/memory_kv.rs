@@ -113,10 +113,10 @@ impl MemoryKv {
         }
         let mut current = self.current.lock();
         let map = Arc::make_mut(&mut current);
-        for (key, value) in writes.drain() {
+        for (key, value) in writes.take().iter() {
             match value {
                 Some(value) => map.insert(key.to_vec(), value.to_vec()),
-                None => map.remove(&*key),
+                None => map.remove(key),
             };
         }
         if lost {

@@ -99,6 +99,11 @@ impl Generation {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Number of versions.
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
     /// The highest number in it; 0 while it is empty.
     pub(crate) fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)

@@ -44,6 +44,9 @@ pub enum KvError {
         /// How long it may be.
         limit: usize,
     },
+    /// An empty key, or one that begins with the byte kept for the engine.
+    #[error("a key is empty or begins with 0xff, which is reserved")]
+    BadKey,
     /// The operation itself panicked; nothing of it was kept.
     #[error("the operation failed from a bug and was undone: {0}")]
     Panicked(String),
@@ -60,6 +63,7 @@ impl KvError {
             KvError::Damaged(_) => ErrorCode::Damaged,
             KvError::Io(_) | KvError::Panicked(_) => ErrorCode::Io,
             KvError::TooLarge { .. } => ErrorCode::TooLarge,
+            KvError::BadKey => ErrorCode::Invalid,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use crate::{KvError, Read, Savepoint, ScanOrder, Txn, Visit};
+use crate::{Batch, KvError, Read, Savepoint, ScanOrder, Txn, Visit, batch};
 
 /// A key or value, shared between the write set, the batch and the overlay without copying.
 pub(crate) type Bytes = Arc<[u8]>;
@@ -48,6 +48,13 @@ impl WriteSet {
         }
     }
 
+    /// Whether the keys and values set since `savepoint` are within the limits.
+    pub(crate) fn check_since(&self, savepoint: Savepoint) -> Result<(), KvError> {
+        self.undo.iter().skip(savepoint.0).try_for_each(|(key, _)| {
+            batch::check(key, self.map.get(key).and_then(Option::as_ref).map(|value| &**value))
+        })
+    }
+
     /// Makes what was changed so far final: savepoints made before are no longer to be used.
     pub(crate) fn forget_savepoints(&mut self) {
         self.undo.clear();
@@ -70,15 +77,11 @@ impl WriteSet {
         self.map.get(key)
     }
 
-    /// The entries in key order; the set is empty afterwards.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Bytes, Option<Bytes>)> + use<> {
+    /// The net effect; the set is empty afterwards.
+    pub(crate) fn take(&mut self) -> Batch {
         self.undo.clear();
         self.weight = 0;
-        std::mem::take(&mut self.map).into_iter()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Bytes, &Option<Bytes>)> {
-        self.map.iter()
+        Batch::from_map(std::mem::take(&mut self.map))
     }
 
     fn range(&self, start: &[u8], end: &[u8]) -> impl DoubleEndedIterator<Item = (&[u8], Option<&[u8]>)> {

@@ -1,0 +1,361 @@
+//! Checkpoints: an index's content as sorted, checksummed files made from the log itself, never from the engine that
+//! they are to replace.
+//!
+//! A *base* holds everything up to a record, each *delta* behind it what the next records changed. A file counts only
+//! after it was synced, read back, compared, renamed to its real name, and the folder synced; what it replaces is
+//! removed only then.
+
+mod file;
+mod merge;
+mod run;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use disk::Disk;
+use journal::{Journal, Seq, StreamId};
+
+use crate::engine::EntrySource;
+use crate::index::{IndexConfig, from_journal};
+use crate::{KvError, Read, ScanOrder, batch};
+use file::{Head, Kind, Reader, Totals, Writer, from_disk};
+use merge::Merge;
+
+/// Bytes that an entry takes in memory besides key and value while a delta is made.
+const ENTRY_OVERHEAD: usize = 96;
+
+/// A file of the chain.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Member {
+    name: String,
+    head: Head,
+    totals: Totals,
+}
+
+/// The files that together hold the content up to a record.
+pub(crate) struct CheckpointSet {
+    disk: Arc<dyn Disk>,
+    dir: String,
+    stream: StreamId,
+    incarnation: u64,
+    /// A base or nothing, then deltas without gaps.
+    chain: Vec<Member>,
+    /// Files that do not belong to the chain and are not covered by it: their predecessors are missing.
+    pub(crate) stranded: Vec<String>,
+    /// Files that did not check, renamed.
+    pub(crate) damaged: Vec<String>,
+    #[cfg(test)]
+    pub(crate) planted: Option<crate::tests::Planted>,
+    #[cfg(test)]
+    pub(crate) before_verify: crate::tests::BeforeVerify,
+}
+
+impl CheckpointSet {
+    /// Looks at the folder `dir`, makes it if needed, removes what interrupted work has left.
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        dir: &str,
+        stream: StreamId,
+        incarnation: u64,
+        config: &IndexConfig,
+    ) -> Result<Self, KvError> {
+        disk.create_dir_all(dir).map_err(from_disk)?;
+        let above = dir.rsplit_once('/').map_or("", |(above, _)| above);
+        disk.sync_dir(above).map_err(from_disk)?;
+        #[cfg(not(test))]
+        let _ = config;
+        let mut set = Self {
+            disk,
+            dir: dir.to_owned(),
+            stream,
+            incarnation,
+            chain: Vec::new(),
+            stranded: Vec::new(),
+            damaged: Vec::new(),
+            #[cfg(test)]
+            planted: config.planted,
+            #[cfg(test)]
+            before_verify: config.before_verify.clone(),
+        };
+        let mut members = Vec::new();
+        for entry in set.disk.list(dir).map_err(from_disk)? {
+            if entry.is_dir {
+                continue;
+            }
+            if entry.name.ends_with(".tmp") {
+                set.disk.remove(&set.path(&entry.name)).map_err(from_disk)?;
+            } else if entry.name.ends_with(".ckpt") {
+                match Reader::open(&*set.disk, &set.path(&entry.name)) {
+                    Ok(reader) if reader.head.stream == stream.0 => {
+                        members.push(Member { name: entry.name, head: reader.head, totals: reader.totals });
+                    }
+                    Ok(_) => set.stranded.push(entry.name),
+                    Err(KvError::Damaged(_)) => set.set_aside(&entry.name)?,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        set.chain = longest_chain(&members);
+        let upto = set.upto();
+        for member in members {
+            if set.chain.contains(&member) {
+                continue;
+            }
+            if member.head.upto <= upto.0 {
+                set.disk.remove(&set.path(&member.name)).map_err(from_disk)?;
+            } else {
+                set.stranded.push(member.name);
+            }
+        }
+        // Names found here may not be durable yet; from now on the log is trimmed by them.
+        set.disk.sync_dir(dir).map_err(from_disk)?;
+        Ok(set)
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.dir)
+    }
+
+    fn set_aside(&mut self, name: &str) -> Result<(), KvError> {
+        let aside = format!("{name}.damaged");
+        self.disk.rename(&self.path(name), &self.path(&aside)).map_err(from_disk)?;
+        self.damaged.push(aside);
+        Ok(())
+    }
+
+    /// Everything up to this record is in the files. 0: nothing is.
+    pub(crate) fn upto(&self) -> Seq {
+        Seq(self.chain.last().map_or(0, |member| member.head.upto))
+    }
+
+    /// Bytes of all files of the chain.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.chain.iter().map(|member| member.totals.bytes).sum()
+    }
+
+    /// The content, sorted, without deletions.
+    pub(crate) fn content(&self) -> Result<impl EntrySource + use<>, KvError> {
+        self.merge(&self.chain, false)
+    }
+
+    fn merge(&self, members: &[Member], deletions: bool) -> Result<Merge, KvError> {
+        let readers = members.iter().rev().map(|member| Reader::open(&*self.disk, &self.path(&member.name)));
+        Ok(Merge::new(readers.collect::<Result<_, _>>()?, deletions))
+    }
+
+    /// Reads all files through. Gives the number of entries.
+    pub(crate) fn verify_all(&self) -> Result<u64, KvError> {
+        let mut entries = 0;
+        for member in &self.chain {
+            let (head, totals) = Reader::open(&*self.disk, &self.path(&member.name))?.verify()?;
+            if (head, totals) != (member.head, member.totals) {
+                return Err(KvError::Damaged(format!("checkpoint {}: it was changed", member.name)));
+            }
+            entries += totals.entries;
+        }
+        Ok(entries)
+    }
+
+    /// Takes all files out of use, because their content does not check; they are kept under other names.
+    pub(crate) fn set_all_aside(&mut self) -> Result<(), KvError> {
+        for member in std::mem::take(&mut self.chain) {
+            self.set_aside(&member.name)?;
+        }
+        self.disk.sync_dir(&self.dir).map_err(from_disk)
+    }
+
+    /// Writes, syncs, reads back, compares, renames, syncs the folder.
+    fn make(
+        &self,
+        kind: Kind,
+        after: Seq,
+        upto: Seq,
+        fill: &mut dyn FnMut(&mut Writer) -> Result<(), KvError>,
+    ) -> Result<Member, KvError> {
+        let name = match kind {
+            Kind::Base => format!("base-{:016x}.ckpt", upto.0),
+            Kind::Delta => format!("delta-{:016x}-{:016x}.ckpt", after.0, upto.0),
+        };
+        let head = Head { kind, stream: self.stream.0, after: after.0, upto: upto.0, incarnation: self.incarnation };
+        let temporary = self.path(&format!("{name}.tmp"));
+        if self.disk.len_of(&temporary).map_err(from_disk)?.is_some() {
+            self.disk.remove(&temporary).map_err(from_disk)?;
+        }
+        let made = self.make_temporary(&temporary, head, fill);
+        if made.is_err() {
+            // Best effort: the next opening removes it as well.
+            let _ = self.disk.remove(&temporary);
+        }
+        let totals = made?;
+        self.disk.rename(&temporary, &self.path(&name)).map_err(from_disk)?;
+        self.disk.sync_dir(&self.dir).map_err(from_disk)?;
+        Ok(Member { name, head, totals })
+    }
+
+    fn make_temporary(
+        &self,
+        temporary: &str,
+        head: Head,
+        fill: &mut dyn FnMut(&mut Writer) -> Result<(), KvError>,
+    ) -> Result<Totals, KvError> {
+        let mut writer = Writer::create(&*self.disk, temporary, head)?;
+        fill(&mut writer)?;
+        let totals = writer.finish()?;
+        #[cfg(test)]
+        if let Some(before_verify) = &self.before_verify.0 {
+            before_verify(temporary);
+        }
+        #[cfg(test)]
+        if self.planted == Some(crate::tests::Planted::SkipCheckpointVerify) {
+            return Ok(totals);
+        }
+        let found = Reader::open(&*self.disk, temporary)?.verify()?;
+        if found != (head, totals) {
+            return Err(KvError::Damaged(format!("checkpoint {temporary} does not read back as it was written")));
+        }
+        Ok(totals)
+    }
+
+    /// Makes one delta of the records after [`CheckpointSet::upto`] up to `target`, or fewer if they are many.
+    fn add_delta(&mut self, journal: &Journal, target: Seq, bytes_max: usize) -> Result<(), KvError> {
+        let after = self.upto();
+        let mut upto = target;
+        let mut changes: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
+        let mut weight = 0;
+        let mut failed = None;
+        let mut last = after;
+        let replayed = journal.replay(self.stream, after, &mut |seq, _, payload| {
+            if seq > target {
+                return ControlFlow::Break(());
+            }
+            if weight >= bytes_max {
+                upto = last;
+                return ControlFlow::Break(());
+            }
+            match collect(payload, &mut changes) {
+                Ok(more) => weight += more,
+                Err(error) => {
+                    failed = Some(error);
+                    return ControlFlow::Break(());
+                }
+            }
+            last = seq;
+            ControlFlow::Continue(())
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        replayed.map_err(from_journal)?;
+        let member = self.make(Kind::Delta, after, upto, &mut |writer| {
+            changes.iter().try_for_each(|(key, value)| writer.push(key, value.as_deref()))
+        })?;
+        self.chain.push(member);
+        Ok(())
+    }
+
+    /// An empty delta, for a stream that has no records up to `target`.
+    fn add_empty_delta(&mut self, target: Seq) -> Result<(), KvError> {
+        let member = self.make(Kind::Delta, self.upto(), target, &mut |_| Ok(()))?;
+        self.chain.push(member);
+        Ok(())
+    }
+
+    /// Merges if the deltas outgrow half of the base (then all into a new base) or are too many (then among themselves).
+    /// Says whether it did.
+    fn merge_if_due(&mut self, deltas_max: usize) -> Result<bool, KvError> {
+        let has_base = self.chain.first().is_some_and(|member| member.head.kind == Kind::Base);
+        let (base, deltas) = self.chain.split_at(usize::from(has_base));
+        let base_bytes: u64 = base.iter().map(|member| member.totals.bytes).sum();
+        let delta_bytes: u64 = deltas.iter().map(|member| member.totals.bytes).sum();
+        let (Some(first), Some(last)) = (deltas.first(), deltas.last()) else { return Ok(false) };
+        let (after, upto) = (Seq(first.head.after), Seq(last.head.upto));
+        if delta_bytes > base_bytes / 2 {
+            let made = self.make_merged(Kind::Base, Seq::ZERO, upto, &self.chain)?;
+            self.replace(0, made)?;
+        } else if deltas.len() > deltas_max {
+            let made = self.make_merged(Kind::Delta, after, upto, deltas)?;
+            self.replace(usize::from(has_base), made)?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn make_merged(&self, kind: Kind, after: Seq, upto: Seq, members: &[Member]) -> Result<Member, KvError> {
+        let deletions = kind == Kind::Delta;
+        #[cfg(test)]
+        let deletions = deletions && self.planted != Some(crate::tests::Planted::LoseTombstoneInMerge);
+        let mut merge = self.merge(members, deletions)?;
+        self.make(kind, after, upto, &mut |writer| {
+            while let Some((key, value)) = merge.next()? {
+                writer.push(key, value)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Puts `made` in place of the members from `from` on, whose content it has; removes their files.
+    fn replace(&mut self, from: usize, made: Member) -> Result<(), KvError> {
+        let mut old = self.chain.split_off(from);
+        old.retain(|member| member.name != made.name);
+        self.chain.push(made);
+        for member in old {
+            self.disk.remove(&self.path(&member.name)).map_err(from_disk)?;
+        }
+        self.disk.sync_dir(&self.dir).map_err(from_disk)
+    }
+
+    /// A base from a state that is known to be whole as of `upto`: when checkpoints were lost and the engine was not.
+    pub(crate) fn renew_from(&mut self, state: &dyn Read, upto: Seq) -> Result<(), KvError> {
+        let made = self.make(Kind::Base, Seq::ZERO, upto, &mut |writer| {
+            let mut result = Ok(());
+            state.scan(&[], &[batch::RESERVED], ScanOrder::Ascending, &mut |key, value| {
+                result = writer.push(key, Some(value));
+                if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            result
+        })?;
+        self.replace(0, made)
+    }
+}
+
+/// Applies a record to `changes`; gives the bytes that it may have added.
+fn collect(payload: &[u8], changes: &mut BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<usize, KvError> {
+    let mut weight = 0;
+    for entry in batch::decode(payload)? {
+        let (key, value) = entry?;
+        weight += key.len() + value.map_or(0, <[u8]>::len) + ENTRY_OVERHEAD;
+        match changes.get_mut(key) {
+            Some(slot) => *slot = value.map(<[u8]>::to_vec),
+            None => {
+                changes.insert(key.to_vec(), value.map(<[u8]>::to_vec));
+            }
+        }
+    }
+    Ok(weight)
+}
+
+/// The base (or none) and deltas that reach furthest without a gap; the fewest files where several do.
+fn longest_chain(members: &[Member]) -> Vec<Member> {
+    let bases = members.iter().filter(|member| member.head.kind == Kind::Base);
+    let starts = bases.map(|base| vec![base.clone()]).chain([Vec::new()]);
+    starts
+        .map(|mut chain: Vec<Member>| {
+            loop {
+                let at = chain.last().map_or(0, |member| member.head.upto);
+                let next = members
+                    .iter()
+                    .filter(|member| {
+                        member.head.kind == Kind::Delta && member.head.after == at && member.head.upto > at
+                    })
+                    .max_by_key(|member| member.head.upto);
+                match next {
+                    Some(member) => chain.push(member.clone()),
+                    None => return chain,
+                }
+            }
+        })
+        .max_by_key(|chain| (chain.last().map_or(0, |member| member.head.upto), std::cmp::Reverse(chain.len())))
+        .unwrap_or_default()
+}

@@ -1,0 +1,100 @@
+//! When checkpoints are made, and how far the log may be trimmed.
+
+use journal::Seq;
+
+use crate::KvError;
+use crate::engine::{Applied, EntrySource};
+use crate::index::{Shared, from_journal};
+
+impl Shared {
+    /// Makes deltas if more sealed segments wait than configured, merges if due, trims. Says whether files were made.
+    pub(crate) fn checkpoint(&self) -> Result<bool, KvError> {
+        let mut set = self.checkpoints.lock();
+        let durable = self.journal.durable();
+        let from = set.upto();
+        let sealed = self.journal.segments();
+        let waiting: Vec<Seq> = sealed
+            .iter()
+            .filter(|segment| segment.sealed && segment.last > from && segment.last <= durable)
+            .map(|segment| segment.last)
+            .collect();
+        let mut made = false;
+        if let Some(&target) = waiting.last()
+            && waiting.len() > self.config.segments_kept_max
+        {
+            // The appender's lock orders this after any append that is under way.
+            let idle = self.appender.lock().last <= from.0;
+            while set.upto() < target {
+                let delta = if idle {
+                    set.add_empty_delta(target)
+                } else {
+                    set.add_delta(&self.journal, target, self.config.delta_bytes_max)
+                };
+                self.count(&delta);
+                delta?;
+                let merged = set.merge_if_due(self.config.deltas_max);
+                self.count(&merged);
+                merged?;
+            }
+            self.advance_idle_engine(set.upto())?;
+            made = true;
+        }
+        if self.engine.flushed().seq < set.upto() && self.engine.applied().seq > self.engine.flushed().seq {
+            self.engine.flush()?;
+        }
+        let upto = set.upto();
+        drop(set);
+        self.trim_below(upto)?;
+        Ok(made)
+    }
+
+    fn count<T>(&self, result: &Result<T, KvError>) {
+        let mut stats = self.stats.lock();
+        match result {
+            Ok(_) => stats.checkpoints += 1,
+            Err(KvError::Damaged(_)) => stats.checkpoints_refused += 1,
+            Err(_) => {}
+        }
+    }
+
+    /// A stream without new records would keep the log from being trimmed: its engine is as far as the log is.
+    fn advance_idle_engine(&self, upto: Seq) -> Result<(), KvError> {
+        let _alone = self.sweeping.lock();
+        let appender = self.appender.lock();
+        let applied = self.engine.applied();
+        if appender.last > applied.seq.0 || applied.seq >= upto {
+            return Ok(());
+        }
+        drop(appender);
+        // Records that come now have numbers above `upto`, which is durable.
+        self.engine.apply(&mut Nothing, Applied { seq: upto, incarnation: self.journal.incarnation() })
+    }
+
+    /// Trims by what is there, without making anything.
+    pub(crate) fn trim(&self) -> Result<(), KvError> {
+        let upto = self.checkpoints.lock().upto();
+        self.trim_below(upto)
+    }
+
+    fn trim_below(&self, checkpointed: Seq) -> Result<(), KvError> {
+        let flushed = self.engine.flushed();
+        if flushed.incarnation != self.journal.incarnation() && flushed.seq != Seq::ZERO {
+            return Ok(());
+        }
+        let below = checkpointed.min(flushed.seq).next();
+        #[cfg(test)]
+        let below = match self.config.planted {
+            Some(crate::tests::Planted::TrimTooEarly) => flushed.seq.next(),
+            _ => below,
+        };
+        self.journal.set_trim(self.stream, below).map_err(from_journal)
+    }
+}
+
+struct Nothing;
+
+impl EntrySource for Nothing {
+    fn next(&mut self) -> Result<Option<(&[u8], Option<&[u8]>)>, KvError> {
+        Ok(None)
+    }
+}

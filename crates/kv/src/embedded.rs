@@ -1,0 +1,143 @@
+//! [`Embedded`]: the committer. Takes queued operations, runs each on a savepoint over the batch's changes, puts the
+//! net effect of all into one record of the log with one sync, shows it, then has everybody answered.
+
+mod commit;
+mod queue;
+mod responder;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::{Durability, Kv, KvError, LoggedIndex, Op, OpDone, Read};
+use queue::{Queue, Request};
+use responder::Responder;
+
+/// Called after the completions of a batch, on the same thread: flush what they have filled. Must not block.
+pub type BatchDone = Arc<dyn Fn() + Send + Sync>;
+
+/// How the committer is to work. The default is for production.
+#[derive(Clone, Debug)]
+pub struct EmbeddedConfig {
+    /// Operations that may wait; beyond that [`Kv::submit`] blocks.
+    pub queue_max: usize,
+    /// Operations in a batch.
+    pub batch_ops_max: usize,
+    /// Bytes of changes at which a batch takes no more operations.
+    pub batch_bytes: usize,
+    /// How long the committer waits for those who were just answered to come again, before it commits with fewer. Only
+    /// after batches of several operations: a single client never waits.
+    pub linger: Duration,
+    #[cfg(test)]
+    pub(crate) planted: Option<crate::tests::Planted>,
+}
+
+impl Default for EmbeddedConfig {
+    fn default() -> Self {
+        Self {
+            queue_max: 4096,
+            batch_ops_max: 1024,
+            batch_bytes: 4 << 20,
+            linger: Duration::from_micros(50),
+            #[cfg(test)]
+            planted: None,
+        }
+    }
+}
+
+/// Counters since the committer was started.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct EmbeddedStats {
+    /// Batches committed.
+    pub batches: u64,
+    /// Operations that were part of them.
+    pub committed: u64,
+    /// Operations that decided to abort.
+    pub aborted: u64,
+    /// Operations that panicked.
+    pub panicked: u64,
+    /// Operations refused for want of space.
+    pub no_space: u64,
+    /// Operations in the largest batch.
+    pub largest_batch: u64,
+}
+
+/// The embedded engine of the namespace: one committer over a [`LoggedIndex`], whose only appender it is.
+pub struct Embedded {
+    index: Arc<LoggedIndex>,
+    queue: Arc<Queue>,
+    responder: Responder,
+    stats: Arc<Mutex<EmbeddedStats>>,
+    committer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Embedded {
+    /// Starts the threads.
+    pub fn new(index: Arc<LoggedIndex>, config: EmbeddedConfig) -> Result<Self, KvError> {
+        let queue = Arc::new(Queue::new(config.queue_max));
+        let responder = Responder::start()?;
+        let stats = Arc::<Mutex<EmbeddedStats>>::default();
+        let committer = commit::Committer::new(
+            Arc::clone(&index),
+            Arc::clone(&queue),
+            responder.sender(),
+            Arc::clone(&stats),
+            config,
+        );
+        let committer = std::thread::Builder::new()
+            .name("committer".into())
+            .spawn(move || committer.run())
+            .map_err(|error| KvError::Io(format!("cannot start the committer: {error}")))?;
+        Ok(Self { index, queue, responder, stats, committer: Mutex::new(Some(committer)) })
+    }
+
+    /// From now on `hook` runs after the completions of each batch.
+    pub fn on_batch_done(&self, hook: BatchDone) {
+        self.responder.set_hook(hook);
+    }
+
+    /// The index beneath.
+    #[must_use]
+    pub fn index(&self) -> &Arc<LoggedIndex> {
+        &self.index
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> EmbeddedStats {
+        *self.stats.lock()
+    }
+
+    /// Commits and answers what is queued, then ends the threads. Later operations are answered
+    /// [`KvError::Stopped`]. Not to be called from an operation or completion.
+    pub fn stop(&self) {
+        self.queue.close();
+        if let Some(committer) = self.committer.lock().take() {
+            // Operations' panics are contained; one of the committer itself was reported by the panic hook.
+            let _ = committer.join();
+        }
+        self.responder.stop();
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Kv for Embedded {
+    fn snapshot(&self) -> Box<dyn Read + Send + '_> {
+        self.index.snapshot()
+    }
+
+    fn submit(&self, durability: Durability, op: Op, done: OpDone) {
+        self.queue.push(Request { durability, urgent: false, op, done });
+    }
+
+    fn submit_urgent(&self, durability: Durability, op: Op, done: OpDone) {
+        self.queue.push(Request { durability, urgent: true, op, done });
+    }
+}

@@ -1,0 +1,193 @@
+//! The committer thread.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use journal::Seq;
+use parking_lot::Mutex;
+
+use super::queue::{Queue, Request, enter_engine};
+use super::responder::Answers;
+use super::{EmbeddedConfig, EmbeddedStats};
+use crate::batch::BATCH_MAX;
+use crate::index::from_journal;
+use crate::write_set::{Transaction, WriteSet};
+use crate::{Durability, KvError, LoggedIndex, OpOutcome, Read};
+
+pub(super) struct Committer {
+    index: Arc<LoggedIndex>,
+    queue: Arc<Queue>,
+    answers: Option<SyncSender<Answers>>,
+    stats: Arc<Mutex<EmbeddedStats>>,
+    config: EmbeddedConfig,
+    /// The last record that this committer has appended.
+    last: Seq,
+    stopped: Option<String>,
+}
+
+/// What became of an operation in its batch.
+enum Ran {
+    Committed,
+    Aborted,
+    Refused(KvError),
+}
+
+impl Committer {
+    pub(super) fn new(
+        index: Arc<LoggedIndex>,
+        queue: Arc<Queue>,
+        answers: Option<SyncSender<Answers>>,
+        stats: Arc<Mutex<EmbeddedStats>>,
+        config: EmbeddedConfig,
+    ) -> Self {
+        Self { index, queue, answers, stats, config, last: Seq::ZERO, stopped: None }
+    }
+
+    pub(super) fn run(mut self) {
+        enter_engine();
+        let mut expected = 0;
+        loop {
+            let mut requests = self.queue.take(self.config.batch_ops_max, expected, self.config.linger);
+            if requests.is_empty() {
+                return;
+            }
+            // Those who were answered together come again together; committing with half of them would keep it so.
+            expected = if requests.len() > 4 { requests.len() - requests.len() / 4 } else { 0 };
+            while !requests.is_empty() {
+                let answers = self.commit(&mut requests);
+                if let Some(sender) = &self.answers {
+                    // The responder ends only after this thread.
+                    let _ = sender.send(answers);
+                }
+            }
+        }
+    }
+
+    /// Commits a batch off the front of `requests`.
+    fn commit(&mut self, requests: &mut VecDeque<Request>) -> Answers {
+        if let Some(reason) = &self.stopped {
+            let stopped = KvError::Stopped { reason: reason.clone() };
+            return requests.drain(..).map(|request| (request.done, Err(stopped.clone()))).collect();
+        }
+        let mut batch: Vec<Request> = Vec::with_capacity(requests.len());
+        let mut ran = Vec::with_capacity(requests.len());
+        let mut writes = WriteSet::default();
+        let base = self.index.latest();
+        while let Some(mut request) = requests.pop_front() {
+            ran.push(run_one(&mut request, &base, &mut writes));
+            batch.push(request);
+            if writes.weight() >= self.config.batch_bytes {
+                break;
+            }
+        }
+        let urgent = batch.iter().all(|request| request.urgent);
+        let result = match self.append(&mut writes, urgent) {
+            Err(KvError::NoSpace) if !urgent => {
+                // What frees space may use the reserve. It runs anew, because it saw what is not to be.
+                for (request, ran) in batch.iter_mut().zip(&mut ran) {
+                    *ran = if request.urgent {
+                        run_one(request, &base, &mut writes)
+                    } else {
+                        Ran::Refused(KvError::NoSpace)
+                    };
+                }
+                self.append(&mut writes, true)
+            }
+            other => other,
+        };
+        drop(base);
+        let result = result.and_then(|()| self.make_durable(&batch, &ran));
+        if let Err(KvError::Stopped { reason }) = &result {
+            self.stopped = Some(reason.clone());
+        }
+        self.count(&ran, &result);
+        let answers = batch.into_iter().zip(ran).map(|(request, ran)| {
+            let result = match ran {
+                Ran::Refused(error) => Err(error),
+                // It may have decided by what others of the batch had changed, which is not to be now.
+                Ran::Committed | Ran::Aborted => result.clone(),
+            };
+            (request.done, result)
+        });
+        answers.collect()
+    }
+
+    /// One record for all changes; none if there are none.
+    fn append(&mut self, writes: &mut WriteSet, urgent: bool) -> Result<(), KvError> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        self.last = self.index.append_unpublished(&writes.take(), urgent)?;
+        Ok(())
+    }
+
+    fn make_durable(&self, batch: &[Request], ran: &[Ran]) -> Result<(), KvError> {
+        if self.last == Seq::ZERO {
+            return Ok(());
+        }
+        let committed = batch.iter().zip(ran).filter(|(_, ran)| matches!(ran, Ran::Committed));
+        let synced = committed.clone().any(|(request, _)| request.durability == Durability::Synced);
+        #[cfg(test)]
+        if self.config.planted == Some(crate::tests::Planted::AcknowledgeBeforeSync) {
+            self.index.publish(self.last);
+            return Ok(());
+        }
+        let journal = self.index.journal();
+        // Also where this batch changed nothing: what it saw of earlier ones may be written only.
+        let done = if synced { journal.sync_to(self.last) } else { journal.write_to(self.last) };
+        done.map_err(|error| match from_journal(error) {
+            stopped @ KvError::Stopped { .. } => stopped,
+            // The record is in the order and it is not known whether on the disk: nothing may follow it.
+            other => KvError::Stopped { reason: other.to_string() },
+        })?;
+        self.index.publish(self.last);
+        Ok(())
+    }
+
+    fn count(&self, ran: &[Ran], result: &Result<(), KvError>) {
+        let mut stats = self.stats.lock();
+        stats.largest_batch = stats.largest_batch.max(ran.len() as u64);
+        stats.batches += u64::from(result.is_ok());
+        for ran in ran {
+            match (ran, result) {
+                (Ran::Refused(KvError::NoSpace), _) | (Ran::Committed, Err(KvError::NoSpace)) => stats.no_space += 1,
+                (Ran::Refused(KvError::Panicked(_)), _) => stats.panicked += 1,
+                (Ran::Committed, Ok(())) => stats.committed += 1,
+                (Ran::Aborted, _) => stats.aborted += 1,
+                (Ran::Refused(_) | Ran::Committed, _) => {}
+            }
+        }
+    }
+}
+
+/// Runs an operation over the changes of those before it in the batch; undoes it if it is not to be kept.
+fn run_one(request: &mut Request, base: &dyn Read, writes: &mut WriteSet) -> Ran {
+    let before = writes.savepoint();
+    let weight = writes.weight();
+    let op = &mut request.op;
+    let ran = match catch_unwind(AssertUnwindSafe(|| op(&mut Transaction { base, writes: &mut *writes }))) {
+        Ok(OpOutcome::Commit) => match writes.check_since(before) {
+            Err(error) => Ran::Refused(error),
+            Ok(()) if writes.weight() - weight > BATCH_MAX / 2 => Ran::Refused(KvError::TooLarge {
+                what: "the changes of one operation",
+                len: writes.weight() - weight,
+                limit: BATCH_MAX / 2,
+            }),
+            Ok(()) => Ran::Committed,
+        },
+        Ok(OpOutcome::Abort) => Ran::Aborted,
+        Err(panic) => Ran::Refused(KvError::Panicked(panic_text(&*panic))),
+    };
+    if !matches!(ran, Ran::Committed) {
+        writes.rollback_to(before);
+    }
+    writes.forget_savepoints();
+    ran
+}
+
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".into())
+}

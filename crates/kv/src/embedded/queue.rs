@@ -1,0 +1,114 @@
+//! The bounded queue between those who ask and the committer.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{Durability, KvError, Op, OpDone};
+
+thread_local! {
+    /// Whether this thread is the committer or the responder: what they submit must not wait for themselves.
+    static OF_ENGINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks the present thread as one of the engine's.
+pub(super) fn enter_engine() {
+    OF_ENGINE.set(true);
+}
+
+/// An operation that waits.
+pub(super) struct Request {
+    pub(super) durability: Durability,
+    pub(super) urgent: bool,
+    pub(super) op: Op,
+    pub(super) done: OpDone,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Request>,
+    closed: bool,
+    /// The committer sleeps until something comes.
+    asleep: bool,
+    /// Threads that wait for room.
+    blocked: usize,
+}
+
+pub(super) struct Queue {
+    state: Mutex<State>,
+    came: Condvar,
+    room: Condvar,
+    max: usize,
+}
+
+impl Queue {
+    pub(super) fn new(max: usize) -> Self {
+        Self { state: Mutex::default(), came: Condvar::new(), room: Condvar::new(), max: max.max(1) }
+    }
+
+    pub(super) fn push(&self, request: Request) {
+        let mut state = self.state.lock();
+        if !OF_ENGINE.get() {
+            while state.waiting.len() >= self.max && !state.closed {
+                state.blocked += 1;
+                self.room.wait(&mut state);
+                state.blocked -= 1;
+            }
+        }
+        if state.closed {
+            drop(state);
+            (request.done)(Err(KvError::Stopped { reason: "the server is stopping".into() }));
+            return;
+        }
+        state.waiting.push_back(request);
+        let wake = state.asleep;
+        drop(state);
+        if wake {
+            self.came.notify_one();
+        }
+    }
+
+    /// Takes up to `max` operations; waits for the first. If `expected` is more than are there, waits up to `linger`
+    /// for more. Nothing: closed and empty.
+    pub(super) fn take(&self, max: usize, expected: usize, linger: Duration) -> VecDeque<Request> {
+        let mut state = self.state.lock();
+        while state.waiting.is_empty() {
+            if state.closed {
+                return VecDeque::new();
+            }
+            state.asleep = true;
+            self.came.wait(&mut state);
+            state.asleep = false;
+        }
+        if state.waiting.len() < expected.min(max) && !state.closed {
+            let until = Instant::now() + linger;
+            loop {
+                drop(state);
+                // Shorter than a timer could wake us.
+                std::thread::yield_now();
+                state = self.state.lock();
+                if state.waiting.len() >= expected.min(max) || state.closed || Instant::now() >= until {
+                    break;
+                }
+            }
+        }
+        let count = state.waiting.len().min(max);
+        let rest = state.waiting.split_off(count);
+        let taken = std::mem::replace(&mut state.waiting, rest);
+        let wake = state.blocked > 0;
+        drop(state);
+        if wake {
+            self.room.notify_all();
+        }
+        taken
+    }
+
+    /// Takes no more; what waits is still handed out.
+    pub(super) fn close(&self) {
+        self.state.lock().closed = true;
+        self.came.notify_all();
+        self.room.notify_all();
+    }
+}

@@ -1,0 +1,272 @@
+//! Bringing an engine up to the end of the log, or building it again.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use disk::Disk;
+use journal::{Journal, Seq, StreamId};
+
+use crate::checkpoint::CheckpointSet;
+use crate::engine::{Applied, Engine, EntrySource};
+use crate::index::{IndexConfig, from_journal};
+use crate::{KvError, batch};
+
+/// Why an engine was built again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rebuilt {
+    /// There was nothing in it (lost, set aside because it did not open, or a new server).
+    Empty,
+    /// It says that it is further than the log.
+    AheadOfLog,
+    /// It was filled from another log.
+    OtherLog,
+    /// Records between it and the first retained one are in the checkpoint only.
+    BehindLog,
+    /// It could not be read or written while it was brought up.
+    Broken,
+}
+
+/// What opening an index found and did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recovery {
+    /// The log's last record; everything up to it is in the index.
+    pub last: Seq,
+    /// Where the engine stood when it was opened.
+    pub applied: Seq,
+    /// Where the checkpoint stands (0: there is none).
+    pub checkpoint: Seq,
+    /// Records of this stream that were replayed.
+    pub replayed: u64,
+    /// Whether the engine was built again from checkpoint and log, and why.
+    pub rebuilt: Option<Rebuilt>,
+    /// Checkpoint files that did not check and were renamed.
+    pub damaged_checkpoints: Vec<String>,
+    /// Checkpoint files whose predecessors are missing, so that they are of no use.
+    pub stranded_checkpoints: Vec<String>,
+    /// Whether a new checkpoint was made from the engine, because the old one was lost.
+    pub checkpoint_renewed: bool,
+}
+
+pub(crate) fn recover(
+    journal: &Journal,
+    stream: StreamId,
+    engine: &dyn Engine,
+    disk: Arc<dyn Disk>,
+    dir: &str,
+    config: &IndexConfig,
+) -> Result<(CheckpointSet, Recovery), KvError> {
+    let last = journal.appended();
+    // Nothing is shown, and nothing reaches the engine, that could still be lost.
+    journal.sync_to(last).map_err(from_journal)?;
+    let incarnation = journal.incarnation();
+    let mut set = CheckpointSet::open(disk, dir, stream, incarnation, config)?;
+    let log = Log { journal, stream, first: journal.oldest(), last, config };
+    let found = engine.applied();
+    let mut recovery = Recovery {
+        last,
+        applied: found.seq,
+        checkpoint: set.upto(),
+        replayed: 0,
+        rebuilt: None,
+        damaged_checkpoints: set.damaged.clone(),
+        stranded_checkpoints: set.stranded.clone(),
+        checkpoint_renewed: false,
+    };
+    if set.upto() > last {
+        return Err(KvError::Damaged(format!(
+            "the checkpoint in {dir} goes up to record {}, but the log ends with {last}: records that were durable are \
+             missing from the log; put the log's segments back, or restore from a backup",
+            set.upto()
+        )));
+    }
+    let mut why = distrust(engine, &log)?;
+    if why.is_none() {
+        match bring_up(engine, &mut set, &log, &mut recovery) {
+            Ok(()) => {}
+            // The log and its checkpoints are what counts; an engine that fails is thrown away.
+            Err(Trouble::Engine(_)) => why = Some(Rebuilt::Broken),
+            Err(Trouble::Rest(error)) => return Err(error),
+        }
+    }
+    if let Some(why) = why {
+        recovery.rebuilt = Some(why);
+        rebuild(engine, &mut set, &log, &mut recovery, why)?;
+    }
+    recovery.checkpoint = set.upto();
+    Ok((set, recovery))
+}
+
+struct Log<'a> {
+    journal: &'a Journal,
+    stream: StreamId,
+    first: Seq,
+    last: Seq,
+    config: &'a IndexConfig,
+}
+
+impl Log<'_> {
+    /// Whether all records after `seq` are there.
+    fn follows(&self, seq: Seq) -> bool {
+        seq.next() >= self.first
+    }
+}
+
+/// What failed: the engine, which can be replaced, or what would replace it.
+enum Trouble {
+    Engine(KvError),
+    Rest(KvError),
+}
+
+fn distrust(engine: &dyn Engine, log: &Log<'_>) -> Result<Option<Rebuilt>, KvError> {
+    let applied = engine.applied();
+    Ok(if applied.seq == Seq::ZERO && log.last == Seq::ZERO && engine.is_empty()? {
+        // A new server.
+        None
+    } else if applied.seq == Seq::ZERO {
+        // Perhaps something without a position: an interrupted rebuild.
+        // without a position: an interrupted rebuild.
+        Some(Rebuilt::Empty)
+    } else if applied.incarnation != log.journal.incarnation() {
+        Some(Rebuilt::OtherLog)
+    } else if applied.seq > log.last {
+        Some(Rebuilt::AheadOfLog)
+    } else if !log.follows(applied.seq) {
+        Some(Rebuilt::BehindLog)
+    } else {
+        None
+    })
+}
+
+fn bring_up(
+    engine: &dyn Engine,
+    set: &mut CheckpointSet,
+    log: &Log<'_>,
+    recovery: &mut Recovery,
+) -> Result<(), Trouble> {
+    if !log.follows(set.upto()) {
+        // The engine alone still has the records that the checkpoint lost. Keep a second copy before anything else.
+        tracing::error!(
+            stream = log.stream.0,
+            "checkpoint files are missing or damaged; making a new one from the index, which is whole"
+        );
+        let applied = engine.applied().seq;
+        set.renew_from(&*engine.snapshot(), applied).map_err(Trouble::Rest)?;
+        recovery.checkpoint_renewed = true;
+    }
+    replay(engine, engine.applied().seq, log, recovery)
+}
+
+fn rebuild(
+    engine: &dyn Engine,
+    set: &mut CheckpointSet,
+    log: &Log<'_>,
+    recovery: &mut Recovery,
+    why: Rebuilt,
+) -> Result<(), KvError> {
+    if why != Rebuilt::Empty {
+        tracing::warn!(stream = log.stream.0, "building the index again from checkpoint and log: {why:?}");
+    }
+    if !log.follows(set.upto()) {
+        return Err(KvError::Damaged(format!(
+            "the index cannot be built again: its checkpoint goes up to record {}, and the log begins with {}; {}restore \
+             the missing checkpoint files or a backup",
+            set.upto(),
+            log.first,
+            if set.damaged.is_empty() {
+                String::new()
+            } else {
+                format!("these files did not check: {}; ", set.damaged.join(", "))
+            }
+        )));
+    }
+    engine.reset(&format!("{why:?}"))?;
+    recovery.replayed = 0;
+    if set.upto() > Seq::ZERO {
+        let applied = Applied { seq: set.upto(), incarnation: log.journal.incarnation() };
+        let loaded = set.content().and_then(|mut content| engine.load(&mut content, applied));
+        match loaded {
+            Ok(()) => {}
+            Err(KvError::Damaged(what)) if log.follows(Seq::ZERO) => {
+                tracing::error!(stream = log.stream.0, "{what}; the log still has everything");
+                set.set_all_aside()?;
+                recovery.damaged_checkpoints.clone_from(&set.damaged);
+                engine.reset("its checkpoint was damaged")?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    replay(engine, set.upto(), log, recovery).map_err(|trouble| match trouble {
+        Trouble::Engine(error) | Trouble::Rest(error) => error,
+    })
+}
+
+/// Hands the records after `after` to the engine, in steps of bounded size, the newest value of each key in a step.
+fn replay(engine: &dyn Engine, after: Seq, log: &Log<'_>, recovery: &mut Recovery) -> Result<(), Trouble> {
+    let incarnation = log.journal.incarnation();
+    let mut step = Step::default();
+    let mut trouble = None;
+    let replayed = log.journal.replay(log.stream, after, &mut |seq, _, payload| {
+        if seq > log.last {
+            return ControlFlow::Break(());
+        }
+        recovery.replayed += 1;
+        let taken = step.take(payload).map_err(Trouble::Rest).and_then(|()| {
+            if step.weight < log.config.generation_bytes {
+                return Ok(());
+            }
+            step.apply(engine, Applied { seq, incarnation })
+        });
+        match taken {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                trouble = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    });
+    if let Some(trouble) = trouble {
+        return Err(trouble);
+    }
+    replayed.map_err(|error| Trouble::Rest(from_journal(error)))?;
+    if engine.applied().seq < log.last {
+        // Also where there was nothing to replay: what follows in this stream comes after the log's last record.
+        step.apply(engine, Applied { seq: log.last, incarnation })?;
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Step {
+    changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    weight: usize,
+}
+
+impl Step {
+    fn take(&mut self, payload: &[u8]) -> Result<(), KvError> {
+        for entry in batch::decode(payload)? {
+            let (key, value) = entry?;
+            self.weight += key.len() + value.map_or(0, <[u8]>::len) + 96;
+            self.changes.insert(key.to_vec(), value.map(<[u8]>::to_vec));
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, engine: &dyn Engine, applied: Applied) -> Result<(), Trouble> {
+        let changes = std::mem::take(self).changes;
+        let mut source = MapSource { changes: changes.into_iter(), entry: None };
+        engine.apply(&mut source, applied).map_err(Trouble::Engine)
+    }
+}
+
+struct MapSource {
+    changes: std::collections::btree_map::IntoIter<Vec<u8>, Option<Vec<u8>>>,
+    entry: Option<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl EntrySource for MapSource {
+    fn next(&mut self) -> Result<Option<(&[u8], Option<&[u8]>)>, KvError> {
+        self.entry = self.changes.next();
+        Ok(self.entry.as_ref().map(|(key, value)| (key.as_slice(), value.as_deref())))
+    }
+}

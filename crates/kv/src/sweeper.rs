@@ -1,0 +1,163 @@
+//! Moves what is durable from the overlay to the engine, and has checkpoints made.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use journal::Seq;
+use parking_lot::Mutex;
+
+use crate::engine::{Applied, EntrySource};
+use crate::index::{Shared, from_journal};
+use crate::overlay::{Generation, Merged};
+use crate::snapshot::View;
+use crate::write_set::Bytes;
+use crate::{KvError, ScanOrder, batch};
+
+/// How long to wait after a failure before the next try.
+const PAUSE_AFTER_TROUBLE: Duration = Duration::from_millis(500);
+
+/// The thread, if there is one.
+#[derive(Default)]
+pub(crate) struct Sweeper {
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Sweeper {
+    pub(crate) fn start(shared: &Arc<Shared>) -> Result<Self, KvError> {
+        if !shared.config.background {
+            return Ok(Self::default());
+        }
+        let inner = Arc::clone(shared);
+        let thread = std::thread::Builder::new()
+            .name(format!("sweeper-{}", shared.stream.0))
+            .spawn(move || run(&inner))
+            .map_err(|error| KvError::Io(format!("cannot start the sweeper: {error}")))?;
+        Ok(Self { thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Ends the thread after its present step.
+    pub(crate) fn stop(&self, shared: &Shared) {
+        shared.wake.0.lock().stop = true;
+        shared.wake.1.notify_all();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic in the sweeper was already reported by the panic hook; there is nothing to add here.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(shared: &Shared) {
+    loop {
+        {
+            let mut wake = shared.wake.0.lock();
+            if !wake.now && !wake.stop {
+                shared.wake.1.wait_for(&mut wake, shared.config.sweep_interval);
+            }
+            if wake.stop {
+                return;
+            }
+            wake.now = false;
+        }
+        let result = shared.sweep().and_then(|_| shared.checkpoint());
+        let trouble = result.as_ref().err().map(ToString::to_string);
+        let mut stats = shared.stats.lock();
+        if stats.trouble != trouble {
+            match &trouble {
+                Some(trouble) => tracing::error!(stream = shared.stream.0, "the index falls behind its log: {trouble}"),
+                None => tracing::info!(stream = shared.stream.0, "the index follows its log again"),
+            }
+        }
+        stats.trouble = trouble;
+        drop(stats);
+        if result.is_err() {
+            let mut wake = shared.wake.0.lock();
+            if !wake.stop {
+                shared.wake.1.wait_for(&mut wake, PAUSE_AFTER_TROUBLE);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// One step: sealed generations that are published are made durable in the log, merged (the newest version of each
+    /// key counts), and applied to the engine; then readers get a view without them.
+    pub(crate) fn sweep(&self) -> Result<bool, KvError> {
+        let _alone = self.sweeping.lock();
+        self.seal(&mut self.appender.lock());
+        let view = Arc::clone(&self.view.read());
+        let published = self.published.load(Ordering::Acquire);
+        let sealed = view.generations.len().saturating_sub(1);
+        let ready = view.generations.iter().take(sealed).take_while(|generation| generation.last() <= published);
+        let ready: Vec<&Generation> = ready.map(|generation| &**generation).collect();
+        let Some(through) = ready.last().map(|generation| generation.last()) else {
+            return Ok(false);
+        };
+        if !self.skips_sync() {
+            self.journal.sync_to(Seq(through)).map_err(from_journal)?;
+        }
+        let mut swept = Swept::collect(&ready, through, &view)?;
+        let applied = Applied { seq: Seq(through), incarnation: self.journal.incarnation() };
+        let (versions, entries) = (swept.versions, swept.entries.len());
+        self.engine.apply(&mut swept, applied)?;
+
+        let bytes = ready.iter().map(|generation| generation.bytes()).sum();
+        {
+            let engine = self.engine.snapshot();
+            let mut current = self.view.write();
+            // Generations were only added at the end since `view` was read: sweeps are alone.
+            let generations = current.generations.iter().skip(ready.len()).cloned().collect();
+            *current = Arc::new(View { engine, generations });
+        }
+        self.made_room(bytes);
+        let mut stats = self.stats.lock();
+        stats.sweeps += 1;
+        stats.versions_swept += versions as u64;
+        stats.entries_applied += entries as u64;
+        Ok(true)
+    }
+
+    #[cfg(test)]
+    fn skips_sync(&self) -> bool {
+        self.config.planted == Some(crate::tests::Planted::ApplyBeforeDurable)
+    }
+
+    #[cfg(not(test))]
+    fn skips_sync(&self) -> bool {
+        false
+    }
+}
+
+/// The net effect of some generations.
+struct Swept {
+    entries: Vec<(Bytes, Option<Bytes>)>,
+    next: usize,
+    versions: usize,
+}
+
+impl Swept {
+    fn collect(generations: &[&Generation], through: u64, view: &View) -> Result<Self, KvError> {
+        let end = [batch::RESERVED];
+        let newest_first = generations.iter().rev().copied();
+        let mut entries = Vec::new();
+        for (key, value) in Merged::new(newest_first, &[], &end, ScanOrder::Ascending, through) {
+            // A key that came and went within these generations never reaches the engine. What the engine holds is
+            // exactly what the view shows of it: sweeps are alone.
+            if value.is_none() && view.engine.get(&key)?.is_none() {
+                continue;
+            }
+            entries.push((key, value));
+        }
+        let versions = generations.iter().map(|generation| generation.len()).sum();
+        Ok(Self { entries, next: 0, versions })
+    }
+}
+
+impl EntrySource for Swept {
+    fn next(&mut self) -> Result<Option<(&[u8], Option<&[u8]>)>, KvError> {
+        let entry = self.entries.get(self.next);
+        self.next += 1;
+        Ok(entry.map(|(key, value)| (&**key, value.as_deref())))
+    }
+}
