@@ -6,8 +6,9 @@
 pub enum Exit {
     /// Done as asked.
     Done = 0,
-    /// Something failed that has no code of its own; stderr says what.
-    Failed = 1,
+    /// What was looked at is not as it should be: `weir fsck` found something that is still there, or `weir demo` saw a
+    /// promise broken.
+    Wrong = 1,
     /// The command line or the configuration file is wrong. Nothing was touched.
     Usage = 2,
     /// The data directory was refused. Nothing was touched.
@@ -16,32 +17,29 @@ pub enum Exit {
     InUse = 4,
     /// The journal, or an index's checkpoint, is damaged where data had been acknowledged.
     Damaged = 5,
-    /// `weir fsck` found something and it is still there.
-    Findings = 6,
+    /// Something failed that has no code of its own; stderr says what.
+    Failed = 6,
     /// The address cannot be listened on, or was refused because it is not loopback.
     Listen = 7,
     /// The disk failed under a running node; it stopped rather than claim what it could not keep.
     DiskFailed = 8,
     /// Stopped at once (a second signal, or the clean stop took over 10 s). Nothing acknowledged is lost.
     Unclean = 9,
-    /// `weir demo` saw something that is not as it should be.
-    DemoFailed = 10,
 }
 
 impl Exit {
     /// All of them, in order.
-    pub const ALL: [Exit; 11] = [
+    pub const ALL: [Exit; 10] = [
         Exit::Done,
-        Exit::Failed,
+        Exit::Wrong,
         Exit::Usage,
         Exit::DataDirectory,
         Exit::InUse,
         Exit::Damaged,
-        Exit::Findings,
+        Exit::Failed,
         Exit::Listen,
         Exit::DiskFailed,
         Exit::Unclean,
-        Exit::DemoFailed,
     ];
 
     /// The number.
@@ -55,16 +53,15 @@ impl Exit {
     pub fn meaning(self) -> &'static str {
         match self {
             Exit::Done => "done as asked",
-            Exit::Failed => "failed; stderr says why",
+            Exit::Wrong => "fsck found something that is still there, or the demo saw a promise broken",
             Exit::Usage => "wrong command line or configuration; nothing was touched",
             Exit::DataDirectory => "the data directory was refused; nothing was touched",
             Exit::InUse => "another process holds the data directory",
             Exit::Damaged => "the journal or an index is damaged; stderr says where and what to do",
-            Exit::Findings => "fsck found something that is still there",
+            Exit::Failed => "failed otherwise; stderr says why",
             Exit::Listen => "cannot listen there, or the address is not loopback",
             Exit::DiskFailed => "the disk failed; the node stopped rather than promise what it could not keep",
             Exit::Unclean => "stopped at once; nothing acknowledged is lost, the next start takes a little longer",
-            Exit::DemoFailed => "the demo saw something that is not as it should be",
         }
     }
 

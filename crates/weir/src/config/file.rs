@@ -192,27 +192,31 @@ mod tests {
 
     #[test]
     fn sections_and_dotted_keys() {
-        let config = parse("listen = \"[::1]:0\"\nfiles.grace = \"5s\"\n[space]\nballast = \"16MiB\"\n").unwrap();
+        let config = parse(
+            "listen = \"[::1]:0\"\ngrace_seconds = 5\nfiles.uploads_kept = \"2h\"\n[space]\nballast = \"16MiB\"\n",
+        );
+        let config = config.unwrap();
         assert_eq!((config.listen.as_str(), config.grace.as_secs(), config.ballast), ("[::1]:0", 5, 16 << 20));
+        assert_eq!(config.uploads_kept.as_secs(), 7200);
     }
 
     #[test]
     fn unknown_keys_are_named_with_place_and_nearest() {
         assert_eq!(
-            parse("data = \"/d\"\nlisen = \"x\"\n").unwrap_err(),
-            "weir.toml:2:1: unknown key `lisen`; did you mean `listen`?"
+            parse("data = \"/d\"\ngrace_secnds = 3\n").unwrap_err(),
+            "weir.toml:2:1: unknown key `grace_secnds`; did you mean `grace_seconds`?"
         );
         assert_eq!(
-            parse("[files]\n  grase = \"1s\"\n").unwrap_err(),
-            "weir.toml:2:3: unknown key `files.grase`; did you mean `files.grace`?"
+            parse("[space]\n  balast = \"1s\"\n").unwrap_err(),
+            "weir.toml:2:3: unknown key `space.balast`; did you mean `space.ballast`?"
         );
         assert_eq!(
-            parse("grace = \"1s\"\n").unwrap_err(),
-            "weir.toml:1:1: unknown key `grace`; did you mean `files.grace`?"
+            parse("ballast = \"1s\"\n").unwrap_err(),
+            "weir.toml:1:1: unknown key `ballast`; did you mean `space.ballast`?"
         );
         assert_eq!(
-            parse("[file]\ngrace = \"1s\"\n").unwrap_err(),
-            "weir.toml:1:2: unknown key `file.grace`; did you mean `files.grace`?"
+            parse("[spaces]\nballast = \"1s\"\n").unwrap_err(),
+            "weir.toml:1:2: unknown key `spaces.ballast`; did you mean `space.ballast`?"
         );
         assert_eq!(
             parse("zzzz = 1\n").unwrap_err(),
@@ -223,13 +227,14 @@ mod tests {
     #[test]
     fn wrong_values_say_what_would_be_right() {
         assert_eq!(
-            parse("[files]\ngrace = 60\n").unwrap_err(),
-            "weir.toml:2:9: `files.grace` takes a duration with its unit, in quotes, as in \"60s\""
+            parse("[files]\nuploads_kept = 60\n").unwrap_err(),
+            "weir.toml:2:16: `files.uploads_kept` takes a duration with its unit, in quotes, as in \"60s\""
         );
-        assert!(parse("[files]\ngrace = \"60\"\n").unwrap_err().contains("`60` is not a duration"));
+        assert!(parse("[files]\nuploads_kept = \"60\"\n").unwrap_err().contains("`60` is not a duration"));
         assert!(parse("[space]\nballast = \"1B\"\n").unwrap_err().contains("must be from 1.00 MiB to"));
         assert!(parse("limits.connections = 0\n").unwrap_err().contains("from 1 to"));
         assert!(parse("limits.connections = 99999999999999999999\n").unwrap_err().contains("too large"));
+        assert!(parse("grace_seconds = -1\n").unwrap_err().contains("from 0 to"));
         assert!(parse("insecure = \"yes\"\n").unwrap_err().contains("true or false"));
         assert!(parse("listen = [1]\n").unwrap_err().contains("array"));
         assert!(parse("listen = \n").unwrap_err().starts_with("weir.toml:1:"));

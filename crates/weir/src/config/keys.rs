@@ -1,6 +1,7 @@
 //! The list of keys.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::Config;
 use super::units::{parse_duration, parse_size};
@@ -37,9 +38,13 @@ pub const KEYS: &[Key] = &[
     Key { name: "insecure", default: Some(Given::Switch(false)), set: |c, v| switch(v).map(|v| c.insecure = v) },
     Key { name: "existing", default: Some(Given::Switch(false)), set: |c, v| switch(v).map(|v| c.existing = v) },
     Key { name: "log", default: Some(Given::Text("info")), set: |c, v| text(v).map(|v| c.log = v.to_owned()) },
-    Key { name: "files.grace", default: Some(Given::Text("60s")), set: |c, v| duration(v).map(|v| c.grace = v) },
     Key {
-        name: "files.uploads-kept",
+        name: "grace_seconds",
+        default: Some(Given::Number(60)),
+        set: |c, v| number(v, 0, 86_400).map(|v| c.grace = Duration::from_secs(v)),
+    },
+    Key {
+        name: "files.uploads_kept",
         default: Some(Given::Text("1d")),
         set: |c, v| duration(v).map(|v| c.uploads_kept = v),
     },
@@ -59,7 +64,7 @@ pub const KEYS: &[Key] = &[
         set: |c, v| size(v, 0, 1 << 50).map(|v| c.floor = v),
     },
     Key {
-        name: "journal.segment-size",
+        name: "journal.segment_size",
         default: Some(Given::Text("64MiB")),
         set: |c, v| size(v, 1 << 20, 1 << 30).map(|v| c.segment_size = v),
     },
@@ -99,7 +104,7 @@ fn number(given: Given<'_>, min: u64, max: u64) -> Result<u64, String> {
     }
 }
 
-fn duration(given: Given<'_>) -> Result<std::time::Duration, String> {
+fn duration(given: Given<'_>) -> Result<Duration, String> {
     match given {
         Given::Text(text) => parse_duration(text),
         _ => Err("takes a duration with its unit, in quotes, as in \"60s\"".into()),

@@ -1,6 +1,6 @@
 //! `weir demo`: one node, stock clients, and everything that is promised, tried in front of the user's eyes. Each line
 //! with a tick was checked at that moment against what this process computed or sent itself; the first thing that is
-//! not as it should be ends the demo with [`Exit::DemoFailed`].
+//! not as it should be ends the demo with [`Exit::Wrong`].
 
 mod child;
 mod clients;
@@ -80,7 +80,7 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
             for line in home.log_end().lines() {
                 screen.note(line);
             }
-            Exit::DemoFailed
+            Exit::Wrong
         }
     };
     if args.keep {
