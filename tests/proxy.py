@@ -1,0 +1,138 @@
+"""A TCP proxy between client and server that cuts or stalls connections at a stated byte, so that tests hit the middle of a copy."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+UP, DOWN = "up", "down"
+
+
+class Proxy:
+    """Forwards to the server's port. `at(UP, n, action)`: once n bytes have gone up in all, run `action` before any more do."""
+
+    def __init__(self, target_port: int):
+        self.target_port = target_port
+        self.count = {UP: 0, DOWN: 0}
+        self.connections = 0
+        self.cuts = 0
+        self._triggers: list[tuple[str, int, Callable[[], None]]] = []
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._lock = threading.Lock()
+        self._flow = threading.Event()
+        self._flow.set()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"root://127.0.0.1:{self.port}/"
+
+    def __enter__(self) -> "Proxy":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._listener.close()
+        self._flow.set()
+        self.reset()
+
+    def at(self, direction: str, total_bytes: int, action: Callable[[], None]) -> None:
+        with self._lock:
+            self._triggers.append((direction, total_bytes, action))
+
+    def cut(self) -> None:
+        """Ends every connection: the client reads its end, the server finds it reset."""
+        self.cuts += 1
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+        for client, server in pairs:
+            _end(client)
+            _reset(server)
+
+    def reset(self) -> None:
+        """Ends every connection with a reset towards both sides. XrdCl 5.5 may take this for a fatal error ("broken pipe")."""
+        self.cuts += 1
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for end in pair:
+                _reset(end)
+
+    def stall(self) -> None:
+        """Connections stay up and nothing moves until `resume`."""
+        self._flow.clear()
+
+    def resume(self) -> None:
+        self._flow.set()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            server = self._reach_server()
+            if server is None:
+                _reset(client)
+                continue
+            with self._lock:
+                self._pairs.append((client, server))
+            for source, sink, direction in ((client, server, UP), (server, client, DOWN)):
+                threading.Thread(target=self._pump, args=(source, sink, direction), daemon=True).start()
+
+    def _reach_server(self) -> socket.socket | None:
+        """Waits for a server that is being restarted: a connection that is taken and then reset trips over a bug of XrdCl 5.5's own."""
+        for _ in range(200):
+            try:
+                server = socket.create_connection(("127.0.0.1", self.target_port), timeout=5)
+                server.settimeout(None)
+                return server
+            except OSError:
+                time.sleep(0.05)
+        return None
+
+    def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
+        broken = False
+        try:
+            while data := source.recv(65536):
+                self._flow.wait()
+                if not broken:
+                    try:
+                        sink.sendall(data)
+                    except OSError:  # go on reading: a client must be able to finish its write to find that the answer is an end
+                        broken = True
+                for action in self._due(direction, len(data)):
+                    action()
+        except OSError:
+            pass
+        if direction == UP:
+            _reset(source)
+            _reset(sink)
+        else:
+            _reset(source)
+            _end(sink)
+
+    def _due(self, direction: str, more: int) -> list[Callable[[], None]]:
+        with self._lock:
+            self.count[direction] += more
+            due = [t for t in self._triggers if t[0] == direction and self.count[direction] >= t[1]]
+            self._triggers = [t for t in self._triggers if t not in due]
+        return [action for _, _, action in due]
+
+
+def _end(client: socket.socket) -> None:
+    """The client reads an end; what it still sends goes nowhere."""
+    try:
+        client.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+def _reset(end: socket.socket) -> None:
+    try:
+        end.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    end.close()
