@@ -140,6 +140,15 @@ kinds! {
     Writev = 3031 "writev",
 }
 
+impl RequestKind {
+    /// Does file data follow whose length stands in the payload? Then a request of this kind that does not decode
+    /// leaves it unknown where the next one begins: answer and close, whatever [`WireError::closes`] says.
+    #[must_use]
+    pub const fn closes_if_malformed(self) -> bool {
+        matches!(self, RequestKind::Writev | RequestKind::Chkpoint)
+    }
+}
+
 /// A request's header as it stands on the wire. Nothing in it is checked yet but the request code's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestHeader {

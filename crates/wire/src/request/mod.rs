@@ -544,7 +544,9 @@ impl Request {
     /// Understands a request. `payload` is what [`RequestHeader::payload`] told to read: exactly that many bytes, and
     /// none for [`crate::Payload::Stream`].
     ///
-    /// An error is the client's fault and leaves the connection usable: answer with [`WireError::number`].
+    /// An error is the client's fault and leaves the connection usable: answer with [`WireError::number`], read away the
+    /// data of a [`crate::Payload::Stream`], and go on; but close after one for which
+    /// [`RequestKind::closes_if_malformed`] holds.
     pub fn decode(header: &RequestHeader, payload: &[u8]) -> Result<Self, WireError> {
         decode::request(header, payload)
     }
