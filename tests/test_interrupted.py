@@ -1,0 +1,173 @@
+"""A recording whose writer has died is kept, marked, refused to who asks for a whole file, readable to who asks for a part."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from clients import STUBBORN, Xrdfs, environment, start_xrdcp, xrdcp
+from content import MIB, adler32, content, write
+from proxy import UP, Proxy
+
+HERE = Path(__file__).parent
+GRACE_SECONDS = 2
+
+
+def start_writer(url: str, seed: str, chunk: int, count: int, flag: str = "NEW") -> subprocess.Popen:
+    command = [sys.executable, str(HERE / "writer.py"), url, seed, str(chunk), str(count), flag]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(STUBBORN))
+
+
+def acknowledged(writer: subprocess.Popen, at_least: int) -> int:
+    """Waits until the writer has that many bytes acknowledged."""
+    got = 0
+    while got < at_least:
+        line = writer.stdout.readline()
+        assert line and line.strip().isdigit(), line
+        got = int(line)
+    return got
+
+
+def killed(url: str, seed: str, chunk: int, count: int, flag: str = "NEW") -> int:
+    """A writer that is killed with all its chunks acknowledged; how many bytes that were."""
+    writer = start_writer(url, seed, chunk, count, flag)
+    got = acknowledged(writer, chunk * count)
+    writer.kill()
+    writer.wait()
+    return got
+
+
+def until_interrupted(url: str, path: str, seconds: float = GRACE_SECONDS + 10) -> str:
+    """Waits until a stock open is refused because the file is interrupted; the reason given."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        outcome = Xrdfs(url)("cat", path)
+        if outcome.code != 0 and "interrupted" in (outcome.out + outcome.err).lower():
+            return outcome.out + outcome.err
+        time.sleep(0.2)
+    raise AssertionError(f"{path} was never marked interrupted; last: {outcome}")
+
+
+@pytest.fixture
+def server(own_node):
+    return own_node("--grace-seconds", str(GRACE_SECONDS))
+
+
+@pytest.mark.parametrize("chunk,count", [(1000, 3), (100_000, 7), (MIB, 9)])
+def test_a_dead_writers_file_is_kept_and_marked(server, tmp_path, chunk, count):
+    url, fs = server.url, Xrdfs(server.url)
+    got = killed(f"{url}/recording", "dead", chunk, count)
+    until_interrupted(url, "/recording")
+    data = content("dead", chunk * count)
+    xrdcp(f"{url}/recording", tmp_path / "whole").fails("interrupted")
+    xrdcp(f"{url}/recording?weir.partial=1", tmp_path / "part").ok()
+    part = (tmp_path / "part").read_bytes()
+    assert len(part) >= got and part == data[: len(part)]
+    assert fs.size("/recording") == len(part)
+    assert fs.names("/") == ["recording"]
+    assert fs("query", "checksum", "/recording").code != 0
+
+
+def test_within_the_grace_period_it_is_not_interrupted(own_node):
+    server = own_node("--grace-seconds", "30")
+    killed(f"{server.url}/recording", "grace", MIB, 2)
+    time.sleep(3)
+    outcome = Xrdfs(server.url)("stat", "/recording").ok()
+    assert "interrupted" not in outcome.out.lower()
+    with pytest.raises(AssertionError):
+        until_interrupted(server.url, "/recording", 2)
+
+
+def test_the_grace_period_can_come_from_the_configuration(own_node, base):
+    config = base / "grace.toml"
+    config.write_text("grace_seconds = 1\n")
+    server = own_node("--config", str(config))
+    killed(f"{server.url}/recording", "config", MIB, 2)
+    until_interrupted(server.url, "/recording", 8)
+
+
+def test_an_interrupted_file_stays_so_over_restarts(server, tmp_path):
+    got = killed(f"{server.url}/recording", "restart", 300_000, 5)
+    reason = until_interrupted(server.url, "/recording")
+    server.restart()
+    assert "interrupted" in until_interrupted(server.url, "/recording").lower(), reason
+    server.kill()
+    server.start()
+    until_interrupted(server.url, "/recording")
+    xrdcp(f"{server.url}/recording?weir.partial=1", tmp_path / "part").ok()
+    assert (tmp_path / "part").read_bytes()[:got] == content("restart", 1_500_000)[:got]
+
+
+@pytest.mark.parametrize("chunk,count", [(1000, 3), (100_000, 7), (MIB, 9)])
+def test_server_and_writer_both_die(server, tmp_path, chunk, count):
+    """A SIGKILL of the server undoes no acknowledged write: the kernel has them."""
+    writer = start_writer(f"{server.url}/recording", "both", chunk, count)
+    got = acknowledged(writer, chunk * count)
+    server.kill()
+    writer.kill()
+    writer.wait()
+    server.start()
+    until_interrupted(server.url, "/recording")
+    xrdcp(f"{server.url}/recording?weir.partial=1", tmp_path / "part").ok()
+    part = (tmp_path / "part").read_bytes()
+    assert len(part) >= got and part == content("both", chunk * count)[: len(part)]
+
+
+def test_an_interrupted_overwrite_leaves_the_old_file(server, tmp_path):
+    old = write(tmp_path / "old", "old file", 3 * MIB)
+    xrdcp(old, f"{server.url}/file").ok()
+    killed(f"{server.url}/file", "overwrite", MIB, 2, "DELETE")
+    time.sleep(GRACE_SECONDS + 2)
+    xrdcp(f"{server.url}/file", tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == old.read_bytes()
+    fs = Xrdfs(server.url)
+    assert fs.names("/") == ["file"]
+    assert fs("query", "checksum", "/file").ok().out.split()[1] == adler32(old.read_bytes())
+    server.restart()
+    xrdcp("-f", f"{server.url}/file", tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == old.read_bytes()
+
+
+def test_a_new_copy_may_replace_it(server, tmp_path):
+    killed(f"{server.url}/recording", "replace", MIB, 2)
+    until_interrupted(server.url, "/recording")
+    source = write(tmp_path / "source", "replacement", 4 * MIB)
+    xrdcp("-f", source, f"{server.url}/recording").ok()
+    xrdcp(f"{server.url}/recording", tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+
+
+def test_it_can_be_removed_and_renamed(server):
+    fs = Xrdfs(server.url)
+    killed(f"{server.url}/a", "remove", MIB, 2)
+    until_interrupted(server.url, "/a")
+    fs("mv", "/a", "/b").ok()
+    until_interrupted(server.url, "/b")
+    fs("rm", "/b").ok()
+    assert fs.names("/") == []
+
+
+def test_a_writer_that_comes_back_in_time_goes_on(own_node, tmp_path):
+    """The connection is away for a while, but shorter than the grace period."""
+    server = own_node("--grace-seconds", "20")
+    with Proxy(server.port) as proxy:
+        writer = start_writer(f"{proxy.url}/recording", "back", 700_000, 10)
+        acknowledged(writer, 2_100_000)
+        proxy.cut()
+        acknowledged(writer, 7_000_000)
+        out, _ = writer.communicate("close\n", timeout=60)
+    assert "closed" in out
+    xrdcp(f"{server.url}/recording", tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == content("back", 7_000_000)
+
+
+def test_posc_leaves_nothing_behind(server, tmp_path):
+    """Persist on successful close: a writer that dies leaves no name."""
+    with Proxy(server.port) as proxy:
+        source = write(tmp_path / "source", "posc", 30 * MIB)
+        copy = start_xrdcp("--posc", source, f"{proxy.url}/file")
+        proxy.at(UP, 10 * MIB, copy.kill)
+        copy.wait()
+    time.sleep(GRACE_SECONDS + 2)
+    assert Xrdfs(server.url).names("/") == []

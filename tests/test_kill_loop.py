@@ -1,0 +1,125 @@
+"""
+The server is killed with SIGKILL and started again, over and over, while several clients create, overwrite (as `xrdcp -f` does) and
+remove files. Whatever was acknowledged is there byte for byte, and no file mixes old and new. And the check is shown to notice a loss.
+"""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from clients import Xrdfs, environment, xrdcp
+from content import content
+from harness import weir
+from killcheck import histories, problems
+from killwriter import seed
+
+HERE = Path(__file__).parent
+KILLS = int(os.environ.get("WEIR_KILL_ROUNDS", "12"))
+SEED = int(os.environ.get("WEIR_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
+# How long the clients go on, and how they meet a dead server: they try again soon, and for long enough.
+PATIENCE = {"XRD_CONNECTIONWINDOW": "1", "XRD_CONNECTIONRETRY": "20", "XRD_STREAMERRORWINDOW": "1", "XRD_TIMEOUTRESOLUTION": "1"}
+GRACE_SECONDS = 2
+
+
+def start_writers(url: str, home: Path, seconds: float) -> tuple[list[subprocess.Popen], list[Path]]:
+    writers, logs = [], []
+    for who, how in enumerate(["bindings", "bindings", "bindings", "xrdcp", "xrdcp"]):
+        log = home / f"log-{who}"
+        command = [sys.executable, str(HERE / "killwriter.py"), url, f"w{who}", str(log), how, str(seconds)]
+        writers.append(subprocess.Popen(command, env=environment(PATIENCE)))
+        logs.append(log)
+    return writers, logs
+
+
+def end_writers(writers: list[subprocess.Popen]) -> None:
+    """A client that hangs in its library is killed: its last attempt stays open in the log, and binds nobody."""
+    end = time.monotonic() + 60
+    for writer in writers:
+        try:
+            writer.wait(max(1.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            writer.kill()
+            writer.wait()
+
+
+@pytest.fixture(scope="module")
+def aftermath(kind, base, request):
+    """A server that has been through the loop, and the writers' logs."""
+    home = base / "kill-loop"
+    home.mkdir()
+    print(f"kill loop: WEIR_KILL_SEED={SEED} WEIR_KILL_ROUNDS={KILLS}")
+    pick = random.Random(SEED)
+    server = kind(home / "server", flags=("--grace-seconds", str(GRACE_SECONDS)) if kind.kind == "weir" else ())
+    server.start()
+    writers, logs = start_writers(server.url, home, KILLS * 1.6 + 2)
+    for _ in range(KILLS):
+        time.sleep(pick.uniform(0.2, 1.8))
+        server.kill()
+        server.start()
+    end_writers(writers)
+    time.sleep(GRACE_SECONDS + 3)  # whatever is detached is now complete, interrupted or dropped
+    yield server, logs
+    if server.alive():
+        server.kill()
+
+
+@pytest.mark.peer_ok
+@pytest.mark.timeout(900)
+def test_everything_acknowledged_is_there(aftermath):
+    server, logs = aftermath
+    found, counts = problems(server.url, logs)
+    print(f"kill loop: seed {SEED}, {KILLS} kills, {dict(counts)}")
+    assert counts["acknowledged"] > 5 * KILLS, "too little was going on to prove anything"
+    assert counts["checked"] > 30
+    assert not found, "\n".join(found)
+    server.restart()
+    found, _ = problems(server.url, logs)
+    assert not found, "after a clean restart:\n" + "\n".join(found)
+
+
+def acknowledged_files(logs: list[Path]) -> list[tuple[str, int, int]]:
+    names, _ = histories(logs)
+    return [(name, h.attempt, h.size) for name, h in names.items() if h.acknowledged and h.size and h.size > 5000 and not h.later]
+
+
+@pytest.mark.peer_ok
+def test_the_check_notices_a_lost_file(aftermath):
+    server, logs = aftermath
+    name, _, _ = acknowledged_files(logs)[0]
+    xrdcp_back = server.home / "saved"
+    xrdcp("-f", f"{server.url}/{name}", xrdcp_back).ok()
+    Xrdfs(server.url)("rm", f"/{name}").ok()
+    found, _ = problems(server.url, logs)
+    assert [line.split(":")[0] for line in found] == [name]
+    xrdcp(xrdcp_back, f"{server.url}/{name}").ok()
+    assert problems(server.url, logs)[0] == []
+
+
+@pytest.mark.peer_ok
+@pytest.mark.parametrize("damage", ["one byte", "short", "old and new", "older version"])
+def test_the_check_notices_changed_content(aftermath, damage, tmp_path):
+    server, logs = aftermath
+    name, attempt, size = next(entry for entry in acknowledged_files(logs) if entry[1] > 1)
+    data = content(seed(name, attempt), size)
+    older = content(seed(name, attempt - 1), size)
+    bad = {
+        "one byte": data[:100] + bytes([data[100] ^ 1]) + data[101:],
+        "short": data[:-1],
+        "old and new": data[: size // 2] + older[size // 2 :],
+        "older version": older,
+    }[damage]
+    for version, expected in ((bad, [name]), (data, [])):
+        (tmp_path / "version").write_bytes(version)
+        xrdcp("-f", tmp_path / "version", f"{server.url}/{name}").ok()
+        assert [line.split(":")[0] for line in problems(server.url, logs)[0]] == expected
+
+
+def test_fsck_finds_nothing_after_it(aftermath):
+    server, _ = aftermath
+    assert server.stop()[0] == 0
+    checked = weir("fsck", "--data", str(server.data))
+    assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -1,0 +1,36 @@
+"""
+A writer for tests to kill, as a process of its own: `writer.py URL SEED CHUNK COUNT [FLAG]`.
+Writes COUNT chunks one after the other, prints after each how many bytes are acknowledged; waits for a line on stdin; closes.
+"""
+
+import os
+import sys
+
+from content import content
+from XRootD import client
+from XRootD.client.flags import AccessMode, OpenFlags
+
+
+def main() -> None:
+    url, seed, chunk, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    flag = getattr(OpenFlags, sys.argv[5] if len(sys.argv) > 5 else "NEW")
+    data = content(seed, chunk * count)
+    file = client.File()
+    status, _ = file.open(url, flag, AccessMode.UR | AccessMode.UW)
+    if not status.ok:
+        print(f"refused {status.errno} {status.message}", flush=True)
+        os._exit(2)
+    for number in range(count):
+        status, _ = file.write(data[number * chunk : (number + 1) * chunk], number * chunk)
+        if not status.ok:
+            print(f"failed {status.errno} {status.message}", flush=True)
+            os._exit(3)
+        print((number + 1) * chunk, flush=True)
+    sys.stdin.readline()
+    status, _ = file.close()
+    print("closed" if status.ok else f"failed {status.errno} {status.message}", flush=True)
+    os._exit(0 if status.ok else 4)
+
+
+if __name__ == "__main__":
+    main()
