@@ -92,10 +92,13 @@ pub struct FsckArgs {
     /// A TOML file with settings, as `weir serve` takes it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Repair what is safe to repair: recount totals, remove pieces that nothing refers to, mark files whose bytes are
-    /// gone or damaged. Never removes the last copy of bytes that a name refers to.
+    /// Mark files whose bytes are gone or damaged with the extended attribute `weir.damaged`. Never removes anything.
     #[arg(long)]
     pub repair: bool,
+    /// Remove contents that no name, writer, upload or deletion refers to. After `--repair-journal` look at them first:
+    /// they may be files whose names were lost.
+    #[arg(long)]
+    pub remove_unreferenced: bool,
     /// Do not read the files' bytes: compare names, records and lengths alone.
     #[arg(long)]
     pub quick: bool,

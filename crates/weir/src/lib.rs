@@ -11,10 +11,13 @@ pub mod datadir;
 mod demo;
 pub mod exit;
 mod failure;
+pub mod foundation;
 pub mod fsck;
 pub mod listen;
 mod logging;
+mod recovery_words;
 mod serve;
+mod server_stub;
 mod signals;
 mod table;
 
@@ -32,7 +35,7 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
     let result = match parsed.command {
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
-        cli::Command::Fsck(_) => Ok(Exit::Done),
+        cli::Command::Fsck(args) => fsck::run(&args),
     };
     match result {
         Ok(exit) => exit,

@@ -1,14 +1,226 @@
-//! `weir serve`.
+//! `weir serve`: the data directory, what stands on it, the server, and the wait for a signal.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use types::{BootId, Timestamp};
 
 use crate::Failure;
 use crate::cli::ServeArgs;
 use crate::config::Config;
+use crate::config::units::show_size;
+use crate::datadir::{DataDir, DataDirError, IfNew};
 use crate::exit::Exit;
+use crate::foundation::{Foundation, OpenError, Purpose};
+use crate::recovery_words::in_words;
+use crate::server_stub as server;
+use crate::signals::Stop;
+use crate::{listen, logging, signals};
+
+/// A clean stop is promised within 10 s; this much is left for closing the indexes and the log.
+const SERVER_STOP: Duration = Duration::from_secs(6);
+/// When even that has not worked, the process ends anyway.
+const STOP: Duration = Duration::from_millis(9_500);
+/// How often the disk is looked at.
+const WATCH: Duration = Duration::from_secs(1);
 
 /// Runs a node until it is told to stop.
 pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let config =
         Config::load(args.config.as_deref()).map_err(|error| Failure::new(Exit::Usage, error))?.with_flags(args);
-    let _ = (config, crate::signals::catch());
-    Ok(Exit::Done)
+    logging::start(&config.log)?;
+    let address =
+        listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
+    let boot = boot_id()?;
+    // Before anything is opened, so that an impatient signal does not cut the recovery in a place of its own.
+    let stop =
+        signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
+
+    let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
+    let data = open_data_dir(config.data.as_ref(), if_new)?;
+    tracing::info!(
+        "weir {} on {}{}: format 1, cluster {:032x}, store {}, incarnation {}, created {}",
+        env!("CARGO_PKG_VERSION"),
+        data.path.display(),
+        if data.fresh { " (made just now)" } else { "" },
+        data.format.cluster,
+        data.format.store,
+        data.format.incarnation,
+        data.format.created,
+    );
+    let foundation = Foundation::open(&data, &config, Purpose::Serve, now()).map_err(|error| refused(&data, error))?;
+    for words in in_words(&foundation.found, config.grace.as_secs()) {
+        if words.attention {
+            tracing::warn!("{}", words.text);
+        } else {
+            tracing::info!("{}", words.text);
+        }
+    }
+    let mut space = SpaceWatch::new(&foundation, config.ballast);
+    space.look();
+
+    let mut server_config = server::ServerConfig::new(address, boot);
+    server_config.times.grace = config.grace;
+    server_config.times.upload_kept = config.uploads_kept;
+    server_config.limits.connections_max = usize::try_from(config.connections).unwrap_or(usize::MAX);
+    let server = server::Server::start(server_config, Arc::clone(&foundation.namespace), Arc::clone(&foundation.store))
+        .map_err(|error| {
+            let text = format!(
+                "cannot listen on {}: {error}; is another server there? Port 0 picks a free one",
+                config.listen
+            );
+            Failure::message(Exit::Listen, text)
+        })?;
+    say_ready(&server.address().to_string())?;
+
+    let why = wait(&stop, &foundation, &mut space);
+    // From here on the clock runs: whatever hangs, the process ends in time.
+    std::thread::spawn(|| {
+        std::thread::sleep(STOP);
+        tracing::error!("the clean stop took over 10 s: stopping at once; nothing acknowledged is lost");
+        std::process::exit(i32::from(Exit::Unclean.code()));
+    });
+    server.stop(Instant::now() + SERVER_STOP);
+    match why {
+        Why::Asked => {
+            foundation.close().map_err(|error| {
+                Failure::new(Exit::Unclean, error)
+                    .while_doing("the clean stop did not work; nothing acknowledged is lost, the next start recovers")
+            })?;
+            tracing::info!("stopped cleanly");
+            Ok(Exit::Done)
+        }
+        Why::DiskFailed(reason) => Err(Failure::message(
+            Exit::DiskFailed,
+            format!(
+                "stopped, because the disk under {} failed: {reason}. What was acknowledged as durable is there; look at the disk, then start again",
+                data.path.display()
+            ),
+        )),
+    }
+}
+
+/// The one line on stdout.
+fn say_ready(address: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "weir: ready root://{address}/").and_then(|()| stdout.flush()).map_err(|error| {
+        Failure::new(Exit::Failed, error).while_doing("cannot say on stdout that the node is ready")
+    })?;
+    tracing::info!("ready root://{address}/");
+    Ok(())
+}
+
+/// The data directory, accepted and locked.
+pub fn open_data_dir(path: Option<&PathBuf>, if_new: IfNew) -> Result<DataDir, Failure> {
+    let refused = |error: DataDirError| Failure::new(error.exit(), error);
+    let path = path.ok_or_else(|| refused(DataDirError::NotGiven))?;
+    DataDir::open(path, if_new, now()).map_err(refused)
+}
+
+/// Says what helps, where something does.
+pub fn refused(data: &DataDir, error: OpenError) -> Failure {
+    let exit = error.exit();
+    let data = data.path.display().to_string();
+    let damage = error.is_journal_damage();
+    let failure = Failure::new(exit, error);
+    if damage {
+        failure.while_doing(format!(
+            "the journal of {data} is damaged, and the node does not start, because acknowledged changes would be missing without a word. \
+             If the disk can be mended or a copy of the segment exists, put it back. Otherwise \
+             `weir fsck --data {data} --repair-journal` gives up what cannot be read, saves it aside, and lists what was lost (docs/recover.md)"
+        ))
+    } else {
+        failure.while_doing(format!("cannot open {data}"))
+    }
+}
+
+enum Why {
+    Asked,
+    DiskFailed(String),
+}
+
+fn wait(stop: &Receiver<Stop>, foundation: &Foundation, space: &mut SpaceWatch<'_>) -> Why {
+    loop {
+        match stop.recv_timeout(WATCH) {
+            Ok(signal) => {
+                tracing::info!("{signal}: stopping; once more to stop at once");
+                return Why::Asked;
+            }
+            Err(RecvTimeoutError::Disconnected) => return Why::Asked,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Some(reason) = foundation.journal.poisoned() {
+            tracing::error!("the log has stopped: {reason}");
+            return Why::DiskFailed(reason);
+        }
+        space.look();
+    }
+}
+
+/// Keeps the ballast: gives it back when the disk is full, takes it again when there is room.
+struct SpaceWatch<'a> {
+    foundation: &'a Foundation,
+    ballast: u64,
+    full: bool,
+}
+
+impl<'a> SpaceWatch<'a> {
+    fn new(foundation: &'a Foundation, ballast: u64) -> Self {
+        Self { foundation, ballast, full: false }
+    }
+
+    fn look(&mut self) {
+        let space = match self.foundation.store.space() {
+            Ok(space) => space,
+            Err(error) => return tracing::error!("cannot tell how much space is free: {error}"),
+        };
+        if space.floor_reached && !self.full {
+            tracing::warn!(
+                "{} free of {}: new data is refused until more than {} are free; reading and deleting go on",
+                show_size(space.free),
+                show_size(space.total),
+                show_size(space.floor)
+            );
+        }
+        if !space.floor_reached && self.full {
+            tracing::info!("{} free: new data is taken again", show_size(space.free));
+        }
+        self.full = space.floor_reached;
+        // Half of the ballast: by then the log could not make its next segment for the deletes that are to help.
+        if space.free < self.ballast / 2 {
+            match self.foundation.ballast.release() {
+                Ok(true) => {
+                    tracing::warn!("the ballast of {} was given back to the full disk", show_size(self.ballast))
+                }
+                Ok(false) => {}
+                Err(error) => tracing::error!("cannot give the ballast back: {error}"),
+            }
+        } else if space.free > space.floor.saturating_add(self.ballast.saturating_mul(2))
+            && self.foundation.ballast.held().is_ok_and(|held| held != self.ballast)
+            && let Err(error) = self.foundation.ballast.ensure(self.ballast)
+        {
+            tracing::warn!("cannot hold {} back as ballast: {error}", show_size(self.ballast));
+        }
+    }
+}
+
+/// The kernel's boot, to tell whether bytes that were not synced can still be there.
+fn boot_id() -> Result<BootId, Failure> {
+    const FILE: &str = "/proc/sys/kernel/random/boot_id";
+    let text = std::fs::read_to_string(FILE)
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing(format!("cannot read {FILE}")))?;
+    let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
+    u128::from_str_radix(&digits, 16)
+        .map(BootId)
+        .map_err(|_| Failure::message(Exit::Failed, format!("{FILE} does not hold a boot id, but `{}`", text.trim())))
+}
+
+/// The time of day, read here and handed down.
+#[must_use]
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }

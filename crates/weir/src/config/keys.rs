@@ -60,8 +60,11 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "space.floor",
-        default: Some(Given::Text("256MiB")),
-        set: |c, v| size(v, 0, 1 << 50).map(|v| c.floor = v),
+        default: Some(Given::Text("auto")),
+        set: |c, v| {
+            c.floor = if v == Given::Text("auto") { None } else { Some(size(v, 0, 1 << 50)?) };
+            Ok(())
+        },
     },
     Key {
         name: "journal.segment_size",
@@ -70,7 +73,7 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "index.overlay",
-        default: Some(Given::Text("64MiB")),
+        default: Some(Given::Text("32MiB")),
         set: |c, v| size(v, 1 << 20, 1 << 36).map(|v| c.overlay = v),
     },
     Key {

@@ -1,7 +1,139 @@
-//! `weir fsck`.
+//! `weir fsck`: the log, the indexes, the names, the contents, and the bytes of a node that is not running.
+//!
+//! Opening the data directory does what a start of the node does (an unsynced tail of the log is cut, the indexes are
+//! brought up to its end), because only then is there something consistent to look at; beyond that nothing is changed
+//! without `--repair`, `--repair-journal` or `--remove-unreferenced`.
 
 pub mod check;
 pub mod compare;
 pub mod finding;
 mod paged;
+mod repair;
 pub mod report;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use crate::Failure;
+use crate::cli::FsckArgs;
+use crate::config::Config;
+use crate::config::units::show_size;
+use crate::datadir::{DataDir, IfNew};
+use crate::exit::Exit;
+use crate::foundation::{Foundation, Purpose, repair_journal};
+use crate::serve::{now, open_data_dir, refused};
+use crate::{logging, recovery_words};
+
+use check::{Counts, Progress};
+use finding::{Finding, Problem};
+use report::Report;
+
+/// Runs the check.
+pub fn run(args: &FsckArgs) -> Result<Exit, Failure> {
+    let config = Config::load(args.config.as_deref()).map_err(|error| Failure::new(Exit::Usage, error))?;
+    logging::start("warn")?;
+    let data = open_data_dir(Some(&args.data), IfNew::Refuse)?;
+    let mut report = Report::new(args.list);
+    if args.repair_journal {
+        cut_journal(&data, &config, &mut report)?;
+    }
+    let foundation = Foundation::open(&data, &config, Purpose::Check, now()).map_err(|error| refused(&data, error))?;
+    if !args.json {
+        for words in recovery_words::in_words(&foundation.found, config.grace.as_secs()) {
+            let _ = writeln!(std::io::stderr(), "{}", words.text);
+        }
+    }
+    let counts = look(&foundation, args, &mut report)?;
+    foundation
+        .close()
+        .map_err(|error| Failure::new(error.exit(), error).while_doing("cannot close the data directory"))?;
+
+    let mut stdout = std::io::stdout().lock();
+    let printed = if args.json {
+        writeln!(stdout, "{}", report.to_json(&counts, args.quick))
+    } else {
+        report.print(&mut stdout, &counts, args.quick)
+    };
+    printed.and_then(|()| stdout.flush()).map_err(|error| Failure::new(Exit::Failed, error))?;
+    Ok(if report.remaining() == 0 { Exit::Done } else { Exit::Wrong })
+}
+
+/// Looks at everything in `foundation`, repairs what was asked for, and tells `report`.
+pub fn look(foundation: &Foundation, args: &FsckArgs, report: &mut Report) -> Result<Counts, Failure> {
+    let failed = |error: check::CheckError| {
+        Failure::new(Exit::Failed, error).while_doing("the check could not be brought to its end")
+    };
+    for file in &foundation.found.store.unexplained {
+        report.add(Finding::general(Problem::UnexplainedFile { file: format!("store/{file}") }));
+    }
+    for (which, index) in [("namespace", &foundation.namespace_index), ("store", &foundation.store_index)] {
+        if let Err(error) = index.verify_checkpoints() {
+            let what = format!("the {which}'s index: {error}");
+            report.add(Finding::general(Problem::Checkpoint { what }));
+        }
+    }
+    let mut progress = Screen { last: Instant::now(), shown: std::io::stderr().is_terminal() && !args.json };
+    let mut repair = repair::Repair::new(foundation, args);
+    // One view for the whole check; repairs are made after it, from the list that it leaves.
+    let counts = {
+        let read = kv::Kv::snapshot(&*foundation.embedded);
+        check::check(&*read, &foundation.store, args.quick, &mut progress, &mut |found| repair.take(found, report))
+            .map_err(failed)?
+    };
+    progress.clear();
+    repair.finish(report)?;
+    Ok(counts)
+}
+
+/// `--repair-journal`.
+fn cut_journal(data: &DataDir, config: &Config, report: &mut Report) -> Result<(), Failure> {
+    let repaired = repair_journal(data, config)
+        .map_err(|error| Failure::new(error.exit(), error).while_doing("the journal could not be repaired"))?;
+    let mut stderr = std::io::stderr();
+    let text = match repaired {
+        None => "the journal is not damaged; nothing was cut".to_owned(),
+        Some(repaired) => {
+            let (first, last) = repaired.lost;
+            let text = format!(
+                "the journal now ends with record {}; records {first} to {last} are lost. All from the damage on is saved in {}",
+                repaired.last,
+                repaired.saved.join(", ")
+            );
+            let key = "journal".into();
+            let finding = Finding::general(Problem::Keys { key, what: text.clone() });
+            report.add(Finding { repaired: Some("cut; the rest is saved aside".into()), ..finding });
+            text
+        }
+    };
+    let _ = writeln!(stderr, "{text}");
+    Ok(())
+}
+
+/// A line that is rewritten while the check goes on.
+struct Screen {
+    last: Instant,
+    shown: bool,
+}
+
+impl Progress for Screen {
+    fn step(&mut self, counts: &Counts) {
+        if self.shown && self.last.elapsed() > Duration::from_millis(200) {
+            self.last = Instant::now();
+            let _ = write!(
+                std::io::stderr(),
+                "\r\x1b[K{} names, {} contents, {} read",
+                counts.names,
+                counts.pieces,
+                show_size(counts.bytes_read)
+            );
+        }
+    }
+}
+
+impl Screen {
+    fn clear(&self) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What a node stands on, opened in order and closed in the reverse: disk, log, the two indexes, the committer, the
+//! namespace, the store. `serve` puts the server on top; `fsck` looks at it.
+
+use std::sync::Arc;
+
+use disk::{Disk, DiskError, RealDisk};
+use journal::{Ballast, Journal, JournalConfig, JournalError, Opened, StreamId};
+use kv::{Embedded, EmbeddedConfig, IndexConfig, KvError, LoggedIndex, Recovery};
+use namespace::{Namespace, NamespaceConfig, NsError};
+use store::{Store, StoreConfig, StoreError, StoreRecovery};
+use types::{ErrorCode, Timestamp};
+
+use crate::config::Config;
+use crate::datadir::DataDir;
+use crate::exit::Exit;
+
+const JOURNAL_DIR: &str = "journal";
+const NAMESPACE_INDEX_DIR: &str = "namespace/index";
+const NAMESPACE_CHECKPOINT_DIR: &str = "namespace/checkpoint";
+const STORE_DIR: &str = "store";
+const STORE_INDEX_DIR: &str = "store/index";
+const STORE_CHECKPOINT_DIR: &str = "store/checkpoint";
+const BALLAST_FILE: &str = "ballast";
+
+/// Why it could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The disk refused.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The log refused.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// An index refused.
+    #[error("the index of the {which}: {source}")]
+    Index {
+        /// Whose.
+        which: &'static str,
+        /// Why.
+        source: KvError,
+    },
+    /// The namespace refused.
+    #[error("the namespace: {0}")]
+    Namespace(#[from] NsError),
+    /// The store refused.
+    #[error("the store: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl OpenError {
+    /// The code that the run ends with.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        let code = match self {
+            Self::Disk(error) => error.code(),
+            Self::Journal(error) => error.code(),
+            Self::Index { source, .. } => source.code(),
+            Self::Namespace(error) => error.code(),
+            Self::Store(error) => error.code(),
+        };
+        match code {
+            ErrorCode::Damaged | ErrorCode::Checksum => Exit::Damaged,
+            ErrorCode::Unsupported => Exit::DataDirectory,
+            ErrorCode::Io | ErrorCode::Unavailable => Exit::DiskFailed,
+            _ => Exit::Failed,
+        }
+    }
+
+    /// Whether the log itself is damaged, so that `--repair-journal` is the way on.
+    #[must_use]
+    pub fn is_journal_damage(&self) -> bool {
+        matches!(self, Self::Journal(JournalError::Damaged(_)))
+    }
+}
+
+/// What opening found.
+#[derive(Debug)]
+pub struct Found {
+    /// In the log.
+    pub journal: Opened,
+    /// In the namespace's index.
+    pub namespace: Recovery,
+    /// In the store's index.
+    pub index: Recovery,
+    /// In the store.
+    pub store: StoreRecovery,
+}
+
+/// Everything below the server.
+pub struct Foundation {
+    /// The data directory.
+    pub disk: Arc<dyn Disk>,
+    /// The log.
+    pub journal: Arc<Journal>,
+    /// The namespace's keys.
+    pub namespace_index: Arc<LoggedIndex>,
+    /// The store's records.
+    pub store_index: Arc<LoggedIndex>,
+    /// The committer.
+    pub embedded: Arc<Embedded>,
+    /// The tree.
+    pub namespace: Arc<Namespace>,
+    /// The bytes.
+    pub store: Arc<Store>,
+    /// Space held back.
+    pub ballast: Ballast,
+    /// What opening found.
+    pub found: Found,
+}
+
+/// What it is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// To serve.
+    Serve,
+    /// To look: the recovery of a start, and nothing in the background.
+    Check,
+}
+
+/// The journal as `config` wants it.
+#[must_use]
+pub fn journal_config(config: &Config) -> JournalConfig {
+    JournalConfig { segment_bytes: config.segment_size, ..JournalConfig::default() }
+}
+
+/// The disk of a data directory.
+pub fn disk_of(data: &DataDir) -> Result<Arc<dyn Disk>, DiskError> {
+    Ok(Arc::new(RealDisk::open(&data.path)?))
+}
+
+/// Cuts a damaged log where the damage begins, saving all from there on aside. `None`: it is not damaged.
+pub fn repair_journal(data: &DataDir, config: &Config) -> Result<Option<journal::Repaired>, OpenError> {
+    Ok(Journal::repair(disk_of(data)?, JOURNAL_DIR, &journal_config(config))?)
+}
+
+impl Foundation {
+    /// Opens everything in `data`, recovering what an unclean stop left. `now` is the time of the start.
+    pub fn open(data: &DataDir, config: &Config, purpose: Purpose, now: Timestamp) -> Result<Self, OpenError> {
+        let disk = disk_of(data)?;
+        let (journal, opened) = Journal::open(Arc::clone(&disk), JOURNAL_DIR, journal_config(config))?;
+        let journal = Arc::new(journal);
+        let index_config = IndexConfig {
+            overlay_bytes_max: usize::try_from(config.overlay).unwrap_or(usize::MAX),
+            background: purpose == Purpose::Serve,
+            ..IndexConfig::default()
+        };
+        let index = |which, stream, dir: &str, checkpoint: &str| {
+            let failed = |source| OpenError::Index { which, source };
+            let engine = engine(data, dir, config).map_err(failed)?;
+            let disk = Arc::clone(&disk);
+            LoggedIndex::open(Arc::clone(&journal), stream, engine, disk, checkpoint, index_config.clone())
+                .map_err(failed)
+        };
+        let (namespace_index, namespace_found) =
+            index("namespace", StreamId::NAMESPACE, NAMESPACE_INDEX_DIR, NAMESPACE_CHECKPOINT_DIR)?;
+        let (store_index, index_found) = index("store", StreamId::STORE_INDEX, STORE_INDEX_DIR, STORE_CHECKPOINT_DIR)?;
+        let failed = |source| OpenError::Index { which: "namespace", source };
+        let embedded =
+            Arc::new(Embedded::new(Arc::clone(&namespace_index), EmbeddedConfig::default()).map_err(failed)?);
+        let namespace = Namespace::open(Arc::clone(&embedded) as Arc<dyn kv::Kv>, now, NamespaceConfig::default())?;
+        let store_config = StoreConfig {
+            floor: config.floor,
+            // After a clean stop there is nothing to look for.
+            find_orphans: purpose == Purpose::Serve && !opened.clean,
+            ..StoreConfig::default()
+        };
+        let (store, store_found) = Store::open(
+            Arc::clone(&disk),
+            STORE_DIR,
+            Arc::clone(&journal),
+            Arc::clone(&store_index) as Arc<dyn store::RecordIndex>,
+            store_config,
+        )?;
+        let ballast = Ballast::new(Arc::clone(&disk), BALLAST_FILE);
+        let found = Found { journal: opened, namespace: namespace_found, index: index_found, store: store_found };
+        Ok(Self { disk, journal, namespace_index, store_index, embedded, namespace, store, ballast, found })
+    }
+
+    /// Closes everything so that the next start is quick. Nobody may use it any more.
+    pub fn close(&self) -> Result<(), OpenError> {
+        self.embedded.stop();
+        // All are closed, whatever the first ones say; the first error is what counts.
+        let namespace = self.namespace_index.close().map_err(|source| OpenError::Index { which: "namespace", source });
+        let store = self.store_index.close().map_err(|source| OpenError::Index { which: "store", source });
+        let journal = self.journal.close().map_err(OpenError::from);
+        namespace.and(store).and(journal)
+    }
+}
+
+fn engine(data: &DataDir, dir: &str, config: &Config) -> Result<Box<dyn kv::Engine>, KvError> {
+    let _ = (data, dir, config);
+    Ok(Box::new(kv::MemoryEngine::new()))
+}

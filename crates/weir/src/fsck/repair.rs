@@ -1,0 +1,102 @@
+//! What `--repair` does, and only that: it marks files whose bytes are gone or damaged, so that they can be listed and
+//! are not taken for whole. With `--remove-unreferenced` it removes contents that nothing refers to; that is a step of
+//! its own, because after a repaired journal such a content may be the only copy of a file whose name was lost.
+
+use namespace::{Actor, SetXattr, XattrMode};
+use types::{NsPath, PieceId};
+
+use super::finding::{Finding, Problem, ProblemKind};
+use super::report::Report;
+use crate::Failure;
+use crate::cli::FsckArgs;
+use crate::exit::Exit;
+use crate::foundation::Foundation;
+use crate::serve::now;
+
+/// The extended attribute that a damaged file gets.
+pub const MARK: &[u8] = b"weir.damaged";
+
+/// Findings held until the check is over.
+const WAITING_MAX: usize = 1_000_000;
+
+/// Takes findings in, repairs some.
+pub struct Repair<'a> {
+    foundation: &'a Foundation,
+    mark: bool,
+    remove: bool,
+    waiting: Vec<Finding>,
+}
+
+impl<'a> Repair<'a> {
+    /// As `args` allows.
+    pub fn new(foundation: &'a Foundation, args: &FsckArgs) -> Self {
+        Self { foundation, mark: args.repair, remove: args.remove_unreferenced, waiting: Vec::new() }
+    }
+
+    /// Holds a finding back if it can be repaired, or passes it on.
+    pub fn take(&mut self, finding: Finding, report: &mut Report) {
+        let wanted = match finding.problem.kind() {
+            ProblemKind::ContentMissing
+            | ProblemKind::Damaged
+            | ProblemKind::WholeDiffers
+            | ProblemKind::LengthDiffers
+            | ProblemKind::SumsDiffer
+            | ProblemKind::Unreadable => self.mark && finding.path.is_some(),
+            ProblemKind::Unreferenced => self.remove && finding.body.is_some(),
+            _ => false,
+        };
+        if wanted && self.waiting.len() < WAITING_MAX {
+            self.waiting.push(finding);
+        } else {
+            report.add(finding);
+        }
+    }
+
+    /// Repairs what was held back.
+    pub fn finish(self, report: &mut Report) -> Result<(), Failure> {
+        let mut changed = false;
+        for mut finding in self.waiting {
+            let done = match (&finding.problem, &finding.path, finding.body) {
+                (Problem::Unreferenced { .. }, _, Some(body)) => self
+                    .foundation
+                    .store
+                    .delete(PieceId::first(body))
+                    .map(|()| "removed".to_owned())
+                    .map_err(|error| error.to_string()),
+                (problem, Some(path), _) => mark(self.foundation, path, &problem.in_words()),
+                _ => Err("there is nothing to hold on to".to_owned()),
+            };
+            changed = true;
+            match done {
+                Ok(done) => finding.repaired = Some(done),
+                Err(why) => tracing::warn!("{} could not be repaired: {why}", finding.subject()),
+            }
+            report.add(finding);
+        }
+        if changed {
+            let journal = &self.foundation.journal;
+            journal
+                .sync_to(journal.appended())
+                .and_then(|()| {
+                    self.foundation.store.tick().unwrap_or_else(|error| tracing::warn!("{error}"));
+                    journal.sync_to(journal.appended())
+                })
+                .map_err(|error| {
+                    Failure::new(Exit::DiskFailed, error).while_doing("repairs could not be made durable")
+                })?;
+        }
+        Ok(())
+    }
+}
+
+/// Marks the file. It keeps its name and what is readable of it.
+fn mark(foundation: &Foundation, path: &[u8], what: &str) -> Result<String, String> {
+    let path = NsPath::parse(path).map_err(|error| error.to_string())?;
+    let context = foundation.namespace.context(now(), &Actor::admin(), None);
+    let request = SetXattr { path, name: MARK.to_vec(), value: what.as_bytes().to_vec(), mode: XattrMode::Set };
+    foundation
+        .namespace
+        .change_wait(kv::Durability::Synced, context, request)
+        .map(|()| format!("marked with the extended attribute {}", MARK.escape_ascii()))
+        .map_err(|error| error.to_string())
+}

@@ -1,0 +1,51 @@
+//! The documents say what the program does: keys, defaults, exit codes.
+#![allow(clippy::unwrap_used)] // a test may fail this way
+
+use std::path::Path;
+
+use weir::config::keys::{Given, KEYS};
+use weir::exit::Exit;
+
+fn document(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)).unwrap()
+}
+
+/// The cells of all table rows whose first cell is in backquotes or a number.
+fn rows(text: &str) -> Vec<Vec<String>> {
+    text.lines()
+        .filter(|line| line.starts_with("| "))
+        .map(|line| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect())
+        .collect()
+}
+
+#[test]
+fn configure_lists_every_key_with_its_default() {
+    let documented: Vec<(String, String)> = rows(&document("configure.md"))
+        .into_iter()
+        .filter(|cells| cells[0].starts_with('`'))
+        .map(|cells| (cells[0].trim_matches('`').to_owned(), cells[1].trim_matches('`').to_owned()))
+        .collect();
+    let known: Vec<(String, String)> = KEYS
+        .iter()
+        .map(|key| {
+            let default = match key.default {
+                None => "none".to_owned(),
+                Some(Given::Text(text)) => format!("\"{text}\""),
+                Some(Given::Number(number)) => number.to_string(),
+                Some(Given::Switch(switch)) => switch.to_string(),
+            };
+            (key.name.to_owned(), default)
+        })
+        .collect();
+    assert_eq!(documented, known, "docs/configure.md against the list of keys");
+}
+
+#[test]
+fn operate_lists_every_exit_code() {
+    let documented: Vec<(u8, String)> = rows(&document("operate.md"))
+        .into_iter()
+        .filter_map(|cells| Some((cells[0].parse().ok()?, cells[1].clone())))
+        .collect();
+    let known: Vec<(u8, String)> = Exit::ALL.iter().map(|exit| (exit.code(), exit.meaning().to_owned())).collect();
+    assert_eq!(documented, known, "docs/operate.md against the exit codes");
+}
