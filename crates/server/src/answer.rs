@@ -1,0 +1,90 @@
+//! Answers as they are put together: the header's length is filled in when the body is there.
+
+use std::sync::Arc;
+
+use wire::{ErrorNumber, RESPONSE_HEADER_LEN, ResponseHeader, ResponseStatus, StreamId};
+
+use crate::outgoing::Outgoing;
+use crate::refusal::Refusal;
+
+/// Appends one frame whose body `write` makes.
+pub(crate) fn frame(out: &mut Vec<u8>, stream: StreamId, status: ResponseStatus, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; RESPONSE_HEADER_LEN]);
+    write(out);
+    let dlen = u32::try_from(out.len() - start - RESPONSE_HEADER_LEN).unwrap_or(u32::MAX);
+    let header = ResponseHeader { stream, status, dlen }.to_bytes();
+    if let Some(place) = out.get_mut(start..start + RESPONSE_HEADER_LEN) {
+        place.copy_from_slice(&header);
+    }
+}
+
+/// Appends a whole kXR_ok.
+pub(crate) fn ok(out: &mut Vec<u8>, stream: StreamId, write: impl FnOnce(&mut Vec<u8>)) {
+    frame(out, stream, ResponseStatus::Ok, write);
+}
+
+/// Appends the answer that says why not.
+pub(crate) fn refusal(out: &mut Vec<u8>, stream: StreamId, refusal: &Refusal) {
+    match refusal {
+        Refusal::Error { number, text } => frame(out, stream, ResponseStatus::Error, |body| {
+            body.extend_from_slice(&number.0.to_be_bytes());
+            put_text(text, body);
+        }),
+        Refusal::Wait { seconds, text } => frame(out, stream, ResponseStatus::Wait, |body| {
+            body.extend_from_slice(&seconds.to_be_bytes());
+            put_text(text, body);
+        }),
+    }
+}
+
+fn put_text(text: &str, body: &mut Vec<u8>) {
+    body.extend(text.bytes().map(|b| if b == 0 { b'?' } else { b }));
+    body.push(0);
+}
+
+/// The duty to answer a request that was handed to another thread. Dropping it unanswered answers with an error, so
+/// that no client waits for ever.
+pub(crate) struct Reply {
+    duty: Option<(Arc<Outgoing>, StreamId)>,
+}
+
+impl Reply {
+    /// For a request that [`Outgoing::begin`] has counted.
+    pub(crate) fn new(outgoing: Arc<Outgoing>, stream: StreamId) -> Self {
+        Self { duty: Some((outgoing, stream)) }
+    }
+
+    /// Done; `write` makes the body.
+    pub(crate) fn ok(mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if let Some((outgoing, stream)) = self.duty.take() {
+            outgoing.complete(|out| ok(out, stream, write));
+        }
+    }
+
+    /// Not done.
+    pub(crate) fn refuse(mut self, reason: &Refusal) {
+        if let Some((outgoing, stream)) = self.duty.take() {
+            outgoing.complete(|out| refusal(out, stream, reason));
+        }
+    }
+
+    /// Either.
+    pub(crate) fn settle(self, result: Result<(), Refusal>) {
+        match result {
+            Ok(()) => self.ok(|_| ()),
+            Err(reason) => self.refuse(&reason),
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some((outgoing, stream)) = self.duty.take() {
+            let lost =
+                Refusal::new(ErrorNumber::SERVER_ERROR, "The server lost track of this request; please report it");
+            tracing::error!("a request was dropped without an answer");
+            outgoing.complete(|out| refusal(out, stream, &lost));
+        }
+    }
+}

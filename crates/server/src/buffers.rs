@@ -1,0 +1,169 @@
+//! Transfer buffers: aligned for direct I/O, from a bounded pool, given back after every step.
+//!
+//! Nobody waits for a buffer: when the pool has none left, the caller gets a small one of its own. So slow clients
+//! that sit on buffers make transfers less efficient and stop nobody.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::config::{SMALL_TRANSFER_BYTES, TRANSFER_BYTES};
+
+/// Direct I/O wants addresses that are multiples of this.
+const ALIGN: usize = 4096;
+
+/// Bytes whose address is a multiple of 4096.
+struct Aligned {
+    bytes: Box<[u8]>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    fn new(len: usize) -> Self {
+        let bytes = vec![0u8; len + ALIGN].into_boxed_slice();
+        let start = bytes.as_ptr().addr().wrapping_neg() % ALIGN;
+        Self { bytes, start, len }
+    }
+}
+
+/// The pool.
+pub(crate) struct Buffers {
+    state: Mutex<PoolState>,
+    buffers_max: usize,
+}
+
+struct PoolState {
+    free: Vec<Aligned>,
+    free_growing: Vec<Vec<u8>>,
+    out: usize,
+}
+
+impl Buffers {
+    pub(crate) fn new(buffers_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(PoolState { free: Vec::new(), free_growing: Vec::new(), out: 0 }),
+            buffers_max,
+        })
+    }
+
+    /// A buffer of [`TRANSFER_BYTES`], or one of [`SMALL_TRANSFER_BYTES`] when these are all in use or when no more
+    /// than that is `wanted`.
+    pub(crate) fn take(self: &Arc<Self>, wanted: usize) -> Buffer {
+        if wanted > SMALL_TRANSFER_BYTES {
+            let mut state = self.state.lock();
+            if state.out < self.buffers_max {
+                state.out += 1;
+                let aligned = state.free.pop();
+                drop(state);
+                let aligned = aligned.unwrap_or_else(|| Aligned::new(TRANSFER_BYTES));
+                return Buffer { aligned: Some(aligned), pool: Some(Arc::clone(self)) };
+            }
+        }
+        Buffer { aligned: Some(Aligned::new(wanted.clamp(ALIGN, SMALL_TRANSFER_BYTES))), pool: None }
+    }
+
+    /// An empty vector for answers, and how many bytes of data are good to put into it: [`TRANSFER_BYTES`], or
+    /// [`SMALL_TRANSFER_BYTES`] when the pool has none left.
+    pub(crate) fn take_growing(self: &Arc<Self>, wanted: usize) -> GrowingBuffer {
+        if wanted > SMALL_TRANSFER_BYTES {
+            let mut state = self.state.lock();
+            if state.out < self.buffers_max {
+                state.out += 1;
+                let bytes = state.free_growing.pop();
+                drop(state);
+                let bytes = bytes.unwrap_or_else(|| Vec::with_capacity(TRANSFER_BYTES + GROWING_SLACK));
+                return GrowingBuffer { bytes, step: TRANSFER_BYTES, pool: Some(Arc::clone(self)) };
+            }
+        }
+        GrowingBuffer { bytes: Vec::new(), step: SMALL_TRANSFER_BYTES, pool: None }
+    }
+
+    /// Lets go of buffers that nobody uses, but for a few.
+    pub(crate) fn trim(&self, keep: usize) {
+        let mut state = self.state.lock();
+        state.free.truncate(keep);
+        state.free_growing.truncate(keep);
+    }
+}
+
+/// Room for the checksums of a transfer's pages, and for headers.
+const GROWING_SLACK: usize = 4096;
+
+/// A vector from the pool.
+pub(crate) struct GrowingBuffer {
+    /// The bytes.
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes of data that it should hold at most.
+    pub(crate) step: usize,
+    pool: Option<Arc<Buffers>>,
+}
+
+impl Drop for GrowingBuffer {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.take() {
+            let mut bytes = std::mem::take(&mut self.bytes);
+            bytes.clear();
+            let mut state = pool.state.lock();
+            state.out -= 1;
+            if bytes.capacity() <= TRANSFER_BYTES + 2 * GROWING_SLACK {
+                state.free_growing.push(bytes);
+            }
+        }
+    }
+}
+
+/// One buffer; goes back to the pool when dropped.
+pub(crate) struct Buffer {
+    aligned: Option<Aligned>,
+    pool: Option<Arc<Buffers>>,
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let (Some(pool), Some(aligned)) = (self.pool.take(), self.aligned.take()) {
+            let mut state = pool.state.lock();
+            state.out -= 1;
+            state.free.push(aligned);
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.aligned.as_ref().map_or(&[], |a| &a.bytes[a.start..a.start + a.len])
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.aligned.as_mut().map_or(&mut [], |a| &mut a.bytes[a.start..a.start + a.len])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_pool_gives_small_buffers_and_gets_its_own_back() {
+        let pool = Buffers::new(2);
+        let first = pool.take(1 << 20);
+        let second = pool.take(8 << 20);
+        assert_eq!((first.len(), second.len()), (TRANSFER_BYTES, TRANSFER_BYTES));
+        assert_eq!(first.as_ptr().addr() % ALIGN, 0);
+        let third = pool.take(1 << 20);
+        assert_eq!(third.len(), SMALL_TRANSFER_BYTES);
+        assert_eq!(third.as_ptr().addr() % ALIGN, 0);
+        drop(first);
+        drop(third);
+        assert_eq!(pool.take(1 << 20).len(), TRANSFER_BYTES);
+        drop(second);
+        assert_eq!(pool.state.lock().out, 0);
+        assert_eq!(pool.state.lock().free.len(), 2);
+        assert_eq!(pool.take(100).len(), ALIGN);
+    }
+}

@@ -1,0 +1,116 @@
+//! What a server is told when it starts: where to listen, how much it may use, how long it waits. Every bound of the
+//! front door stands here, with what it costs.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use namespace::Actor;
+use types::BootId;
+
+/// Everything [`crate::Server::start`] needs besides the namespace and the store.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where to listen; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// This kernel's boot. Unsynced bytes of files in the making are trusted only while it is the same.
+    pub boot: BootId,
+    /// Whom clients act as, as long as nobody is asked to prove anything: the administrator by default.
+    pub actor: Actor,
+    /// What the site calls itself (`query config sitename`).
+    pub site: String,
+    /// Bounds.
+    pub limits: Limits,
+    /// Time-outs and periods.
+    pub times: Times,
+}
+
+impl ServerConfig {
+    /// The defaults, listening on `listen`.
+    #[must_use]
+    pub fn new(listen: SocketAddr, boot: BootId) -> Self {
+        Self {
+            listen,
+            boot,
+            actor: Actor::admin(),
+            site: "weir".into(),
+            limits: Limits::default(),
+            times: Times::default(),
+        }
+    }
+}
+
+/// Bounds on what clients can make the server hold.
+///
+/// One connection costs at most: its thread's stack (256 KiB of address space, about 20 KiB touched), [`INPUT_BYTES`]
+/// of input, 64 KiB for one request's arguments while it is worked on, `pending_bytes_max` of answers that the client
+/// does not take plus those of the requests under way, `handles_per_session_max` handles of about 200 bytes each, and
+/// one transfer buffer while data moves: of [`TRANSFER_BYTES`] from the pool, or, when the pool is empty, of
+/// [`SMALL_TRANSFER_BYTES`] of its own.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at a time. One more is told so and closed.
+    pub connections_max: usize,
+    /// Open files of one session.
+    pub handles_per_session_max: usize,
+    /// Open files of all sessions together.
+    pub handles_max: usize,
+    /// Requests of one connection handed on and not answered yet; the next waits in the socket.
+    pub requests_in_flight_max: usize,
+    /// Answers queued for one connection before its thread stops to send them.
+    pub pending_bytes_max: usize,
+    /// Transfer buffers in all. Each takes memory only once it has been used.
+    pub transfer_buffers_max: usize,
+    /// Threads that do long work (closing and re-opening big files, reading for a checksum).
+    pub workers: usize,
+    /// Jobs that may wait for these threads.
+    pub worker_queue_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 4096,
+            handles_per_session_max: 4096,
+            handles_max: 65_536,
+            requests_in_flight_max: 256,
+            pending_bytes_max: 256 << 10,
+            transfer_buffers_max: 64,
+            workers: 4,
+            worker_queue_max: 1024,
+        }
+    }
+}
+
+/// Bytes of a transfer buffer from the pool: one step of a large read or write.
+pub const TRANSFER_BYTES: usize = 1 << 20;
+/// The same while the pool has none to give.
+pub const SMALL_TRANSFER_BYTES: usize = 64 << 10;
+/// Bytes of a connection's input buffer.
+pub const INPUT_BYTES: usize = 16 << 10;
+
+/// Time-outs and periods.
+#[derive(Clone, Debug)]
+pub struct Times {
+    /// A request that has begun to arrive must be whole after this time; bytes to be written must keep coming.
+    pub frame: Duration,
+    /// A client that takes nothing of what is sent to it for this long is cut off.
+    pub send: Duration,
+    /// A connection that has not logged in after this time is cut off. Afterwards it may be idle for ever.
+    pub login: Duration,
+    /// How long a file in the making waits for its writer to come back.
+    pub grace: Duration,
+    /// How often open writers are synced and the rest of the house-keeping is done.
+    pub keeper: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            frame: Duration::from_secs(30),
+            send: Duration::from_secs(60),
+            login: Duration::from_secs(30),
+            grace: Duration::from_secs(60),
+            keeper: Duration::from_secs(1),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! One connection's thread: handshake, then request after request in the order in which they come.
+
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wire::{
+    ErrorNumber, HANDSHAKE_LEN, Handshake, HandshakeReply, Limits, Payload, REQUEST_HEADER_LEN, Request, RequestHeader,
+    RequestKind, StreamId, WireError,
+};
+
+use crate::answer::{self, Reply};
+use crate::config::INPUT_BYTES;
+use crate::input::{Input, InputEnd};
+use crate::node::{Counters, Node};
+use crate::open_file::OpenFile;
+use crate::outgoing::{Gone, Outgoing};
+use crate::refusal::Refusal;
+use crate::session::Session;
+
+/// After the client's last byte, answers under way still have this long to reach it.
+const LAST_ANSWERS: Duration = Duration::from_secs(10);
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Stop {
+    /// No more input.
+    #[error(transparent)]
+    Input(#[from] InputEnd),
+    /// It cannot be written to.
+    #[error("the client takes no answers")]
+    Gone,
+    /// The client sent what leaves no next request to be found.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The client ended its session.
+    #[error("the session was ended")]
+    Ended,
+}
+
+impl From<Gone> for Stop {
+    fn from(_: Gone) -> Self {
+        Stop::Gone
+    }
+}
+
+/// A connection, as its thread sees it.
+pub(crate) struct Connection {
+    pub(crate) node: Arc<Node>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) out: Arc<Outgoing>,
+    pub(crate) input: Input,
+    limits: Limits,
+    pub(crate) logged_in: bool,
+}
+
+/// Serves `socket` until it ends.
+pub(crate) fn serve(node: &Arc<Node>, socket: Arc<TcpStream>, peer: SocketAddr) {
+    let times = &node.config.times;
+    let input = match Input::new(Arc::clone(&socket), times.frame, times.login) {
+        Ok(input) => input,
+        Err(error) => {
+            tracing::error!(%peer, %error, "cannot set up a connection");
+            return;
+        }
+    };
+    let bounds = &node.config.limits;
+    let out = Outgoing::new(
+        Arc::clone(&socket),
+        Arc::clone(&node.drainer),
+        bounds.requests_in_flight_max,
+        bounds.pending_bytes_max,
+    );
+    let session = Session::new(node, peer, Arc::clone(&out));
+    let limits = Limits { paths: 64 << 10, fattr: 64 << 10, ..Limits::default() };
+    let mut connection = Connection { node: Arc::clone(node), session, out, input, limits, logged_in: false };
+    let stop = connection.run();
+    let Connection { session, out, .. } = connection;
+    match &stop {
+        Stop::Input(InputEnd::Closed) | Stop::Ended => tracing::debug!(client = %session, "connection ended"),
+        Stop::Input(InputEnd::Io(error)) => tracing::debug!(client = %session, %error, "connection ended"),
+        Stop::Gone => tracing::debug!(client = %session, "connection cut: the client took no answers"),
+        Stop::Input(reason) => node.complaints.bad_input(&*session, reason),
+        Stop::Wire(reason) => node.complaints.bad_input(&*session, reason),
+    }
+    session.end(node);
+    if !matches!(stop, Stop::Gone) {
+        out.settle(Instant::now() + LAST_ANSWERS);
+    }
+    out.cut();
+    let _ = socket.shutdown(Shutdown::Both);
+}
+
+impl Connection {
+    fn run(&mut self) -> Stop {
+        if let Err(stop) = self.shake_hands() {
+            return stop;
+        }
+        loop {
+            if let Err(stop) = self.one_request() {
+                return stop;
+            }
+            self.input.frame_done();
+        }
+    }
+
+    /// Waits for `n` bytes (at most [`INPUT_BYTES`]); answers go out before it waits.
+    fn wait_for(&mut self, n: usize) -> Result<(), Stop> {
+        if self.input.has(n) {
+            return Ok(());
+        }
+        self.out.leave()?;
+        self.input.fill(n)?;
+        self.out.back();
+        Ok(())
+    }
+
+    fn shake_hands(&mut self) -> Result<(), Stop> {
+        self.wait_for(HANDSHAKE_LEN)?;
+        let mut bytes = [0; HANDSHAKE_LEN];
+        bytes.copy_from_slice(self.input.take(HANDSHAKE_LEN));
+        Handshake::decode(&bytes)?;
+        self.out.answer(|out| out.extend_from_slice(&HandshakeReply::DATA_SERVER.to_bytes()));
+        self.input.frame_done();
+        Ok(())
+    }
+
+    fn one_request(&mut self) -> Result<(), Stop> {
+        self.wait_for(REQUEST_HEADER_LEN)?;
+        let mut bytes = [0; REQUEST_HEADER_LEN];
+        bytes.copy_from_slice(self.input.take(REQUEST_HEADER_LEN));
+        let header = RequestHeader::parse(&bytes);
+        let stream = header.stream;
+        Counters::add(&self.node.counters.requests, 1);
+        let request = match header.payload(&self.limits) {
+            Ok(Payload::Stream(_)) => Request::decode(&header, &[]),
+            Ok(Payload::Buffer(n)) => self.decode_with_payload(&header, n as usize)?,
+            Err(error) => {
+                self.refuse(stream, &Refusal::of_wire(&error));
+                return Err(error.into());
+            }
+        };
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => {
+                self.node.complaints.bad_input(&*self.session, &error);
+                self.refuse(stream, &Refusal::of_wire(&error));
+                if error.closes() {
+                    return Err(error.into());
+                }
+                // A data request that was not understood: its payload follows all the same.
+                if let Ok(Payload::Stream(n)) = header.payload(&self.limits) {
+                    self.skip(u64::from(n))?;
+                }
+                return Ok(());
+            }
+        };
+        if !self.logged_in && !allowed_before_login(header.kind) {
+            let text = format!("{} request refused: log in first", header.kind.name());
+            self.node.complaints.bad_input(&*self.session, &text);
+            self.refuse(stream, &Refusal::new(ErrorNumber::INVALID_REQUEST, text));
+            return self.skip(request.following());
+        }
+        if self.node.stopping() && matches!(header.kind, RequestKind::Open) {
+            self.refuse(stream, &Refusal::new(ErrorNumber::SERVER_ERROR, "The server is going down"));
+            return Ok(());
+        }
+        self.dispatch(stream, request)
+    }
+
+    fn decode_with_payload(&mut self, header: &RequestHeader, n: usize) -> Result<Result<Request, WireError>, Stop> {
+        if n <= INPUT_BYTES {
+            self.wait_for(n)?;
+            return Ok(Request::decode(header, self.input.take(n)));
+        }
+        let mut payload = vec![0; n];
+        self.out.leave()?;
+        self.input.fill_slice(&mut payload)?;
+        self.out.back();
+        Ok(Request::decode(header, &payload))
+    }
+
+    fn dispatch(&mut self, stream: StreamId, request: Request) -> Result<(), Stop> {
+        let result = match request {
+            Request::Protocol(r) => self.protocol(stream, &r),
+            Request::Login(r) => self.login(stream, &r),
+            Request::Ping => self.ok(stream, |_| ()),
+            Request::Endsess(r) => {
+                if self.endsess(stream, &r) {
+                    return Err(Stop::Ended);
+                }
+                Ok(())
+            }
+            Request::Set(r) => self.set(stream, &r),
+            Request::Stat(r) => self.stat(stream, &r),
+            Request::Statx(r) => self.statx(stream, &r),
+            Request::Locate(r) => self.locate(stream, &r),
+            Request::Dirlist(r) => self.dirlist(stream, &r)?,
+            Request::Mkdir(r) => self.mkdir(stream, r)?,
+            Request::Rm(r) => self.rm(stream, &r)?,
+            Request::Rmdir(r) => self.rmdir(stream, &r)?,
+            Request::Mv(r) => self.mv(stream, &r)?,
+            Request::Chmod(r) => self.chmod(stream, &r)?,
+            Request::Truncate(r) => self.truncate(stream, &r)?,
+            Request::Open(r) => self.open(stream, &r)?,
+            Request::Close(r) => self.close(stream, &r)?,
+            Request::Sync(r) => self.sync(stream, &r)?,
+            Request::Read(r) => self.read(stream, &r)?,
+            Request::Pgread(r) => self.pgread(stream, &r)?,
+            Request::Readv(r) => self.readv(stream, &r)?,
+            Request::Write(r) => self.write(stream, &r)?,
+            Request::Pgwrite(r) => self.pgwrite(stream, &r)?,
+            Request::Writev(r) => self.writev(stream, &r)?,
+            Request::Query(r) => self.query(stream, &r)?,
+            Request::Unknown(r) => {
+                let text = format!("Request code {} is not known to this protocol", r.code);
+                self.node.complaints.bad_input(&*self.session, &text);
+                Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text))
+            }
+            other => {
+                self.skip(other.following())?;
+                Err(Refusal::unsupported(&format!("The request {}", other.kind().name())))
+            }
+        };
+        if let Err(refusal) = result {
+            self.refuse(stream, &refusal);
+        }
+        Ok(())
+    }
+
+    /// Answers at once.
+    pub(crate) fn ok(&self, stream: StreamId, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Refusal> {
+        self.out.answer(|out| answer::ok(out, stream, write));
+        Ok(())
+    }
+
+    /// Answers why not.
+    pub(crate) fn refuse(&self, stream: StreamId, refusal: &Refusal) {
+        Counters::add(&self.node.counters.refused, 1);
+        self.out.answer(|out| answer::refusal(out, stream, refusal));
+    }
+
+    /// The request's answer will come from another thread.
+    pub(crate) fn hand_on(&self, stream: StreamId) -> Result<Reply, Stop> {
+        self.out.begin()?;
+        Ok(Reply::new(Arc::clone(&self.out), stream))
+    }
+
+    /// Reads and forgets `n` bytes of data that nobody wants.
+    pub(crate) fn skip(&mut self, n: u64) -> Result<(), Stop> {
+        if n == 0 {
+            return Ok(());
+        }
+        self.out.leave()?;
+        let mut left = n;
+        while left > 0 {
+            let step = usize::try_from(left).unwrap_or(usize::MAX).min(1 << 30);
+            self.input.skip(step)?;
+            left -= step as u64;
+        }
+        self.out.back();
+        Ok(())
+    }
+
+    /// The open file behind `handle`.
+    pub(crate) fn file(&self, handle: wire::FileHandle) -> Result<Arc<OpenFile>, Refusal> {
+        self.session.handles.get(handle).ok_or_else(Refusal::not_open)
+    }
+}
+
+fn allowed_before_login(kind: RequestKind) -> bool {
+    matches!(
+        kind,
+        RequestKind::Protocol | RequestKind::Login | RequestKind::Ping | RequestKind::Auth | RequestKind::Bind
+    )
+}

@@ -1,0 +1,261 @@
+//! How writers end: closed, completed by the server, interrupted, dropped. The order is always the same: the data is
+//! durable, the store's record is appended, then the namespace's, then one sync of the log makes both durable, then
+//! the answer goes out.
+//!
+//! These functions block (disk, a full queue of the committer): they run on workers, on the keeper, or on the
+//! connection's own thread.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use namespace::{
+    Commit, CommitReply, Committed, Completion, Durability, GraceEnd, GraceFacts, Interrupt, NsError, OpenedWrite,
+    Sums, WriterToken,
+};
+use store::{Completed, PieceState, StoreError};
+use types::{BodyId, NsPath, PieceId};
+use wire::ErrorNumber;
+
+use crate::answer::Reply;
+use crate::node::Node;
+use crate::open_file::Lease;
+use crate::refusal::Refusal;
+use crate::writers::Due;
+
+/// A reason not to take what a client closes for whole.
+pub(crate) enum Doubt {
+    /// Known before the store was asked.
+    Refused(Refusal),
+}
+
+/// The client closes what it wrote. The entry is in closing standing.
+pub(crate) fn close(node: &Arc<Node>, lease: &Arc<Lease>, doubt: Option<Doubt>, reply: Reply) {
+    let Some(writer) = lease.writer() else {
+        node.writers.lock().failed(lease.body, false, Instant::now());
+        return reply.refuse(&Refusal::fenced(&lease.path));
+    };
+    // xrdcp closes its handle also after a copy that failed in the middle. What was announced tells.
+    let short = lease.expected_len.filter(|&expected| lease.fresh && (writer.len() != expected || writer.gaps()));
+    let refused = match (doubt, short) {
+        (Some(Doubt::Refused(refusal)), _) => Some(refusal),
+        (None, Some(expected)) => {
+            let gaps = if writer.gaps() { " with gaps" } else { "" };
+            let text = format!(
+                "Cannot close {} as complete: {expected} bytes were announced, and {}{gaps} have come; it is kept as interrupted",
+                lease.path,
+                writer.len()
+            );
+            Some(Refusal::new(ErrorNumber::FS_ERROR, text))
+        }
+        (None, None) => None,
+    };
+    drop(writer);
+    if let Some(refusal) = refused {
+        interrupt(node, lease);
+        return reply.refuse(&refusal);
+    }
+    complete(node, lease, Completion::ByClient, move |result| reply.settle(result));
+}
+
+/// Completes in the store and commits to the namespace. `then` is called once, perhaps on the responder.
+fn complete(
+    node: &Arc<Node>,
+    lease: &Arc<Lease>,
+    completion: Completion,
+    then: impl FnOnce(Result<(), Refusal>) + Send + 'static,
+) {
+    let completed = match lease.writer() {
+        Some(writer) => writer.complete(),
+        None => node.store.reopen(PieceId::first(lease.body)).and_then(|writer| writer.complete()),
+    };
+    let completed = match completed {
+        Ok(completed) => completed,
+        Err(error) => {
+            node.writers.lock().failed(lease.body, true, Instant::now());
+            return then(Err(Refusal::of_store(&format_args!("close {}", lease.path), &error)));
+        }
+    };
+    lease.drop_writer();
+    commit(node, lease, content_of(&completed), completion, then);
+}
+
+fn content_of(completed: &Completed) -> Committed {
+    let sums = Sums { adler32: completed.adler32, crc32c: completed.crc32c };
+    Committed { len: completed.len, sums: Some(sums), mtime: None }
+}
+
+fn commit(
+    node: &Arc<Node>,
+    lease: &Arc<Lease>,
+    content: Committed,
+    completion: Completion,
+    then: impl FnOnce(Result<(), Refusal>) + Send + 'static,
+) {
+    let op = Commit { writer: lease.token(), content, completion };
+    let (inner, lease) = (Arc::clone(node), Arc::clone(lease));
+    node.namespace.change(Durability::Synced, node.context(), op, move |result: Result<CommitReply, NsError>| {
+        let result = match result {
+            Ok(_) => {
+                lease.set_committed();
+                inner.writers.lock().forget(lease.body);
+                Ok(())
+            }
+            Err(error) => {
+                let mut writers = inner.writers.lock();
+                match &error {
+                    // It has its place in the namespace's list of uploads now.
+                    NsError::UploadKept { .. } => writers.forget(lease.body),
+                    _ => writers.failed(lease.body, false, Instant::now()),
+                }
+                Err(Refusal::of_namespace(&"close", &error))
+            }
+        };
+        then(result);
+    });
+}
+
+/// Ends a writer whose content is not known to be whole: what is durable is kept and marked. The entry is in closing
+/// or ending standing.
+pub(crate) fn interrupt(node: &Arc<Node>, lease: &Arc<Lease>) {
+    lease.fence();
+    let kept_len = match node.store.interrupt(PieceId::first(lease.body)) {
+        Ok(kept_len) => kept_len,
+        Err(StoreError::NotFound { .. }) => 0,
+        Err(error) => {
+            tracing::error!(path = %lease.path, %error, "cannot interrupt; trying again after another grace period");
+            node.writers.lock().failed(lease.body, true, Instant::now());
+            return;
+        }
+    };
+    lease.drop_writer();
+    mark_interrupted(node, lease, kept_len);
+}
+
+fn mark_interrupted(node: &Arc<Node>, lease: &Arc<Lease>, kept_len: u64) {
+    tracing::info!(path = %lease.path, kept_len, client = %lease.client.host, "interrupted: its writer went away");
+    let op = Interrupt { writer: lease.token(), kept_len };
+    let (inner, body) = (Arc::clone(node), lease.body);
+    node.namespace.change(Durability::Written, node.context(), op, move |result| {
+        let mut writers = inner.writers.lock();
+        match result {
+            Ok(_) => writers.forget(body),
+            // The namespace knows another end of this writer.
+            Err(NsError::Stale { .. }) => writers.forget(body),
+            Err(error) => {
+                tracing::error!(%error, "cannot mark a file interrupted; trying again after another grace period");
+                writers.failed(body, true, Instant::now());
+            }
+        }
+    });
+}
+
+/// The grace period is over and nobody came back.
+pub(crate) fn end_of_grace(node: &Arc<Node>, due: &Due<Arc<Lease>>) {
+    let lease = &due.lease;
+    lease.fence();
+    let piece = PieceId::first(due.body);
+    let (len, gaps) = match lease.writer() {
+        Some(writer) => (writer.len(), writer.gaps()),
+        None => match node.store.status(piece) {
+            Ok(None) => return mark_interrupted(node, lease, 0),
+            Ok(Some(status)) => match status.state {
+                // The client's close got as far as the store's record; only the namespace's is missing.
+                PieceState::Complete { adler32, crc32c } if !due.spoiled => {
+                    let content = Committed { len: status.len, sums: Some(Sums { adler32, crc32c }), mtime: None };
+                    return commit(node, lease, content, Completion::AtGraceEnd, log_end(lease));
+                }
+                PieceState::Complete { .. } => return mark_interrupted(node, lease, status.len),
+                PieceState::Interrupted => return mark_interrupted(node, lease, status.len),
+                PieceState::InMaking { prefix, .. } => (status.len, prefix < status.len),
+                PieceState::Dirty => (status.len, true),
+            },
+            Err(error) => {
+                tracing::error!(path = %lease.path, %error, "cannot end a writer; trying again later");
+                node.writers.lock().failed(due.body, true, Instant::now());
+                return;
+            }
+        },
+    };
+    let facts =
+        GraceFacts { gaps, len, expected_len: lease.expected_len, wrote_in: lease.boot, boot: node.config.boot };
+    match namespace::at_grace_end(&facts) {
+        GraceEnd::Complete if !due.spoiled && lease.fresh => {
+            tracing::info!(path = %lease.path, len, "completed: all announced bytes are here, its close never came");
+            complete(node, lease, Completion::AtGraceEnd, log_end(lease));
+        }
+        _ => interrupt(node, lease),
+    }
+}
+
+fn log_end(lease: &Arc<Lease>) -> impl FnOnce(Result<(), Refusal>) + Send + 'static {
+    let path = lease.path.clone();
+    move |result| {
+        if let Err(reason) = result {
+            tracing::warn!(%path, ?reason, "the end of a grace period");
+        }
+    }
+}
+
+/// An open that the store refused right after the namespace had agreed: nothing was written.
+pub(crate) fn abandon(node: &Arc<Node>, token: WriterToken) {
+    let op = Interrupt { writer: token, kept_len: 0 };
+    node.namespace.change(Durability::Written, node.context(), op, |result| {
+        if let Err(error) = result {
+            tracing::error!(%error, "cannot take back an open");
+        }
+    });
+}
+
+/// The namespace has marked `body` interrupted because the machine has booted: so does the store.
+pub(crate) fn lost(node: &Arc<Node>, body: BodyId) {
+    let lease = node.writers.lock().lease(body);
+    if let Some(lease) = lease {
+        lease.fence();
+        lease.drop_writer();
+    }
+    node.writers.lock().forget(body);
+    if let Err(error) = node.store.interrupt(PieceId::first(body)) {
+        tracing::warn!(%body, %error, "cannot mark a piece interrupted");
+    }
+}
+
+/// The namespace has given `body` up: its writer is fenced, the deletion queue does the rest.
+pub(crate) fn dropped(node: &Arc<Node>, body: BodyId) {
+    let lease = node.writers.lock().lease(body);
+    if let Some(lease) = lease {
+        lease.fence();
+    }
+    node.writers.lock().forget(body);
+}
+
+/// Cuts or extends a complete file to `len`: an update in place by the server itself.
+pub(crate) fn truncate(node: &Arc<Node>, path: &NsPath, opened: &OpenedWrite, piece: PieceId, len: u64, reply: Reply) {
+    let done = node.store.reopen(piece).and_then(|writer| {
+        writer.truncate(len)?;
+        writer.complete()
+    });
+    match done {
+        Ok(completed) => {
+            let op =
+                Commit { writer: opened.writer, content: content_of(&completed), completion: Completion::ByClient };
+            node.namespace.change(Durability::Synced, node.context(), op, move |result| {
+                reply.settle(result.map(|_| ()).map_err(|error| Refusal::of_namespace(&"truncate", &error)));
+            });
+        }
+        Err(error) => {
+            let refusal = Refusal::of_store(&format_args!("truncate {path}"), &error);
+            // What stands now is the file, without its checksums.
+            let kept_len = match node.store.interrupt(piece) {
+                Ok(kept_len) => kept_len,
+                Err(_) => node.store.status(piece).ok().flatten().map_or(opened.len, |status| status.len),
+            };
+            let op = Interrupt { writer: opened.writer, kept_len };
+            node.namespace.change(Durability::Synced, node.context(), op, move |result| {
+                if let Err(error) = result {
+                    tracing::error!(%error, "cannot end a truncation that failed");
+                }
+                reply.refuse(&refusal);
+            });
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The open files of one session. A handle is 4 bytes: the slot, and how often the slot was used before, so that a
+//! handle that was closed is not mistaken for a later one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use wire::FileHandle;
+
+use crate::open_file::OpenFile;
+
+/// Why a handle was not given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoHandle {
+    /// The session has as many open files as it may.
+    SessionFull(usize),
+    /// All sessions together have.
+    ServerFull(usize),
+    /// The session has ended meanwhile.
+    Ended,
+}
+
+/// Handles of all sessions, counted.
+pub(crate) struct HandleCount {
+    open: AtomicUsize,
+    open_max: usize,
+}
+
+impl HandleCount {
+    pub(crate) fn new(open_max: usize) -> Arc<Self> {
+        Arc::new(Self { open: AtomicUsize::new(0), open_max })
+    }
+
+    /// Open files at this moment.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+/// The table of one session.
+pub(crate) struct Handles {
+    table: Mutex<Table>,
+    per_session_max: usize,
+    count: Arc<HandleCount>,
+}
+
+struct Table {
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    ended: bool,
+}
+
+struct Slot {
+    uses: u16,
+    file: Option<Arc<OpenFile>>,
+}
+
+impl Handles {
+    pub(crate) fn new(per_session_max: usize, count: Arc<HandleCount>) -> Self {
+        let table = Table { slots: Vec::new(), free: Vec::new(), ended: false };
+        Self { table: Mutex::new(table), per_session_max: per_session_max.min(usize::from(u16::MAX)), count }
+    }
+
+    /// Takes `make(handle)` into the table. `make` is not called when there is no room.
+    pub(crate) fn insert(&self, make: impl FnOnce(FileHandle) -> Arc<OpenFile>) -> Result<FileHandle, NoHandle> {
+        let mut table = self.table.lock();
+        if table.ended {
+            return Err(NoHandle::Ended);
+        }
+        let slot = match table.free.pop() {
+            Some(slot) => slot,
+            None => {
+                let slot = u16::try_from(table.slots.len()).unwrap_or(u16::MAX);
+                if usize::from(slot) >= self.per_session_max {
+                    return Err(NoHandle::SessionFull(self.per_session_max));
+                }
+                table.slots.push(Slot { uses: 0, file: None });
+                slot
+            }
+        };
+        if self.count.open.fetch_add(1, Ordering::Relaxed) >= self.count.open_max {
+            self.count.open.fetch_sub(1, Ordering::Relaxed);
+            table.free.push(slot);
+            return Err(NoHandle::ServerFull(self.count.open_max));
+        }
+        let entry = &mut table.slots[usize::from(slot)];
+        entry.uses = entry.uses.wrapping_add(1);
+        let handle = handle_of(slot, entry.uses);
+        entry.file = Some(make(handle));
+        Ok(handle)
+    }
+
+    /// The file behind `handle`.
+    pub(crate) fn get(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
+        let (slot, uses) = parts_of(handle);
+        let table = self.table.lock();
+        table.slots.get(usize::from(slot)).filter(|entry| entry.uses == uses)?.file.clone()
+    }
+
+    /// Takes the file behind `handle` out of the table.
+    pub(crate) fn remove(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
+        let (slot, uses) = parts_of(handle);
+        let mut table = self.table.lock();
+        let file = table.slots.get_mut(usize::from(slot)).filter(|entry| entry.uses == uses)?.file.take()?;
+        table.free.push(slot);
+        self.count.open.fetch_sub(1, Ordering::Relaxed);
+        Some(file)
+    }
+
+    /// Ends the table: hands out what is open, and takes nothing more.
+    pub(crate) fn end(&self) -> Vec<Arc<OpenFile>> {
+        let mut table = self.table.lock();
+        table.ended = true;
+        let files: Vec<_> = table.slots.iter_mut().filter_map(|slot| slot.file.take()).collect();
+        self.count.open.fetch_sub(files.len(), Ordering::Relaxed);
+        files
+    }
+}
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn handle_of(slot: u16, uses: u16) -> FileHandle {
+    let ([s0, s1], [u0, u1]) = (slot.to_be_bytes(), uses.to_be_bytes());
+    FileHandle([s0, s1, u0, u1])
+}
+
+fn parts_of(handle: FileHandle) -> (u16, u16) {
+    let [s0, s1, u0, u1] = handle.0;
+    (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([u0, u1]))
+}

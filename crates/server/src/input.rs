@@ -1,0 +1,243 @@
+//! A connection's requests on their way in: a modest buffer, so that one system call fetches several small requests,
+//! and large payloads go past it straight to where they are wanted.
+
+use std::io::{ErrorKind, IoSliceMut, Read};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::config::INPUT_BYTES;
+
+/// Why no more input comes.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InputEnd {
+    /// The client closed the connection between two requests, or we did.
+    #[error("the connection was closed")]
+    Closed,
+    /// It was closed within a request.
+    #[error("the connection ended within a request")]
+    HalfFrame,
+    /// A request began to arrive and did not go on.
+    #[error("a request stopped arriving half-way; the limit is {0:?}")]
+    Stuck(Duration),
+    /// No login in time.
+    #[error("no login within {0:?}")]
+    NoLogin(Duration),
+    /// The socket failed.
+    #[error("receiving failed: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// The receiving half of one connection. The socket's receive time-out is set to `frame_time`.
+pub(crate) struct Input {
+    socket: Arc<TcpStream>,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    frame_time: Duration,
+    /// When the first byte of the request that is arriving came.
+    frame_began: Option<Instant>,
+    /// The login must be done by then.
+    login_until: Option<(Instant, Duration)>,
+}
+
+impl Input {
+    pub(crate) fn new(socket: Arc<TcpStream>, frame_time: Duration, login_time: Duration) -> std::io::Result<Self> {
+        socket.set_read_timeout(Some(frame_time.min(login_time).max(Duration::from_millis(1))))?;
+        Ok(Self {
+            socket,
+            buffer: vec![0; INPUT_BYTES].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            frame_time,
+            frame_began: None,
+            login_until: Some((Instant::now() + login_time, login_time)),
+        })
+    }
+
+    /// The client has logged in: it may be idle between requests from now on.
+    pub(crate) fn logged_in(&mut self) {
+        self.login_until = None;
+    }
+
+    /// Whether `n` bytes can be had without waiting.
+    pub(crate) fn has(&self, n: usize) -> bool {
+        self.end - self.start >= n
+    }
+
+    /// The next bytes, as far as they are here.
+    pub(crate) fn peek(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Waits until `n` bytes (at most [`INPUT_BYTES`]) are here.
+    pub(crate) fn fill(&mut self, n: usize) -> Result<(), InputEnd> {
+        debug_assert!(n <= self.buffer.len());
+        while !self.has(n) {
+            if self.start == self.end {
+                (self.start, self.end) = (0, 0);
+            } else if self.start + n > self.buffer.len() {
+                self.buffer.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, self.end - self.start);
+            }
+            let result = (&*self.socket).read(&mut self.buffer[self.end..]);
+            self.end += self.received(result)?;
+        }
+        Ok(())
+    }
+
+    /// Takes `n` bytes that [`Input::fill`] has brought.
+    pub(crate) fn take(&mut self, n: usize) -> &[u8] {
+        let n = n.min(self.end - self.start);
+        let from = self.start;
+        self.start += n;
+        &self.buffer[from..from + n]
+    }
+
+    /// One request is read whole.
+    pub(crate) fn frame_done(&mut self) {
+        self.frame_began = if self.start == self.end { None } else { Some(Instant::now()) };
+    }
+
+    /// Judges what a receive returned: bytes that came, 0 to try again, or the end.
+    fn received(&mut self, result: std::io::Result<usize>) -> Result<usize, InputEnd> {
+        let in_frame = self.frame_began.is_some();
+        match result {
+            Ok(0) if in_frame => Err(InputEnd::HalfFrame),
+            Ok(0) => Err(InputEnd::Closed),
+            Ok(n) => {
+                match self.frame_began {
+                    None => self.frame_began = Some(Instant::now()),
+                    Some(began) if began.elapsed() > self.frame_time => return Err(InputEnd::Stuck(self.frame_time)),
+                    Some(_) => {}
+                }
+                Ok(n)
+            }
+            Err(e) => match e.kind() {
+                ErrorKind::Interrupted => Ok(0),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                    if let Some((until, login_time)) = self.login_until
+                        && Instant::now() >= until
+                    {
+                        return Err(InputEnd::NoLogin(login_time));
+                    }
+                    if self.frame_began.is_some_and(|began| began.elapsed() >= self.frame_time) {
+                        return Err(InputEnd::Stuck(self.frame_time));
+                    }
+                    Ok(0)
+                }
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe if in_frame => Err(InputEnd::HalfFrame),
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Err(InputEnd::Closed),
+                _ => Err(e.into()),
+            },
+        }
+    }
+
+    /// Fills `slices` from the buffer first, then straight from the socket. Each portion that comes renews the time:
+    /// data may be slow, but must not stop.
+    pub(crate) fn fill_slices(&mut self, slices: &mut [IoSliceMut<'_>]) -> Result<(), InputEnd> {
+        let mut rest = slices;
+        loop {
+            while rest.first().is_some_and(|slice| slice.is_empty()) {
+                IoSliceMut::advance_slices(&mut rest, 0);
+                if rest.first().is_some_and(|slice| slice.is_empty()) {
+                    rest = &mut rest[1..];
+                }
+            }
+            let Some(first) = rest.first_mut() else { return Ok(()) };
+            let here = self.end - self.start;
+            if here > 0 {
+                let n = here.min(first.len());
+                first[..n].copy_from_slice(&self.buffer[self.start..self.start + n]);
+                self.start += n;
+                IoSliceMut::advance_slices(&mut rest, n);
+            } else {
+                self.frame_began = Some(Instant::now());
+                let batch = rest.len().min(1024);
+                let result = (&*self.socket).read_vectored(&mut rest[..batch]);
+                let n = self.received(result)?;
+                IoSliceMut::advance_slices(&mut rest, n);
+            }
+        }
+    }
+
+    /// Fills `into`.
+    pub(crate) fn fill_slice(&mut self, into: &mut [u8]) -> Result<(), InputEnd> {
+        self.fill_slices(&mut [IoSliceMut::new(into)])
+    }
+
+    /// Takes `n` bytes and forgets them.
+    pub(crate) fn skip(&mut self, mut n: usize) -> Result<(), InputEnd> {
+        while n > 0 {
+            if self.start == self.end {
+                self.frame_began = Some(Instant::now());
+                self.fill(1)?;
+            }
+            let step = n.min(self.end - self.start);
+            self.start += step;
+            n -= step;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    fn pair(frame_time: Duration) -> (Input, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let mut input = Input::new(Arc::new(server), frame_time, Duration::from_secs(30)).unwrap();
+        input.logged_in();
+        (input, client)
+    }
+
+    #[test]
+    fn pieces_come_together_and_large_payloads_go_past_the_buffer() {
+        let (mut input, mut client) = pair(Duration::from_secs(5));
+        let payload: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
+        let sent = payload.clone();
+        let writer = std::thread::spawn(move || {
+            client.write_all(b"head").unwrap();
+            client.write_all(&sent).unwrap();
+            client.write_all(b"next").unwrap();
+            client
+        });
+        input.fill(4).unwrap();
+        assert_eq!(input.take(4), b"head");
+        let mut first = vec![0u8; 7];
+        let mut second = vec![0u8; 0];
+        let mut third = vec![0u8; payload.len() - 7];
+        input
+            .fill_slices(&mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second), IoSliceMut::new(&mut third)])
+            .unwrap();
+        assert_eq!([first, third].concat(), payload);
+        input.fill(4).unwrap();
+        assert_eq!(input.take(4), b"next");
+        input.frame_done();
+        drop(writer.join().unwrap());
+        assert!(matches!(input.fill(1), Err(InputEnd::Closed)));
+    }
+
+    #[test]
+    fn a_half_sent_frame_is_cut_off_and_an_idle_client_is_not() {
+        let (mut input, mut client) = pair(Duration::from_millis(60));
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            client.write_all(b"0123456789").unwrap();
+            std::thread::sleep(Duration::from_millis(400));
+            client
+        });
+        assert!(matches!(input.fill(24), Err(InputEnd::Stuck(_))));
+        assert_eq!(input.peek(), b"0123456789");
+        drop(thread.join().unwrap());
+        let (mut input, mut client) = pair(Duration::from_secs(5));
+        client.write_all(b"half").unwrap();
+        drop(client);
+        assert!(matches!(input.fill(24), Err(InputEnd::HalfFrame)));
+    }
+}

@@ -1,0 +1,198 @@
+//! The once-a-second work: open writers are synced, grace periods end, deleted contents go, kept uploads are
+//! forgotten in time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use namespace::{
+    DeletionDone, DropTombstones, DueDeletion, Durability, ForgetUpload, NsError, WriterKind, WriterRecord,
+};
+use parking_lot::{Condvar, Mutex};
+use types::{NsPath, PieceId, UploadId};
+
+use crate::endings;
+use crate::node::{Node, wall_clock};
+use crate::open_file::{Lease, LeaseFacts, LeaseState};
+
+/// Writers whose end is begun in one round.
+const ENDINGS_PER_ROUND: usize = 256;
+/// Bodies that are deleted in one transaction.
+const DELETIONS_PER_BATCH: usize = 1024;
+/// Batches of deletions in one round, so that the other work is not put off.
+const BATCHES_PER_ROUND: usize = 16;
+/// Records looked at in one step.
+const PAGE: usize = 1024;
+/// Uploads and tombstones are looked at once in so many rounds.
+const ROUNDS_PER_SWEEP: u64 = 60;
+/// Transfer buffers that stay when nobody uses them.
+const BUFFERS_KEPT: usize = 4;
+
+/// The keeper's thread.
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    stopping: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Keeper {
+    /// Starts it.
+    pub(crate) fn start(node: Arc<Node>) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared { stopping: Mutex::new(false), wake: Condvar::new() });
+        let inner = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("keeper".into()).stack_size(512 << 10).spawn(move || {
+            let mut round = 0u64;
+            loop {
+                let mut stopping = inner.stopping.lock();
+                if !*stopping {
+                    inner.wake.wait_for(&mut stopping, node.config.times.keeper);
+                }
+                if *stopping {
+                    return;
+                }
+                drop(stopping);
+                one_round(&node, round);
+                round += 1;
+            }
+        })?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Ends it.
+    pub(crate) fn stop(&self) {
+        *self.shared.stopping.lock() = true;
+        self.shared.wake.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the keeper had panicked");
+        }
+    }
+}
+
+fn one_round(node: &Arc<Node>, round: u64) {
+    let began = Instant::now();
+    if let Err(error) = node.store.tick() {
+        complain(node, "the store's regular work", &error);
+    }
+    match node.store.space() {
+        Ok(space) => node.floor_reached.store(space.floor_reached, Ordering::Relaxed),
+        Err(error) => complain(node, "looking at the free space", &error),
+    }
+    end_writers(node);
+    if let Err(error) = delete_bodies(node) {
+        complain(node, "deleting contents", &error);
+    }
+    if round % ROUNDS_PER_SWEEP == 0 {
+        if let Err(error) = forget_uploads(node) {
+            complain(node, "forgetting uploads", &error);
+        }
+        node.buffers.trim(BUFFERS_KEPT);
+    }
+    let took = began.elapsed();
+    if took > Duration::from_secs(5) {
+        tracing::warn!(?took, "a round of the keeper took long; the disk is slow");
+    }
+}
+
+fn complain(node: &Node, what: &str, error: &dyn std::fmt::Display) {
+    if let Some(held_back) = node.complaints.admit(Instant::now()) {
+        tracing::error!(%error, held_back, "{what} failed");
+    }
+}
+
+fn end_writers(node: &Arc<Node>) {
+    let due = node.writers.lock().due(Instant::now(), ENDINGS_PER_ROUND);
+    for due in due {
+        let inner = Arc::clone(node);
+        if let Err(job) = node.workers.submit(Box::new(move || endings::end_of_grace(&inner, &due))) {
+            job();
+        }
+    }
+}
+
+/// Takes contents off the deletion queue: first the store forgets them, then the queue.
+fn delete_bodies(node: &Node) -> Result<(), NsError> {
+    let mut after: Option<DueDeletion> = None;
+    for _ in 0..BATCHES_PER_ROUND {
+        let due = node.namespace.read(|read| namespace::due_deletions(read, after, DELETIONS_PER_BATCH))?;
+        let full = due.len() == DELETIONS_PER_BATCH;
+        after = due.last().copied();
+        let mut done = Vec::new();
+        for deletion in due {
+            match node.store.delete(PieceId::first(deletion.body)) {
+                Ok(()) => done.push(deletion),
+                Err(error) => complain(node, "deleting a content", &error),
+            }
+        }
+        if !done.is_empty() {
+            node.namespace.change_wait(Durability::Written, node.context(), DeletionDone { done })?;
+        }
+        if !full {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn forget_uploads(node: &Arc<Node>) -> Result<(), NsError> {
+    let mut after: Option<UploadId> = None;
+    loop {
+        let (due, next) = node.namespace.read(|read| namespace::due_uploads(read, wall_clock(), after, PAGE))?;
+        for upload in due {
+            tracing::info!(path = %upload.path.escape_ascii(), upload = %upload.upload, "a kept upload's time is over");
+            let op = ForgetUpload { upload: upload.upload };
+            let body = node.namespace.change_wait(Durability::Written, node.context(), op)?;
+            endings::dropped(node, body);
+        }
+        after = next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let mut after: Option<u64> = None;
+    loop {
+        let op = DropTombstones { after, limit: u32::try_from(PAGE).unwrap_or(u32::MAX) };
+        after = node.namespace.change_wait(Durability::Written, node.context(), op)?;
+        if after.is_none() || node.stopping() {
+            return Ok(());
+        }
+    }
+}
+
+/// Takes up the writers that an earlier run of the server has left: each gets a full grace period from now on.
+pub(crate) fn find_writers(node: &Arc<Node>) -> Result<usize, NsError> {
+    let mut after = None;
+    let mut found = 0;
+    loop {
+        let records = node.namespace.read(|read| namespace::writers(read, after, PAGE))?;
+        let Some(last) = records.last() else { return Ok(found) };
+        after = Some((last.key, last.body));
+        found += records.len();
+        let now = Instant::now();
+        let mut writers = node.writers.lock();
+        for record in &records {
+            if record.boot != node.config.boot {
+                node.old_boots.store(true, Ordering::Relaxed);
+            }
+            writers.found(record.body, lease_of(record), now);
+        }
+    }
+}
+
+fn lease_of(record: &WriterRecord) -> Arc<Lease> {
+    let facts = LeaseFacts {
+        path: NsPath::parse(&record.path).unwrap_or_else(|_| NsPath::root()),
+        client: Arc::new(record.client.clone()),
+        fresh: record.kind != WriterKind::Update,
+        expected_len: record.expected_len,
+        boot: record.boot,
+    };
+    let state = LeaseState { owner: None, token: record.token(), writer: None };
+    Lease::new((record.ino, record.body), facts, state)
+}

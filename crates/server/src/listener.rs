@@ -1,0 +1,161 @@
+//! Takes connections in, up to the bound, and gives each its thread.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use wire::{ErrorNumber, HandshakeReply, StreamId};
+
+use crate::connection;
+use crate::node::{Counters, Node};
+
+/// Address space of a connection's thread. What it does not touch costs nothing.
+const STACK_BYTES: usize = 256 << 10;
+/// A refused connection is kept this long, so that the client reads the reason before it sees the end.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+/// Refused connections kept at a time.
+const REFUSED_MAX: usize = 32;
+
+/// The thread that accepts, and the connections that it has taken in.
+pub(crate) struct Listener {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    open: Mutex<HashMap<u64, Arc<TcpStream>>>,
+    closed: Condvar,
+}
+
+impl Listener {
+    /// Starts accepting on `listener`.
+    pub(crate) fn start(listener: TcpListener, node: Arc<Node>) -> std::io::Result<Self> {
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared { open: Mutex::new(HashMap::new()), closed: Condvar::new() });
+        let inner = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("listener".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || accept_all(&listener, &node, &inner))?;
+        Ok(Self { shared, address, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Connections at this moment.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.open.lock().len()
+    }
+
+    /// Takes nobody in any more, lets the connections finish what they have read, and cuts those that are not done at
+    /// `deadline`; says how many. The node must be stopping already.
+    pub(crate) fn stop(&self, deadline: Instant) -> usize {
+        // Wakes the accepting thread, which looks at the node's mark.
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the listener had panicked");
+        }
+        let mut open = self.shared.open.lock();
+        for socket in open.values() {
+            let _ = socket.shutdown(Shutdown::Read);
+        }
+        while !open.is_empty() {
+            if self.shared.closed.wait_until(&mut open, deadline).timed_out() {
+                break;
+            }
+        }
+        let cut = open.len();
+        for socket in open.values() {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        let last = Instant::now() + Duration::from_secs(1);
+        while !open.is_empty() && !self.shared.closed.wait_until(&mut open, last).timed_out() {}
+        cut
+    }
+}
+
+fn accept_all(listener: &TcpListener, node: &Arc<Node>, shared: &Arc<Shared>) {
+    let mut number = 0u64;
+    let mut refused: Vec<(Instant, TcpStream)> = Vec::new();
+    loop {
+        let accepted = listener.accept();
+        if node.stopping() {
+            return;
+        }
+        refused.retain(|(until, _)| Instant::now() < *until);
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, most likely: others have to close some first.
+                if let Some(held_back) = node.complaints.admit(Instant::now()) {
+                    tracing::error!(%error, held_back, "cannot accept connections");
+                }
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            }
+        };
+        if shared.open.lock().len() >= node.config.limits.connections_max {
+            node.complaints.bad_input(&peer, &"refused: all connections are taken");
+            refuse(&socket, node.config.limits.connections_max);
+            if refused.len() < REFUSED_MAX {
+                refused.push((Instant::now() + REFUSED_FOR, socket));
+            }
+            continue;
+        }
+        number += 1;
+        if let Err(error) = take_in(socket, peer, number, node, shared) {
+            tracing::error!(%peer, %error, "cannot serve a connection");
+        }
+    }
+}
+
+/// The client reads the answer to its handshake, and then why it is not served.
+fn refuse(socket: &TcpStream, connections_max: usize) {
+    let mut bytes = HandshakeReply::DATA_SERVER.to_bytes().to_vec();
+    let text = format!("This server has {connections_max} connections, which is its limit; please try again later");
+    wire::reply::error(&mut bytes, StreamId::default(), ErrorNumber::OVERLOADED, &text);
+    let _ = socket.set_write_timeout(Some(Duration::from_millis(100)));
+    let _ = (&*socket).write_all(&bytes);
+    let _ = socket.shutdown(Shutdown::Write);
+}
+
+fn take_in(
+    socket: TcpStream,
+    peer: SocketAddr,
+    number: u64,
+    node: &Arc<Node>,
+    shared: &Arc<Shared>,
+) -> std::io::Result<()> {
+    socket.set_nodelay(true)?;
+    socket.set_write_timeout(Some(node.config.times.send))?;
+    let socket = Arc::new(socket);
+    shared.open.lock().insert(number, Arc::clone(&socket));
+    Counters::add(&node.counters.connections, 1);
+    let gone = Gone { number, shared: Arc::clone(shared) };
+    let node = Arc::clone(node);
+    std::thread::Builder::new().name(format!("conn-{number}")).stack_size(STACK_BYTES).spawn(move || {
+        // Dropped last at the end of the thread, also by a panic; and by a spawn that failed.
+        let _gone = gone;
+        let node = node;
+        connection::serve(&node, socket, peer);
+    })?;
+    Ok(())
+}
+
+/// Takes the connection off the list when dropped.
+struct Gone {
+    number: u64,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.shared.open.lock().remove(&self.number);
+        self.shared.closed.notify_all();
+    }
+}

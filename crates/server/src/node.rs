@@ -1,0 +1,144 @@
+//! What all connections share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use namespace::{Context, Namespace};
+use parking_lot::Mutex;
+use store::{Space, Store};
+use types::Timestamp;
+
+use crate::answer::Reply;
+use crate::buffers::Buffers;
+use crate::complaints::Complaints;
+use crate::config::ServerConfig;
+use crate::drainer::Drainer;
+use crate::handles::HandleCount;
+use crate::open_file::Lease;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::workers::Workers;
+use crate::writers::Writers;
+
+/// One node: the namespace, the store, and everything that belongs to no single connection.
+pub(crate) struct Node {
+    pub(crate) config: ServerConfig,
+    /// Where it really listens.
+    pub(crate) address: std::net::SocketAddr,
+    pub(crate) namespace: Arc<Namespace>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) writers: Mutex<Writers<Arc<Lease>>>,
+    pub(crate) workers: Workers,
+    pub(crate) buffers: Arc<Buffers>,
+    pub(crate) drainer: Arc<Drainer>,
+    pub(crate) handle_count: Arc<HandleCount>,
+    /// By the number in the session's id.
+    pub(crate) sessions: Mutex<HashMap<u64, Arc<Session>>>,
+    pub(crate) complaints: Complaints,
+    pub(crate) counters: Counters,
+    pub(crate) started: Timestamp,
+    /// Some writer of an earlier boot is still waited for.
+    pub(crate) old_boots: AtomicBool,
+    /// The store takes no new data at the moment.
+    pub(crate) floor_reached: AtomicBool,
+    stopping: AtomicBool,
+    next_session: AtomicU64,
+}
+
+/// What has been done since the start.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) connections: AtomicU64,
+    pub(crate) requests: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) bytes_read: AtomicU64,
+    pub(crate) bytes_written: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+impl Node {
+    pub(crate) fn new(
+        config: ServerConfig,
+        address: std::net::SocketAddr,
+        namespace: Arc<Namespace>,
+        store: Arc<Store>,
+    ) -> std::io::Result<Arc<Self>> {
+        let limits = config.limits.clone();
+        let workers = Workers::start(limits.workers, limits.worker_queue_max)?;
+        let drainer = Drainer::start(config.times.send)?;
+        Ok(Arc::new(Self {
+            writers: Mutex::new(Writers::new(config.times.grace)),
+            address,
+            namespace,
+            store,
+            workers,
+            buffers: Buffers::new(limits.transfer_buffers_max),
+            drainer,
+            handle_count: HandleCount::new(limits.handles_max),
+            sessions: Mutex::new(HashMap::new()),
+            complaints: Complaints::new(Instant::now()),
+            counters: Counters::default(),
+            started: wall_clock(),
+            old_boots: AtomicBool::new(false),
+            floor_reached: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            next_session: AtomicU64::new(1),
+            config,
+        }))
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn begin_stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn next_session(&self) -> u64 {
+        self.next_session.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Node {
+    /// What operations are handed, at this moment.
+    pub(crate) fn context(&self) -> Context {
+        self.namespace.context(wall_clock(), &self.config.actor, None)
+    }
+
+    /// Sizes of the file system.
+    pub(crate) fn space(&self, doing: &dyn std::fmt::Display) -> Result<Space, Refusal> {
+        self.store.space().map_err(|error| Refusal::of_store(doing, &error))
+    }
+
+    /// Hands `work` to the workers with the duty to answer; too much work is answered with a wait.
+    pub(crate) fn on_worker(&self, reply: Reply, work: impl FnOnce(Reply) + Send + 'static) {
+        // The duty lies where both outcomes find it.
+        let slot = Arc::new(Mutex::new(Some(reply)));
+        let inner = Arc::clone(&slot);
+        let queued = self.workers.submit(Box::new(move || {
+            let reply = inner.lock().take();
+            if let Some(reply) = reply {
+                work(reply);
+            }
+        }));
+        if queued.is_err()
+            && let Some(reply) = slot.lock().take()
+        {
+            reply.refuse(&Refusal::busy());
+        }
+    }
+}
+
+/// The time of day, read here and handed down.
+pub(crate) fn wall_clock() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}

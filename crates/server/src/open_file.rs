@@ -1,0 +1,192 @@
+//! What stands behind a handle: a reader, or the lease on a writer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use namespace::WriterToken;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use store::{Reader, Writer};
+use types::{BodyId, BootId, ClientIdentity, Ino, NsPath};
+
+use crate::refusal::Refusal;
+use crate::writers::Owner;
+
+/// Pages of one file that may stand uncorrected (kXR_pgMaxEos of XProtocol.hh).
+pub(crate) const BAD_PAGES_MAX: usize = 256;
+
+/// An open file.
+pub(crate) struct OpenFile {
+    /// The object behind the name.
+    pub(crate) ino: Ino,
+    /// The content that the handle stays on, whatever happens to the name.
+    pub(crate) body: BodyId,
+    /// The name at the time of the open.
+    pub(crate) path: NsPath,
+    /// How it is open.
+    pub(crate) access: Access,
+}
+
+/// How a file is open.
+pub(crate) enum Access {
+    /// For reading.
+    Read(Arc<Reader>),
+    /// For writing (and reading what was written).
+    Write(WriteAccess),
+}
+
+/// A handle's part in a writer.
+pub(crate) struct WriteAccess {
+    /// The handle's session, compared with the lease's owner.
+    pub(crate) key: Owner,
+    /// Shared with the handle that comes after this one, if the connection is lost.
+    pub(crate) lease: Arc<Lease>,
+    /// Offsets of pages that came with a wrong checksum and were not sent again yet.
+    pub(crate) bad_pages: Mutex<BTreeSet<u64>>,
+}
+
+/// One content in the making, and who may write it. Stays when the handle goes, until the grace period is over.
+pub(crate) struct Lease {
+    /// The inode that will show it.
+    pub(crate) ino: Ino,
+    /// The content.
+    pub(crate) body: BodyId,
+    /// The name at the time of the open.
+    pub(crate) path: NsPath,
+    /// Who writes, as the client said.
+    pub(crate) client: Arc<ClientIdentity>,
+    /// A content that is not visible elsewhere yet: a new file or an upload, not an update in place.
+    pub(crate) fresh: bool,
+    /// The announced size (`oss.asize`).
+    pub(crate) expected_len: Option<u64>,
+    /// The boot of the kernel in which it was opened.
+    pub(crate) boot: BootId,
+    /// It has become the file's content: whoever still closes a handle of it has lost nothing.
+    committed: AtomicBool,
+    /// Held shared while a write is done, so that a fence waits for the writes that have begun.
+    state: RwLock<LeaseState>,
+}
+
+/// What is known of a lease at the open; see the fields of [`Lease`].
+#[allow(missing_docs)]
+pub(crate) struct LeaseFacts {
+    pub(crate) path: NsPath,
+    pub(crate) client: Arc<ClientIdentity>,
+    pub(crate) fresh: bool,
+    pub(crate) expected_len: Option<u64>,
+    pub(crate) boot: BootId,
+}
+
+/// The changing part of a lease.
+pub(crate) struct LeaseState {
+    /// Who may write; `None` after a restart of the server, until somebody comes.
+    pub(crate) owner: Option<Owner>,
+    /// What the namespace calls the writer.
+    pub(crate) token: WriterToken,
+    /// The store's side; `None` after a restart, and after a completion that could not be committed.
+    pub(crate) writer: Option<Arc<Writer>>,
+}
+
+impl Lease {
+    pub(crate) fn new((ino, body): (Ino, BodyId), about: LeaseFacts, state: LeaseState) -> Arc<Self> {
+        let LeaseFacts { path, client, fresh, expected_len, boot } = about;
+        Arc::new(Self {
+            ino,
+            body,
+            path,
+            client,
+            fresh,
+            expected_len,
+            boot,
+            committed: AtomicBool::new(false),
+            state: RwLock::new(state),
+        })
+    }
+
+    /// Gives the lease to `owner`, opening the store's side with `open` if need be. From the return on, only `owner`
+    /// can write: no write of the old one is under way any more. `still` says whether `owner` is still the one, when
+    /// others have asked meanwhile; `None` if not.
+    pub(crate) fn hand_over<E>(
+        &self,
+        owner: Owner,
+        token: WriterToken,
+        still: impl FnOnce() -> bool,
+        open: impl FnOnce() -> Result<Arc<Writer>, E>,
+    ) -> Result<Option<Arc<Writer>>, E> {
+        let mut state = self.state.write();
+        if !still() {
+            return Ok(None);
+        }
+        let writer = match &state.writer {
+            Some(writer) => Arc::clone(writer),
+            None => open()?,
+        };
+        state.writer = Some(Arc::clone(&writer));
+        state.owner = Some(owner);
+        if token.epoch > state.token.epoch || token.key != state.token.key {
+            state.token = token;
+        }
+        Ok(Some(writer))
+    }
+
+    /// From the return on, nobody can write.
+    pub(crate) fn fence(&self) {
+        self.state.write().owner = None;
+    }
+
+    /// It is the file's content now.
+    pub(crate) fn set_committed(&self) {
+        self.committed.store(true, Ordering::Release);
+    }
+
+    /// Whether it is.
+    pub(crate) fn is_committed(&self) -> bool {
+        self.committed.load(Ordering::Acquire)
+    }
+
+    /// The store's writer has ended.
+    pub(crate) fn drop_writer(&self) {
+        self.state.write().writer = None;
+    }
+
+    /// The store's side, if it is open.
+    pub(crate) fn writer(&self) -> Option<Arc<Writer>> {
+        self.state.read().writer.clone()
+    }
+
+    /// What the namespace calls the writer.
+    pub(crate) fn token(&self) -> WriterToken {
+        self.state.read().token
+    }
+}
+
+/// The right to write, for as long as it lives.
+pub(crate) struct Hold<'a> {
+    _state: RwLockReadGuard<'a, LeaseState>,
+    writer: Arc<Writer>,
+}
+
+impl Hold<'_> {
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.writer
+    }
+}
+
+impl WriteAccess {
+    pub(crate) fn new(key: Owner, lease: Arc<Lease>) -> Self {
+        Self { key, lease, bad_pages: Mutex::new(BTreeSet::new()) }
+    }
+
+    /// The right to change the content, for as long as the guard lives. Refused when the file has been taken up by
+    /// another connection of its client.
+    pub(crate) fn hold(&self) -> Result<Hold<'_>, Refusal> {
+        let state = self.lease.state.read();
+        match &state.writer {
+            Some(writer) if state.owner == Some(self.key) => {
+                let writer = Arc::clone(writer);
+                Ok(Hold { _state: state, writer })
+            }
+            _ => Err(Refusal::fenced(&self.lease.path)),
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! A connection's answers on their way out.
+//!
+//! Three parties send: the connection's own thread, the threads that complete requests handed on (responder, workers),
+//! and the drainer. Rules:
+//! - Completions only append, and try the socket once without blocking if the connection's thread is away (waiting for
+//!   input or for the disk). What the socket does not take is left to the drainer. So a slow client blocks nobody.
+//! - The connection's thread sends its small answers together, just before it waits for more input, and its large ones
+//!   at once, blocking with a time-out: that is the back-pressure on a slow reader.
+//! - Everything is bounded: the answers under way by `requests_in_flight_max`, the rest by `pending_bytes_max`, at
+//!   which the connection's thread stops reading.
+
+use std::io::IoSlice;
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::drainer::Drainer;
+
+/// The connection cannot be written to any more; its thread ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Gone;
+
+/// The sending half of one connection.
+pub(crate) struct Outgoing {
+    socket: Arc<TcpStream>,
+    state: Mutex<State>,
+    changed: Condvar,
+    drainer: Arc<Drainer>,
+    requests_in_flight_max: usize,
+    pending_bytes_max: usize,
+}
+
+struct State {
+    pending: Vec<u8>,
+    /// Bytes of `pending` that are sent already.
+    sent: usize,
+    holder: Holder,
+    /// The connection's thread will not look at `pending` soon.
+    away: bool,
+    in_flight: usize,
+    dead: bool,
+}
+
+/// Who sends what is pending.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Nobody,
+    Thread,
+    Drainer { progress: Instant },
+}
+
+impl Outgoing {
+    pub(crate) fn new(
+        socket: Arc<TcpStream>,
+        drainer: Arc<Drainer>,
+        requests_in_flight_max: usize,
+        pending_bytes_max: usize,
+    ) -> Arc<Self> {
+        let state =
+            State { pending: Vec::new(), sent: 0, holder: Holder::Nobody, away: false, in_flight: 0, dead: false };
+        Arc::new(Self {
+            socket,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            drainer,
+            requests_in_flight_max,
+            pending_bytes_max,
+        })
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Appends an answer of the connection's own thread. It goes out at the next [`Outgoing::leave`] or
+    /// [`Outgoing::send_now`].
+    pub(crate) fn answer(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.state.lock();
+        if !state.dead {
+            write(&mut state.pending);
+        }
+    }
+
+    /// Appends the answer to a request that was handed on, from any thread; never blocks on the socket.
+    pub(crate) fn complete(self: &Arc<Self>, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.state.lock();
+        state.in_flight = state.in_flight.saturating_sub(1);
+        if !state.dead {
+            write(&mut state.pending);
+            if state.away && state.holder == Holder::Nobody {
+                self.try_send(&mut state);
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Counts one more request that is handed on; waits while there are too many.
+    pub(crate) fn begin(self: &Arc<Self>) -> Result<(), Gone> {
+        let mut state = self.state.lock();
+        while state.in_flight >= self.requests_in_flight_max && !state.dead {
+            state.away = true;
+            if state.holder == Holder::Nobody {
+                self.try_send(&mut state);
+            }
+            self.changed.wait(&mut state);
+        }
+        state.away = false;
+        if state.dead {
+            return Err(Gone);
+        }
+        state.in_flight += 1;
+        Ok(())
+    }
+
+    /// The connection's thread is about to wait for input or for the disk: what is pending goes out, and completions
+    /// send for themselves from now on. Blocks only if more is pending than is allowed.
+    pub(crate) fn leave(self: &Arc<Self>) -> Result<(), Gone> {
+        let mut state = self.state.lock();
+        if state.dead {
+            return Err(Gone);
+        }
+        if state.pending.len() - state.sent > self.pending_bytes_max {
+            drop(state);
+            self.send_now(&mut [])?;
+            state = self.state.lock();
+        }
+        if state.holder == Holder::Nobody {
+            self.try_send(&mut state);
+        }
+        state.away = true;
+        if state.dead { Err(Gone) } else { Ok(()) }
+    }
+
+    /// The connection's thread works on requests again.
+    pub(crate) fn back(&self) {
+        self.state.lock().away = false;
+    }
+
+    /// Sends all that is pending, then `parts`, blocking: for the connection's thread only.
+    pub(crate) fn send_now(&self, parts: &mut [IoSlice<'_>]) -> Result<(), Gone> {
+        let mut parts = parts;
+        let mut state = self.state.lock();
+        // The drainer lets go when it finds that it is not the holder any more.
+        state.holder = Holder::Thread;
+        loop {
+            if state.dead {
+                state.holder = Holder::Nobody;
+                return Err(Gone);
+            }
+            let pending = std::mem::take(&mut state.pending);
+            let sent = std::mem::take(&mut state.sent);
+            if pending.len() == sent && parts.is_empty() {
+                state.holder = Holder::Nobody;
+                state.pending = pending;
+                state.pending.clear();
+                return Ok(());
+            }
+            drop(state);
+            let result = send_all(&self.socket, &pending[sent..], parts);
+            parts = &mut [];
+            state = self.state.lock();
+            if result.is_err() {
+                state.dead = true;
+            }
+        }
+    }
+
+    /// One try without blocking, with the lock held.
+    fn try_send(self: &Arc<Self>, state: &mut State) {
+        while state.sent < state.pending.len() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::send(&*self.socket, &state.pending[state.sent..], flags) {
+                Ok(n) => {
+                    state.sent += n;
+                    if let Holder::Drainer { progress } = &mut state.holder {
+                        *progress = Instant::now();
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    if state.holder == Holder::Nobody {
+                        state.holder = Holder::Drainer { progress: Instant::now() };
+                        self.drainer.watch(Arc::clone(self));
+                    }
+                    return;
+                }
+                Err(_) => {
+                    self.die(state);
+                    return;
+                }
+            }
+        }
+        state.pending.clear();
+        state.sent = 0;
+        if state.pending.capacity() > 64 << 10 {
+            state.pending = Vec::new();
+        }
+        state.holder = Holder::Nobody;
+    }
+
+    /// The drainer's turn: `true` while it has to go on watching.
+    pub(crate) fn drain(self: &Arc<Self>, now: Instant, patience: Duration) -> bool {
+        let mut state = self.state.lock();
+        let Holder::Drainer { progress } = state.holder else { return false };
+        self.try_send(&mut state);
+        if now.saturating_duration_since(progress) > patience && matches!(state.holder, Holder::Drainer { .. }) {
+            self.die(&mut state);
+        }
+        let go_on = matches!(state.holder, Holder::Drainer { .. });
+        drop(state);
+        self.changed.notify_all();
+        go_on
+    }
+
+    fn die(&self, state: &mut State) {
+        state.dead = true;
+        state.pending = Vec::new();
+        state.sent = 0;
+        state.holder = Holder::Nobody;
+        // Wakes the thread that reads.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// Cuts the connection; answers still to come are dropped.
+    pub(crate) fn cut(&self) {
+        let mut state = self.state.lock();
+        self.die(&mut state);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Requests that were handed on and not answered yet.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.state.lock().in_flight
+    }
+
+    /// Waits until nothing is under way and everything is sent, at most until `deadline`.
+    pub(crate) fn settle(self: &Arc<Self>, deadline: Instant) {
+        let mut state = self.state.lock();
+        state.away = true;
+        if state.holder == Holder::Nobody {
+            self.try_send(&mut state);
+        }
+        while (state.in_flight > 0 || state.sent < state.pending.len()) && !state.dead {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return;
+            }
+        }
+    }
+}
+
+/// Writes `head` and `parts`, blocking; the socket's send time-out ends a wait without progress.
+fn send_all(socket: &TcpStream, head: &[u8], parts: &mut [IoSlice<'_>]) -> Result<(), Gone> {
+    let mut all: Vec<IoSlice<'_>> = Vec::with_capacity(parts.len() + 1);
+    if !head.is_empty() {
+        all.push(IoSlice::new(head));
+    }
+    all.extend(parts.iter().map(|part| IoSlice::new(part)));
+    let mut rest: &mut [IoSlice<'_>] = &mut all;
+    while !rest.is_empty() {
+        let batch = rest.len().min(1024);
+        match rustix::net::sendmsg(
+            socket,
+            &rest[..batch],
+            &mut rustix::net::SendAncillaryBuffer::default(),
+            SendFlags::NOSIGNAL,
+        ) {
+            Ok(0) => return Err(Gone),
+            Ok(n) => IoSlice::advance_slices(&mut rest, n),
+            Err(Errno::INTR) => {}
+            Err(_) => {
+                let _ = socket.shutdown(Shutdown::Both);
+                return Err(Gone);
+            }
+        }
+    }
+    Ok(())
+}

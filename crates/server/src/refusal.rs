@@ -1,0 +1,119 @@
+//! How the reasons of the crates below become answers: a number of the protocol and a text that says what was refused,
+//! by which rule, and what would help.
+
+use std::fmt::Display;
+
+use namespace::NsError;
+use store::StoreError;
+use types::{ErrorCode, NameError, NsPath};
+use wire::{ErrorNumber, WireError};
+
+/// Longest text of an error answer, in bytes.
+const TEXT_MAX: usize = 1024;
+
+/// An error answer in the making, or a wish that the client ask again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// kXR_error.
+    Error {
+        /// The protocol's number.
+        number: ErrorNumber,
+        /// What the user reads.
+        text: String,
+    },
+    /// kXR_wait: the same request again in so many seconds.
+    Wait {
+        /// At least 1.
+        seconds: u32,
+        /// Why.
+        text: String,
+    },
+}
+
+impl Refusal {
+    pub(crate) fn new(number: ErrorNumber, text: impl Into<String>) -> Self {
+        let mut text: String = text.into();
+        if text.len() > TEXT_MAX {
+            let mut end = TEXT_MAX;
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text.truncate(end);
+        }
+        Refusal::Error { number, text }
+    }
+
+    /// `doing` is what was asked ("open /a/b for reading"), `why` the reason.
+    pub(crate) fn of_code(code: ErrorCode, doing: &dyn Display, why: &dyn Display) -> Self {
+        if code == ErrorCode::Overloaded {
+            return Refusal::Wait { seconds: 1, text: format!("Cannot {doing}: {why}") };
+        }
+        Self::new(ErrorNumber::from(code), format!("Cannot {doing}: {why}"))
+    }
+
+    /// The namespace's texts begin with the path.
+    pub(crate) fn of_namespace(verb: &dyn Display, error: &NsError) -> Self {
+        match error.code() {
+            ErrorCode::Io | ErrorCode::Damaged | ErrorCode::Unavailable => {
+                tracing::error!(%verb, %error, "the namespace refused");
+            }
+            ErrorCode::Overloaded => {
+                return Refusal::Wait { seconds: 1, text: format!("Cannot {verb} {error}") };
+            }
+            _ => {}
+        }
+        Self::new(ErrorNumber::from(error.code()), format!("Cannot {verb} {error}"))
+    }
+
+    pub(crate) fn read_only(path: &NsPath) -> Self {
+        let text = format!("{path} is open for reading only; open it for update to change it");
+        Self::new(ErrorNumber::NOT_AUTHORIZED, text)
+    }
+
+    pub(crate) fn busy() -> Self {
+        Refusal::Wait { seconds: 1, text: "The server has too much long work to do at the moment".into() }
+    }
+
+    pub(crate) fn of_store(doing: &dyn Display, error: &StoreError) -> Self {
+        match error.code() {
+            ErrorCode::Io | ErrorCode::Damaged | ErrorCode::Checksum | ErrorCode::Unavailable => {
+                tracing::error!(%doing, %error, "the store refused");
+            }
+            _ => {}
+        }
+        Self::of_code(error.code(), doing, error)
+    }
+
+    pub(crate) fn of_name(path: &[u8], error: NameError) -> Self {
+        let number = match error {
+            NameError::NameTooLong(_) | NameError::PathTooLong(_) => ErrorNumber::ARG_TOO_LONG,
+            // as the stock server: "relative path is disallowed"
+            NameError::Dots | NameError::NotAbsolute => ErrorNumber::NOT_AUTHORIZED,
+            NameError::Empty => ErrorNumber::ARG_MISSING,
+            NameError::ForbiddenByte => ErrorNumber::ARG_INVALID,
+        };
+        let shown = &path[..path.len().min(256)];
+        Self::new(number, format!("Path '{}' is refused: {error}", shown.escape_ascii()))
+    }
+
+    pub(crate) fn of_wire(error: &WireError) -> Self {
+        Self::new(error.number(), error.to_string())
+    }
+
+    pub(crate) fn unsupported(what: &str) -> Self {
+        Self::new(ErrorNumber::UNSUPPORTED, format!("{what} is not supported by this server"))
+    }
+
+    pub(crate) fn not_open() -> Self {
+        Self::new(ErrorNumber::FILE_NOT_OPEN, "The file handle does not refer to an open file of this session")
+    }
+
+    pub(crate) fn fenced(path: &NsPath) -> Self {
+        Self::new(
+            ErrorNumber::FILE_NOT_OPEN,
+            format!(
+                "{path} has been opened again by another connection of its writer; this handle can change nothing any more"
+            ),
+        )
+    }
+}

@@ -1,0 +1,146 @@
+//! stat and statx, and how an inode is shown.
+
+use namespace::{FileState, Inode, Kind, Want};
+use types::{NsPath, PieceId, PrincipalId, Timestamp};
+use wire::StreamId;
+use wire::request::{Stat, StatOptions, Statx, Target};
+use wire::response::{StatExtra, StatFlags, StatReply, VfsReply};
+
+use crate::connection::Connection;
+use crate::node::Node;
+use crate::open_file::Access;
+use crate::refusal::Refusal;
+
+const MIB: u64 = 1 << 20;
+
+/// Checks a path from the wire.
+pub(crate) fn parse_path(path: &[u8]) -> Result<NsPath, Refusal> {
+    NsPath::parse(path).map_err(|error| Refusal::of_name(path, error))
+}
+
+impl Connection {
+    /// kXR_stat of a path, of a handle, or of the file system.
+    pub(crate) fn stat(&mut self, stream: StreamId, r: &Stat) -> Result<(), Refusal> {
+        if r.options.has(StatOptions::VFS) {
+            let space = self.node.space(&"stat the file system")?;
+            let used = space.total.saturating_sub(space.free).saturating_mul(100).checked_div(space.total).unwrap_or(0);
+            let reply = VfsReply {
+                write_nodes: 1,
+                write_free_mib: space.free.saturating_sub(space.floor) / MIB,
+                write_used_percent: used,
+                ..VfsReply::default()
+            };
+            return self.ok(stream, |out| reply.encode(out));
+        }
+        let reply = match &r.target {
+            Target::Path(target) => {
+                let path = parse_path(&target.path)?;
+                let inode = self
+                    .node
+                    .namespace
+                    .read(|read| namespace::stat(read, &self.node.config.actor, &path))
+                    .map_err(|error| Refusal::of_namespace(&"stat", &error))?;
+                self.node.show(&inode)
+            }
+            Target::Handle(handle) => {
+                let file = self.file(*handle)?;
+                let len = match &file.access {
+                    Access::Read(reader) => reader.len(),
+                    Access::Write(access) => access.lease.writer().map_or(0, |writer| writer.len()),
+                };
+                match self.node.namespace.read(|read| namespace::stat_ino(read, file.ino)) {
+                    Ok(inode) => StatReply { size: len, ..self.node.show(&inode) },
+                    // An upload to a free name, or a file whose name has been removed: what the handle knows.
+                    Err(_) => shown_bare(file.ino.0, len, crate::node::wall_clock()),
+                }
+            }
+        };
+        self.ok(stream, |out| reply.encode(out))
+    }
+
+    /// kXR_statx: one byte of flags for each path.
+    pub(crate) fn statx(&mut self, stream: StreamId, r: &Statx) -> Result<(), Refusal> {
+        let mut flags = Vec::new();
+        for line in r.lines() {
+            let bare = line.split(|&b| b == b'?').next().unwrap_or(line);
+            let path = parse_path(bare)?;
+            let inode = self
+                .node
+                .namespace
+                .read(|read| namespace::stat(read, &self.node.config.actor, &path))
+                .map_err(|error| Refusal::of_namespace(&"stat", &error))?;
+            // The protocol's flags of statx are those of stat, as far as they fit into a byte.
+            flags.push(u8::try_from(self.node.show(&inode).flags.0 & 0xff).unwrap_or(0));
+        }
+        self.ok(stream, |out| out.extend_from_slice(&flags))
+    }
+}
+
+/// What can be said of a file without its record.
+pub(crate) fn shown_bare(id: u64, size: u64, now: Timestamp) -> StatReply {
+    let now = now.secs();
+    StatReply {
+        id,
+        size,
+        flags: StatFlags::READABLE | StatFlags::WRITABLE,
+        mtime: now,
+        extra: Some(StatExtra { ctime: now, atime: now, mode: 0o644, owner: "0".into(), group: "0".into() }),
+    }
+}
+
+impl Node {
+    /// An inode as stat and dirlist show it. A file in the making is as long as its durable prefix, so that whoever
+    /// follows it reads nothing that a power failure could undo.
+    pub(crate) fn show(&self, inode: &Inode) -> StatReply {
+        let allowed = |want| namespace::permit(&self.config.actor, &inode.access, want, &String::new).is_ok();
+        let mut flags = StatFlags::NONE;
+        let mut size = inode.len();
+        match &inode.kind {
+            Kind::Directory(_) => flags = flags.with(StatFlags::IS_DIR).with(StatFlags::XSET),
+            Kind::Symlink(_) => flags = flags.with(StatFlags::OTHER),
+            Kind::File(content) => {
+                if inode.access.mode & 0o111 != 0 {
+                    flags = flags.with(StatFlags::XSET);
+                }
+                if let FileState::Open(_) = content.state {
+                    size = self.published_len(content.body);
+                }
+            }
+        }
+        let interrupted = inode.content().is_some_and(|content| matches!(content.state, FileState::Interrupted(_)));
+        if allowed(Want::Read) && !interrupted {
+            flags = flags.with(StatFlags::READABLE);
+        }
+        if allowed(Want::Write) {
+            flags = flags.with(StatFlags::WRITABLE);
+        }
+        let extra = StatExtra {
+            ctime: inode.ctime.secs(),
+            atime: inode.atime.unwrap_or(inode.mtime).secs(),
+            mode: inode.access.mode,
+            owner: principal(inode.access.owner),
+            group: principal(inode.access.group),
+        };
+        StatReply { id: inode.ino.0, size, flags, mtime: inode.mtime.secs(), extra: Some(extra) }
+    }
+
+    /// The durable prefix of a body in the making.
+    fn published_len(&self, body: types::BodyId) -> u64 {
+        let lease = self.writers.lock().lease(body);
+        if let Some(writer) = lease.and_then(|lease| lease.writer()) {
+            return writer.durable_prefix();
+        }
+        match self.store.status(PieceId::first(body)) {
+            Ok(Some(status)) => match status.state {
+                store::PieceState::InMaking { durable_prefix, .. } => durable_prefix,
+                _ => status.len,
+            },
+            _ => 0,
+        }
+    }
+}
+
+/// There is no table of names yet.
+fn principal(id: PrincipalId) -> String {
+    id.to_string()
+}

@@ -1,0 +1,120 @@
+//! mkdir, rm, rmdir, mv, chmod, truncate: changes of names and attributes. They are handed to the committer, which
+//! answers when they are on the disk; this thread goes on with the next request.
+
+use namespace::{Durability, NsError, Operation};
+use types::PieceId;
+use wire::StreamId;
+use wire::request::{Chmod, Mkdir, MkdirOptions, Mv, Rm, Rmdir, Target, Truncate};
+
+use crate::connection::{Connection, Stop};
+use crate::endings;
+use crate::open_file::Access;
+use crate::refusal::Refusal;
+use crate::requests::parse_path;
+
+/// Directories made without permission bits get these.
+const DIRECTORY_MODE: u16 = 0o755;
+
+impl Connection {
+    /// kXR_mkdir.
+    pub(crate) fn mkdir(&mut self, stream: StreamId, r: Mkdir) -> Result<Result<(), Refusal>, Stop> {
+        let path = match parse_path(&r.target.path) {
+            Ok(path) => path,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let mode = if r.mode.0 & 0o777 == 0 { DIRECTORY_MODE } else { r.mode.0 & 0o777 };
+        let parents = r.options.has(MkdirOptions::MKPATH);
+        self.change(stream, "mkdir", namespace::Mkdir { path, mode, parents })
+    }
+
+    /// kXR_rm.
+    pub(crate) fn rm(&mut self, stream: StreamId, r: &Rm) -> Result<Result<(), Refusal>, Stop> {
+        match parse_path(&r.target.path) {
+            Ok(path) => self.change(stream, "remove", namespace::Remove { path }),
+            Err(refusal) => Ok(Err(refusal)),
+        }
+    }
+
+    /// kXR_rmdir.
+    pub(crate) fn rmdir(&mut self, stream: StreamId, r: &Rmdir) -> Result<Result<(), Refusal>, Stop> {
+        match parse_path(&r.target.path) {
+            Ok(path) => self.change(stream, "remove", namespace::Rmdir { path }),
+            Err(refusal) => Ok(Err(refusal)),
+        }
+    }
+
+    /// kXR_mv. As in POSIX and as the stock server does it, a file at the new name is replaced.
+    pub(crate) fn mv(&mut self, stream: StreamId, r: &Mv) -> Result<Result<(), Refusal>, Stop> {
+        match (parse_path(&r.from.path), parse_path(&r.to.path)) {
+            (Ok(from), Ok(to)) => self.change(stream, "rename", namespace::Rename { from, to, replace: true }),
+            (Err(refusal), _) | (_, Err(refusal)) => Ok(Err(refusal)),
+        }
+    }
+
+    /// kXR_chmod.
+    pub(crate) fn chmod(&mut self, stream: StreamId, r: &Chmod) -> Result<Result<(), Refusal>, Stop> {
+        match parse_path(&r.target.path) {
+            Ok(path) => self.change(stream, "change the mode of", namespace::Chmod { path, mode: r.mode.0 & 0o777 }),
+            Err(refusal) => Ok(Err(refusal)),
+        }
+    }
+
+    fn change<O>(&mut self, stream: StreamId, verb: &'static str, op: O) -> Result<Result<(), Refusal>, Stop>
+    where
+        O: Operation + Send + 'static,
+    {
+        let reply = self.hand_on(stream)?;
+        let done = move |result: Result<O::Reply, NsError>| {
+            reply.settle(result.map(|_| ()).map_err(|error| Refusal::of_namespace(&verb, &error)));
+        };
+        self.node.namespace.change(Durability::Synced, self.node.context(), op, done);
+        Ok(Ok(()))
+    }
+
+    /// kXR_truncate of an open file or of a path.
+    pub(crate) fn truncate(&mut self, stream: StreamId, r: &Truncate) -> Result<Result<(), Refusal>, Stop> {
+        match &r.target {
+            Target::Handle(handle) => {
+                let file = match self.file(*handle) {
+                    Ok(file) => file,
+                    Err(refusal) => return Ok(Err(refusal)),
+                };
+                let Access::Write(access) = &file.access else {
+                    return Ok(Err(Refusal::read_only(&file.path)));
+                };
+                self.out.leave()?;
+                let result = access.hold().and_then(|hold| {
+                    let cut = hold.writer().truncate(r.len);
+                    cut.map_err(|error| Refusal::of_store(&format_args!("truncate {}", file.path), &error))
+                });
+                self.out.back();
+                Ok(result.and_then(|()| self.ok(stream, |_| ())))
+            }
+            Target::Path(target) => match parse_path(&target.path) {
+                Ok(path) => self.truncate_path(stream, path, r.len),
+                Err(refusal) => Ok(Err(refusal)),
+            },
+        }
+    }
+
+    /// An update in place that the server makes itself: cut, complete, commit.
+    fn truncate_path(&mut self, stream: StreamId, path: types::NsPath, len: u64) -> Result<Result<(), Refusal>, Stop> {
+        let reply = self.hand_on(stream)?;
+        let node = self.node.clone();
+        let op = namespace::Truncate { path: path.clone(), len, client: self.identity(), boot: node.config.boot };
+        let context = node.context();
+        let inner = node.clone();
+        let done = move |result: Result<Option<namespace::OpenedWrite>, NsError>| match result {
+            Ok(None) => reply.ok(|_| ()),
+            Err(error) => reply.refuse(&Refusal::of_namespace(&"truncate", &error)),
+            Ok(Some(opened)) => {
+                let node = inner.clone();
+                inner.on_worker(reply, move |reply| {
+                    endings::truncate(&node, &path, &opened, PieceId::first(opened.body), len, reply);
+                });
+            }
+        };
+        node.namespace.change(Durability::Written, context, op, done);
+        Ok(Ok(()))
+    }
+}

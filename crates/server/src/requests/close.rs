@@ -1,0 +1,70 @@
+//! close: of a written file the moment that counts. Its writes have all been done before, in order, by this thread.
+
+use std::sync::Arc;
+
+use wire::request::Close;
+use wire::{ErrorNumber, StreamId};
+
+use crate::connection::{Connection, Stop};
+use crate::endings::{self, Doubt};
+use crate::open_file::Access;
+use crate::refusal::Refusal;
+
+/// Files up to this size are finished by the connection's own thread: it is only appending to the log.
+const INLINE_MAX: u64 = 64 << 10;
+
+impl Connection {
+    /// kXR_close.
+    pub(crate) fn close(&mut self, stream: StreamId, r: &Close) -> Result<Result<(), Refusal>, Stop> {
+        let file = match self.file(r.handle) {
+            Ok(file) => file,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let Access::Write(access) = &file.access else {
+            self.session.handles.remove(r.handle);
+            return Ok(self.ok(stream, |_| ()));
+        };
+        // From here on somebody has the duty to answer, and to bring the writer to an end.
+        let reply = self.hand_on(stream)?;
+        let (begun, closing) = {
+            let mut writers = self.node.writers.lock();
+            (writers.begin_close(file.body, access.key), writers.is_closing(file.body, access.key))
+        };
+        if !begun {
+            if access.lease.is_committed() {
+                // XrdCl, recovering, opens twice; the other handle's close was the file's.
+                self.session.handles.remove(r.handle);
+                reply.ok(|_| ());
+            } else if closing {
+                let text = format!("{} is being closed by another handle of this session", file.path);
+                reply.refuse(&Refusal::Wait { seconds: 1, text });
+            } else {
+                self.session.handles.remove(r.handle);
+                reply.refuse(&Refusal::fenced(&file.path));
+            }
+            return Ok(Ok(()));
+        }
+        self.session.handles.remove(r.handle);
+        let doubt = match access.bad_pages.lock().len() {
+            0 => None,
+            n => {
+                let text = format!("Cannot close {}: {n} pages that arrived damaged were not sent again", file.path);
+                Some(Doubt::Refused(Refusal::new(ErrorNumber::CHECKSUM, text)))
+            }
+        };
+        let lease = Arc::clone(&access.lease);
+        let small = lease.writer().is_none_or(|writer| writer.len() <= INLINE_MAX);
+        let node = self.node.clone();
+        if small {
+            endings::close(&node, &lease, doubt, reply);
+            return Ok(Ok(()));
+        }
+        let job = Box::new(move || endings::close(&node, &lease, doubt, reply));
+        if let Err(job) = self.node.workers.submit(job) {
+            self.out.leave()?;
+            job();
+            self.out.back();
+        }
+        Ok(Ok(()))
+    }
+}

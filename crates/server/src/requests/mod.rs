@@ -1,0 +1,15 @@
+//! The requests, one file per group. Each takes the decoded request and answers it, or hands it on with a
+//! [`crate::answer::Reply`], or says why not. Requests that carry data return a nested result: the outer one ends the
+//! connection.
+
+mod attributes;
+mod change;
+mod close;
+mod listing;
+mod open;
+mod query;
+mod read;
+mod session;
+mod write;
+
+pub(crate) use attributes::parse_path;

@@ -1,0 +1,333 @@
+//! open: for reading at once, from a view of the namespace and the store; for writing through the committer, whose
+//! completion makes the piece and answers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use namespace::{Durability, How, NsError, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched};
+use store::{NewPiece, PieceState, Reader, StoreError, Writer};
+use types::{ClientIdentity, ErrorCode, NsPath, PieceId, UploadId};
+use wire::request::{Open, OpenOptions};
+use wire::response::{OpenReply, StatReply};
+use wire::{ErrorNumber, StreamId};
+
+use crate::answer::Reply;
+use crate::connection::{Connection, Stop};
+use crate::endings;
+use crate::handles::NoHandle;
+use crate::node::{Node, wall_clock};
+use crate::open_file::{Access, Lease, LeaseFacts, LeaseState, OpenFile, WriteAccess};
+use crate::refusal::Refusal;
+use crate::requests::attributes::shown_bare;
+use crate::requests::parse_path;
+use crate::session::Session;
+use crate::writers::{Owner, TakeUp};
+
+/// How often a reader looks again when the content that it found was replaced and deleted under its eyes.
+const LOOKS_MAX: usize = 4;
+/// Files made without permission bits get these.
+const FILE_MODE: u16 = 0o644;
+
+impl Connection {
+    /// kXR_open.
+    pub(crate) fn open(&mut self, stream: StreamId, r: &Open) -> Result<Result<(), Refusal>, Stop> {
+        let path = match parse_path(&r.target.path) {
+            Ok(path) => path,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let has = |option| r.options.has(option);
+        let writing =
+            [OpenOptions::NEW, OpenOptions::DELETE, OpenOptions::UPDATE, OpenOptions::APPEND, OpenOptions::WRITE_ONLY];
+        if writing.into_iter().any(has) {
+            self.open_to_write(stream, r, path)
+        } else {
+            Ok(self.open_to_read(stream, r, path))
+        }
+    }
+
+    fn open_to_read(&mut self, stream: StreamId, r: &Open, path: NsPath) -> Result<(), Refusal> {
+        let partial = r.target.get(b"weir.partial") == Some(b"1");
+        let actor = &self.node.config.actor;
+        let mut looks = 0;
+        let (inode, body, reader) = loop {
+            let inode = self
+                .node
+                .namespace
+                .read(|read| namespace::open_read(read, actor, &path, partial))
+                .map_err(|error| Refusal::of_namespace(&"open", &error))?;
+            let Some(body) = inode.content().map(|content| content.body) else {
+                return Err(Refusal::new(ErrorNumber::NOT_FILE, format!("Cannot open {path}: not a file")));
+            };
+            match self.node.store.open_read(PieceId::first(body)) {
+                Ok(reader) => break (inode, body, reader),
+                Err(StoreError::NotFound { .. }) if looks < LOOKS_MAX => looks += 1,
+                Err(error) => return Err(Refusal::of_store(&format_args!("open {path}"), &error)),
+            }
+        };
+        let stat = r.options.has(OpenOptions::RETSTAT).then(|| reader_stat(&self.node, &inode, &reader));
+        let file = OpenFile { ino: inode.ino, body, path, access: Access::Read(reader) };
+        let handle = self.session.handles.insert(move |_| Arc::new(file)).map_err(no_handle)?;
+        self.ok(stream, |out| OpenReply { handle, compression: None, stat }.encode(out))
+    }
+
+    fn open_to_write(&mut self, stream: StreamId, r: &Open, path: NsPath) -> Result<Result<(), Refusal>, Stop> {
+        let how = if r.options.has(OpenOptions::DELETE) {
+            How::Replace
+        } else if r.options.has(OpenOptions::NEW) {
+            How::NewOnly
+        } else {
+            How::Update
+        };
+        if how != How::Update && self.node.floor_reached.load(Ordering::Relaxed) {
+            let text = format!("Cannot open {path}: no space left for new data; remove files or add space");
+            return Ok(Err(Refusal::new(ErrorNumber::NO_SPACE, text)));
+        }
+        let client = Arc::new(self.identity());
+        let number = |key: &[u8]| std::str::from_utf8(r.target.get(key)?).ok()?.parse::<u64>().ok();
+        let resume = match number(b"weir.upload") {
+            Some(upload) => Some(Resume::Upload(UploadId(upload))),
+            None => (r.target.get(b"weir.resume") == Some(b"1")).then_some(Resume::Visible),
+        };
+        let op = OpenWrite {
+            path,
+            how,
+            mkpath: r.options.has(OpenOptions::MKPATH),
+            mode: if r.mode.0 & 0o777 == 0 { FILE_MODE } else { r.mode.0 & 0o777 },
+            posc: r.options.has(OpenOptions::POSC),
+            client: (*client).clone(),
+            boot: self.node.config.boot,
+            expected_len: number(b"oss.asize"),
+            restarted: r.target.get(b"tried").is_some_and(|hosts| !hosts.is_empty()),
+            vouched: None,
+            resume: if how == How::Update { resume } else { None },
+        };
+        let reply = self.hand_on(stream)?;
+        let opening = Opening {
+            node: self.node.clone(),
+            session: self.session.clone(),
+            client,
+            op,
+            with_stat: r.options.has(OpenOptions::RETSTAT),
+        };
+        if how == How::Update && self.node.old_boots.load(Ordering::Relaxed) {
+            self.node.on_worker(reply, move |reply| opening.after_a_boot(reply));
+        } else {
+            opening.submit(reply);
+        }
+        Ok(Ok(()))
+    }
+
+    /// Who the client said it is; login comes before everything that needs it.
+    pub(crate) fn identity(&self) -> ClientIdentity {
+        self.session.client().map(|client| (*client).clone()).unwrap_or_default()
+    }
+}
+
+fn reader_stat(node: &Node, inode: &namespace::Inode, reader: &Reader) -> StatReply {
+    StatReply { size: reader.len(), ..node.show(inode) }
+}
+
+fn no_handle(reason: NoHandle) -> Refusal {
+    let text = match reason {
+        NoHandle::SessionFull(limit) => format!("This session has {limit} open files, which is the limit; close some"),
+        NoHandle::ServerFull(limit) => {
+            return Refusal::Wait {
+                seconds: 5,
+                text: format!("All clients together have {limit} open files, the limit"),
+            };
+        }
+        NoHandle::Ended => "The session has ended".into(),
+    };
+    Refusal::new(ErrorNumber::NO_MEMORY, text)
+}
+
+/// An open for writing on its way through the committer.
+struct Opening {
+    node: Arc<Node>,
+    session: Arc<Session>,
+    client: Arc<ClientIdentity>,
+    op: OpenWrite,
+    with_stat: bool,
+}
+
+impl Opening {
+    /// Hands the operation to the committer. Not to be called from a completion.
+    fn submit(self, reply: Reply) {
+        let node = self.node.clone();
+        let op = self.op.clone();
+        node.namespace.change(Durability::Written, node.context(), op, move |result| self.decided(result, reply));
+    }
+
+    /// Bytes of an earlier boot that were not synced may be lost without a trace, so the store cannot say that all is
+    /// there; but it says how much is.
+    fn after_a_boot(mut self, reply: Reply) {
+        let found = self.node.namespace.read(|read| namespace::find_writer(read, &self.client, &self.op.path));
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return reply.refuse(&Refusal::of_namespace(&"open", &error)),
+        };
+        if let Some(record) = found.iter().find(|record| record.boot != self.node.config.boot) {
+            let kept_len = match self.node.store.status(record.piece()) {
+                Ok(Some(status)) => match status.state {
+                    PieceState::InMaking { durable_prefix, .. } => durable_prefix,
+                    _ => status.len,
+                },
+                _ => 0,
+            };
+            self.op.vouched = Some(Vouched { body: record.body, all_there: false, kept_len });
+        }
+        self.submit(reply);
+    }
+
+    /// The committer's completion: must not block.
+    fn decided(self, result: Result<OpenedWrite, NsError>, reply: Reply) {
+        let node = self.node.clone();
+        let opened = match result {
+            Ok(opened) => opened,
+            Err(NsError::LostBytes { body, path }) => {
+                let refusal = Refusal::of_namespace(&"open", &NsError::LostBytes { body, path });
+                return node.on_worker(reply, move |reply| {
+                    endings::lost(&self.node, body);
+                    reply.refuse(&refusal);
+                });
+            }
+            Err(error) => return self.refused(error, reply),
+        };
+        if let Some(dropped) = opened.dropped {
+            node.on_worker(reply, move |reply| {
+                endings::dropped(&self.node, dropped);
+                self.proceed(&opened, reply);
+            });
+        } else {
+            self.proceed(&opened, reply);
+        }
+    }
+
+    /// A client that repeats an open whose answer it did not get finds its own file in the way.
+    fn refused(mut self, error: NsError, reply: Reply) {
+        let in_the_way = matches!(error.code(), ErrorCode::Exists | ErrorCode::Busy);
+        if !in_the_way || self.op.restarted || self.op.how == How::Update {
+            return reply.refuse(&Refusal::of_namespace(&"open", &error));
+        }
+        let node = self.node.clone();
+        node.on_worker(reply, move |reply| {
+            let found = self.node.namespace.read(|read| namespace::find_writer(read, &self.client, &self.op.path));
+            let writers = self.node.writers.lock();
+            let own = found.is_ok_and(|found| found.iter().any(|record| writers.is_detached(record.body)));
+            drop(writers);
+            if own {
+                self.op.restarted = true;
+                self.submit(reply);
+            } else {
+                reply.refuse(&Refusal::of_namespace(&"open", &error));
+            }
+        });
+    }
+
+    fn owner(&self) -> Owner {
+        Owner(self.session.number)
+    }
+
+    /// The namespace has opened it: now the store. Does not block.
+    fn proceed(self, opened: &OpenedWrite, reply: Reply) {
+        let fresh = matches!(opened.kind, OpenKind::New | OpenKind::Upload(_));
+        if fresh {
+            return match self.create(opened.piece) {
+                Ok(writer) => {
+                    let lease = self.lease(opened, true, Some(writer));
+                    self.node.writers.lock().attach(opened.body, self.owner(), Arc::clone(&lease));
+                    self.grant(lease, 0, reply);
+                }
+                Err(error) => {
+                    let refusal = Refusal::of_store(&format_args!("open {}", self.op.path), &error);
+                    let (node, token) = (self.node.clone(), opened.writer);
+                    node.on_worker(reply, move |reply| {
+                        endings::abandon(&self.node, token);
+                        reply.refuse(&refusal);
+                    });
+                }
+            };
+        }
+        let taken = {
+            let mut writers = self.node.writers.lock();
+            match writers.take_up(opened.body, self.owner()) {
+                TakeUp::Yours(lease) => Some(lease),
+                TakeUp::Wait => None,
+                TakeUp::Unknown => {
+                    let fresh = matches!(opened.kind, OpenKind::Resumed(_));
+                    let lease = self.lease(opened, fresh, None);
+                    writers.attach(opened.body, self.owner(), Arc::clone(&lease));
+                    Some(lease)
+                }
+            }
+        };
+        let Some(lease) = taken else {
+            let text = format!("{} is being closed at this moment", self.op.path);
+            return reply.refuse(&Refusal::Wait { seconds: 1, text });
+        };
+        let node = self.node.clone();
+        let opened = *opened;
+        node.on_worker(reply, move |reply| self.take_over(&opened, lease, reply));
+    }
+
+    fn create(&self, piece: PieceId) -> Result<Arc<Writer>, StoreError> {
+        let path_hint = self.op.path.as_bytes();
+        let incarnation = self.node.namespace.incarnation();
+        self.node.store.create(piece, NewPiece { path_hint, expected_len: self.op.expected_len, incarnation })
+    }
+
+    fn lease(&self, opened: &OpenedWrite, fresh: bool, writer: Option<Arc<Writer>>) -> Arc<Lease> {
+        let facts = LeaseFacts {
+            path: self.op.path.clone(),
+            client: Arc::clone(&self.client),
+            fresh,
+            expected_len: self.op.expected_len,
+            boot: self.node.config.boot,
+        };
+        let owner = writer.is_some().then(|| self.owner());
+        Lease::new((opened.ino, opened.body), facts, LeaseState { owner, token: opened.writer, writer })
+    }
+
+    /// On a worker: waits for what the old handle has begun, and opens the store's side.
+    fn take_over(self, opened: &OpenedWrite, lease: Arc<Lease>, reply: Reply) {
+        let owner = self.owner();
+        let still = || self.node.writers.lock().is_attached(opened.body, owner);
+        let open = || match self.node.store.reopen(opened.piece) {
+            // Stopped between the namespace's record and the store's.
+            Err(StoreError::NotFound { .. }) if lease.fresh => self.create(opened.piece),
+            result => result,
+        };
+        match lease.hand_over(owner, opened.writer, still, open) {
+            Ok(Some(writer)) => {
+                let len = writer.len();
+                self.grant(lease, len, reply);
+            }
+            Ok(None) => reply.refuse(&Refusal::fenced(&self.op.path)),
+            Err(error) => {
+                self.node.writers.lock().failed(opened.body, false, Instant::now());
+                reply.refuse(&Refusal::of_store(&format_args!("open {}", self.op.path), &error));
+            }
+        }
+    }
+
+    /// Gives the handle out. Does not block.
+    fn grant(self, lease: Arc<Lease>, len: u64, reply: Reply) {
+        let owner = self.owner();
+        let (ino, body, path) = (lease.ino, lease.body, self.op.path.clone());
+        let stat = self.with_stat.then(|| match self.node.namespace.read(|read| namespace::stat_ino(read, ino)) {
+            Ok(inode) if !lease.fresh => StatReply { size: len, ..self.node.show(&inode) },
+            _ => shown_bare(ino.0, len, wall_clock()),
+        });
+        let inserted = self.session.handles.insert(move |_| {
+            Arc::new(OpenFile { ino, body, path, access: Access::Write(WriteAccess::new(owner, lease)) })
+        });
+        match inserted {
+            Ok(handle) => reply.ok(|out| OpenReply { handle, compression: None, stat }.encode(out)),
+            Err(reason) => {
+                self.node.writers.lock().detach(body, owner, false, Instant::now());
+                reply.refuse(&no_handle(reason));
+            }
+        }
+    }
+}

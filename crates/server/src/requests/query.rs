@@ -1,0 +1,224 @@
+//! query: checksums, configuration, space, statistics.
+
+use std::sync::atomic::Ordering;
+
+use namespace::{FileState, Inode};
+use types::PieceId;
+use wire::request::{Query, QueryKind};
+use wire::response::{ChecksumReply, ConfigReply, SpaceReply, checksum_text};
+use wire::{ErrorNumber, FileHandle, StreamId};
+
+use crate::answer::Reply;
+use crate::connection::{Connection, Stop};
+use crate::node::Node;
+use crate::refusal::Refusal;
+use crate::requests::parse_path;
+use crate::requests::read::{READV_SEGMENT_MAX, READV_SEGMENTS_MAX};
+
+/// The checksums that weir keeps of every complete file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Algorithm {
+    Adler32,
+    Crc32c,
+}
+
+impl Algorithm {
+    fn parse(name: &[u8]) -> Option<Self> {
+        match name {
+            b"adler32" => Some(Self::Adler32),
+            b"crc32c" => Some(Self::Crc32c),
+            _ => None,
+        }
+    }
+
+    fn reply(self, adler32: types::Adler32, crc32c: types::Crc32c) -> ChecksumReply {
+        let (algorithm, value) = match self {
+            Self::Adler32 => (b"adler32".to_vec(), adler32.0),
+            Self::Crc32c => (b"crc32c".to_vec(), crc32c.0),
+        };
+        ChecksumReply { algorithm, value: checksum_text(value).into_bytes() }
+    }
+}
+
+impl Connection {
+    /// kXR_query.
+    pub(crate) fn query(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), Refusal>, Stop> {
+        let result = match r.kind {
+            QueryKind::Checksum => return self.query_checksum(stream, r),
+            QueryKind::Config => {
+                let values = r.words().map(|word| self.node.config_value(word)).collect();
+                self.ok(stream, |out| ConfigReply { values }.encode(out))
+            }
+            QueryKind::Space => self.query_space(stream, r),
+            QueryKind::Stats => {
+                let text = self.node.statistics();
+                self.ok(stream, |out| {
+                    out.extend_from_slice(text.as_bytes());
+                    out.push(0);
+                })
+            }
+            QueryKind::Xattr => self.query_xattr(stream, r),
+            other => Err(Refusal::unsupported(&format!("The query {other:?}"))),
+        };
+        Ok(result)
+    }
+
+    fn query_checksum(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), Refusal>, Stop> {
+        let (inode, algorithm) = match self.checksum_target(r) {
+            Ok(found) => found,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let Some(content) = inode.content() else {
+            let text = "Cannot give a checksum: it is not a file";
+            return Ok(Err(Refusal::new(ErrorNumber::IS_DIRECTORY, text)));
+        };
+        match (content.state, content.sums) {
+            (FileState::Complete, Some(sums)) => {
+                let reply = algorithm.reply(sums.adler32, sums.crc32c);
+                return Ok(self.ok(stream, |out| reply.encode(out)));
+            }
+            (FileState::Complete, None) => {}
+            (FileState::Interrupted(_), _) => {
+                let text =
+                    "Cannot give a checksum: the file's writer went away, so nobody knows what the whole file is";
+                return Ok(Err(Refusal::new(ErrorNumber::IN_PROGRESS, text)));
+            }
+            (FileState::Open(_) | FileState::Updating(_), _) => {
+                let text = "Cannot give a checksum: the file is being written; ask again when it is closed";
+                return Ok(Err(Refusal::new(ErrorNumber::IN_PROGRESS, text)));
+            }
+        }
+        // Lost by an interrupted update in place: the file is read for it.
+        let reply: Reply = self.hand_on(stream)?;
+        let node = self.node.clone();
+        let piece = PieceId::first(content.body);
+        self.node.on_worker(reply, move |reply| match node.store.verify(piece, &mut |_| !node.stopping()) {
+            Ok(verified) => {
+                let sums = algorithm.reply(verified.adler32, verified.crc32c);
+                reply.ok(|out| sums.encode(out));
+            }
+            Err(error) => reply.refuse(&Refusal::of_store(&"compute the checksum", &error)),
+        });
+        Ok(Ok(()))
+    }
+
+    fn checksum_target(&self, r: &Query) -> Result<(Inode, Algorithm), Refusal> {
+        if r.args.is_empty() && r.handle != FileHandle::default() {
+            let file = self.file(r.handle)?;
+            let inode = self
+                .node
+                .namespace
+                .read(|read| namespace::stat_ino(read, file.ino))
+                .map_err(|error| Refusal::of_namespace(&"checksum", &error))?;
+            return Ok((inode, Algorithm::Adler32));
+        }
+        // "path", "path?cks.type=name"; older clients write "name path".
+        let mut args = r.args.as_slice();
+        let mut named = None;
+        if !args.starts_with(b"/")
+            && let Some(space) = args.iter().position(|&b| b == b' ')
+        {
+            named = Some(&args[..space]);
+            args = &args[space + 1..];
+        }
+        let target = wire::PathArg::parse(args).map_err(|error| Refusal::of_wire(&error))?;
+        let named = target.get(b"cks.type").or(named);
+        let algorithm = match named {
+            None => Algorithm::Adler32,
+            Some(name) => Algorithm::parse(name).ok_or_else(|| {
+                let text = format!("The checksum {} is not kept here; adler32 and crc32c are", name.escape_ascii());
+                Refusal::new(ErrorNumber::UNSUPPORTED, text)
+            })?,
+        };
+        let path = parse_path(&target.path)?;
+        let inode = self
+            .node
+            .namespace
+            .read(|read| namespace::stat(read, &self.node.config.actor, &path))
+            .map_err(|error| Refusal::of_namespace(&"checksum", &error))?;
+        Ok((inode, algorithm))
+    }
+
+    fn query_space(&mut self, stream: StreamId, _r: &Query) -> Result<(), Refusal> {
+        let space = self.node.space(&"query the space")?;
+        let free = space.free.saturating_sub(space.floor);
+        let reply = SpaceReply {
+            name: "public".into(),
+            total: space.total,
+            free,
+            largest_free: free,
+            used: space.total.saturating_sub(space.free),
+            quota: None,
+        };
+        self.ok(stream, |out| reply.encode(out))
+    }
+
+    /// The handful of attributes that the stock server shows.
+    fn query_xattr(&mut self, stream: StreamId, r: &Query) -> Result<(), Refusal> {
+        let target = r.path().map_err(|error| Refusal::of_wire(&error))?;
+        let path = parse_path(&target.path)?;
+        let inode = self
+            .node
+            .namespace
+            .read(|read| namespace::stat(read, &self.node.config.actor, &path))
+            .map_err(|error| Refusal::of_namespace(&"query the attributes of", &error))?;
+        let shown = self.node.show(&inode);
+        let kind = if inode.is_dir() { 'd' } else { 'f' };
+        let extra = shown.extra.clone().unwrap_or_default();
+        let text = format!(
+            "oss.cgroup=public&oss.type={kind}&oss.used={}&oss.mt={}&oss.ct={}&oss.at={}&oss.u=*&oss.g=*&oss.fs=w\0",
+            shown.size, shown.mtime, extra.ctime, extra.atime
+        );
+        self.ok(stream, |out| out.extend_from_slice(text.as_bytes()))
+    }
+}
+
+impl Node {
+    /// The answer to one word of a config query; what is not known is echoed, as the stock server does.
+    fn config_value(&self, word: &[u8]) -> Vec<u8> {
+        let text = match word {
+            b"chksum" => "0:adler32,1:crc32c".into(),
+            b"readv_iov_max" => READV_SEGMENTS_MAX.to_string(),
+            b"readv_ior_max" => READV_SEGMENT_MAX.to_string(),
+            b"bind_max" => "0".into(),
+            b"pio_max" => "1".into(),
+            b"role" => "server".into(),
+            b"sitename" => self.config.site.clone(),
+            b"version" => format!("v{} weir", env!("CARGO_PKG_VERSION")),
+            b"cms" => "none|".into(),
+            b"start" => self.started.secs().to_string(),
+            _ => return word.to_vec(),
+        };
+        text.into_bytes()
+    }
+
+    /// The least that monitoring of the stock server's kind reads.
+    fn statistics(&self) -> String {
+        let counters = &self.counters;
+        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        format!(
+            "<statistics tod=\"{}\" ver=\"{}\" src=\"{}\" tos=\"{}\" pgm=\"weir\" ins=\"anon\" pid=\"{}\" site=\"{}\">\
+             <stats id=\"info\"><host>{}</host><port>{}</port><name>anon</name></stats>\
+             <stats id=\"link\"><num>{}</num><tot>{}</tot><in>{}</in><out>{}</out></stats>\
+             <stats id=\"xrootd\"><num>{}</num><err>{}</err></stats></statistics>",
+            crate::node::wall_clock().secs(),
+            env!("CARGO_PKG_VERSION"),
+            self.address,
+            self.started.secs(),
+            std::process::id(),
+            xml(&self.config.site),
+            self.address.ip(),
+            self.address.port(),
+            self.sessions.lock().len(),
+            get(&counters.connections),
+            get(&counters.bytes_written),
+            get(&counters.bytes_read),
+            get(&counters.requests),
+            get(&counters.refused),
+        )
+    }
+}
+
+fn xml(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
+}

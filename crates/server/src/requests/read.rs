@@ -1,0 +1,239 @@
+//! read, pgread, readv: verified bytes from the store into an answer. Large answers go out in steps, so that a
+//! connection needs one transfer buffer, whatever is asked.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use store::StoreError;
+use types::{Crc32c, PAGE_SIZE};
+use wire::request::{Pgread, Read, Readv, Segment};
+use wire::response::{ReadvSegment, ResultKind};
+use wire::{ErrorNumber, ResponseHeader, ResponseStatus, StreamId, reply};
+
+use crate::buffers::GrowingBuffer;
+use crate::config::SMALL_TRANSFER_BYTES;
+use crate::connection::{Connection, Stop};
+use crate::node::Counters;
+use crate::open_file::{Access, OpenFile};
+use crate::refusal::Refusal;
+
+/// Longest segment of a readv, as the stock server announces it (`readv_ior_max`: 2 MiB less its header).
+pub(crate) const READV_SEGMENT_MAX: u32 = 2_097_136;
+/// Most segments of a readv (`readv_iov_max`).
+pub(crate) const READV_SEGMENTS_MAX: usize = 1024;
+/// Bytes of a segment's header in the answer.
+const SEGMENT_HEADER: usize = 16;
+
+impl Connection {
+    /// kXR_read.
+    pub(crate) fn read(&mut self, stream: StreamId, r: &Read) -> Result<Result<(), Refusal>, Stop> {
+        let file = match self.readable(r.handle, r.path_id.unwrap_or(0)) {
+            Ok(file) => file,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let wanted = bounded(&file, r.offset, r.len);
+        if wanted <= SMALL_TRANSFER_BYTES {
+            let mut data = vec![0; wanted];
+            return Ok(read_file(&file, r.offset, &mut data).and_then(|n| {
+                Counters::add(&self.node.counters.bytes_read, n as u64);
+                self.ok(stream, |out| out.extend_from_slice(&data[..n]))
+            }));
+        }
+        self.out.leave()?;
+        let mut buffer = self.node.buffers.take(wanted);
+        let (mut at, mut left) = (r.offset, wanted);
+        loop {
+            let step = left.min(buffer.len());
+            let n = match read_file(&file, at, &mut buffer[..step]) {
+                Ok(n) => n,
+                Err(refusal) => {
+                    self.out.back();
+                    return Ok(Err(refusal));
+                }
+            };
+            at += n as u64;
+            left -= n;
+            let last = left == 0 || n < step;
+            let status = if last { ResponseStatus::Ok } else { ResponseStatus::OkSoFar };
+            let header = ResponseHeader { stream, status, dlen: wire_len(n) }.to_bytes();
+            Counters::add(&self.node.counters.bytes_read, n as u64);
+            self.out.send_now(&mut [IoSlice::new(&header), IoSlice::new(&buffer[..n])])?;
+            if last {
+                self.out.back();
+                return Ok(Ok(()));
+            }
+        }
+    }
+
+    /// kXR_pgread: pages with their checksums.
+    pub(crate) fn pgread(&mut self, stream: StreamId, r: &Pgread) -> Result<Result<(), Refusal>, Stop> {
+        let path_id = if r.path_id == wire::request::BIND_ANY_PATH { 0 } else { r.path_id };
+        let file = match self.readable(r.handle, path_id) {
+            Ok(file) => file,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let wanted = bounded(&file, r.offset, r.len);
+        if wanted > SMALL_TRANSFER_BYTES {
+            self.out.leave()?;
+        }
+        let mut pages = self.node.buffers.take_growing(wanted);
+        let (mut at, mut left) = (r.offset, wanted);
+        loop {
+            pages.bytes.clear();
+            // Steps end where pages end.
+            let step = left.min(pages.step - usize::try_from(at % PAGE_SIZE as u64).unwrap_or(0));
+            let n = match read_pages(&file, at, step, &mut pages) {
+                Ok(n) => n,
+                Err(refusal) => {
+                    self.out.back();
+                    return Ok(Err(refusal));
+                }
+            };
+            let start = at;
+            at += n as u64;
+            left -= n;
+            let last = left == 0 || n < step;
+            Counters::add(&self.node.counters.bytes_read, n as u64);
+            let result = if last { ResultKind::Final } else { ResultKind::Partial };
+            let mut head = Vec::with_capacity(64);
+            reply::pgread_header(&mut head, stream, start, wire_len(pages.bytes.len()), result);
+            if last && pages.bytes.len() <= SMALL_TRANSFER_BYTES {
+                self.out.answer(|out| {
+                    out.extend_from_slice(&head);
+                    out.extend_from_slice(&pages.bytes);
+                });
+            } else {
+                self.out.send_now(&mut [IoSlice::new(&head), IoSlice::new(&pages.bytes)])?;
+            }
+            if last {
+                self.out.back();
+                return Ok(Ok(()));
+            }
+        }
+    }
+
+    /// kXR_readv. Every segment must lie within its file; none is answered in part.
+    pub(crate) fn readv(&mut self, stream: StreamId, r: &Readv) -> Result<Result<(), Refusal>, Stop> {
+        let total: u64 = r.reply_len();
+        let wanted = usize::try_from(total).unwrap_or(usize::MAX);
+        let mut answer = self.node.buffers.take_growing(wanted);
+        self.out.leave()?;
+        let mut known: Option<(wire::FileHandle, Arc<OpenFile>)> = None;
+        for segment in &r.segments {
+            let file = match &known {
+                Some((handle, file)) if *handle == segment.handle => Arc::clone(file),
+                _ => match self.readable(segment.handle, r.path_id) {
+                    Ok(file) => {
+                        known = Some((segment.handle, Arc::clone(&file)));
+                        file
+                    }
+                    Err(refusal) => {
+                        self.out.back();
+                        return Ok(Err(refusal));
+                    }
+                },
+            };
+            let room = SEGMENT_HEADER + segment.len as usize;
+            if !answer.bytes.is_empty() && answer.bytes.len() + room > answer.step {
+                self.send_part(stream, ResponseStatus::OkSoFar, &answer)?;
+                answer.bytes.clear();
+            }
+            if let Err(refusal) = read_segment(&file, segment, &mut answer.bytes) {
+                self.out.back();
+                return Ok(Err(refusal));
+            }
+            Counters::add(&self.node.counters.bytes_read, u64::from(segment.len));
+        }
+        self.send_part(stream, ResponseStatus::Ok, &answer)?;
+        self.out.back();
+        Ok(Ok(()))
+    }
+
+    fn send_part(&self, stream: StreamId, status: ResponseStatus, part: &GrowingBuffer) -> Result<(), Stop> {
+        let dlen = wire_len(part.bytes.len());
+        let header = ResponseHeader { stream, status, dlen }.to_bytes();
+        self.out.send_now(&mut [IoSlice::new(&header), IoSlice::new(&part.bytes)])?;
+        Ok(())
+    }
+
+    fn readable(&self, handle: wire::FileHandle, path_id: u8) -> Result<Arc<OpenFile>, Refusal> {
+        if path_id != 0 {
+            return Err(Refusal::new(ErrorNumber::ARG_INVALID, "This session has one data stream, number 0"));
+        }
+        self.file(handle)
+    }
+}
+
+/// Steps are a few MiB at most.
+fn wire_len(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// How many of the `len` bytes at `offset` there are.
+fn bounded(file: &OpenFile, offset: u64, len: u32) -> usize {
+    let end = match &file.access {
+        Access::Read(reader) => reader.len(),
+        Access::Write(access) => access.lease.writer().map_or(0, |writer| writer.len()),
+    };
+    usize::try_from(end.saturating_sub(offset).min(u64::from(len))).unwrap_or(0)
+}
+
+fn refuse(file: &OpenFile, error: &StoreError) -> Refusal {
+    Refusal::of_store(&format_args!("read {}", file.path), error)
+}
+
+fn read_file(file: &OpenFile, offset: u64, into: &mut [u8]) -> Result<usize, Refusal> {
+    let result = match &file.access {
+        Access::Read(reader) => reader.read(offset, into),
+        Access::Write(access) => access.hold()?.writer().read(offset, into),
+    };
+    result.map_err(|error| refuse(file, &error))
+}
+
+/// Appends pages and checksums as pgread sends them; returns the bytes of data.
+fn read_pages(file: &OpenFile, offset: u64, len: usize, into: &mut GrowingBuffer) -> Result<usize, Refusal> {
+    if len == 0 {
+        return Ok(0);
+    }
+    match &file.access {
+        Access::Read(reader) => {
+            let len = u32::try_from(len).unwrap_or(u32::MAX);
+            reader.read_pages(offset, len, &mut into.bytes).map_err(|error| refuse(file, &error))
+        }
+        Access::Write(access) => {
+            let mut data = vec![0; len];
+            let n = access.hold()?.writer().read(offset, &mut data).map_err(|error| refuse(file, &error))?;
+            let mut rest = &data[..n];
+            let mut room = PAGE_SIZE - usize::try_from(offset % PAGE_SIZE as u64).unwrap_or(0);
+            while !rest.is_empty() {
+                let (page, tail) = rest.split_at(room.min(rest.len()));
+                into.bytes.extend_from_slice(&Crc32c::of(page).0.to_be_bytes());
+                into.bytes.extend_from_slice(page);
+                rest = tail;
+                room = PAGE_SIZE;
+            }
+            Ok(n)
+        }
+    }
+}
+
+fn read_segment(file: &OpenFile, segment: &Segment, into: &mut Vec<u8>) -> Result<(), Refusal> {
+    if segment.len > READV_SEGMENT_MAX {
+        let text = format!("A readv segment of {} bytes is over the limit of {READV_SEGMENT_MAX}", segment.len);
+        return Err(Refusal::new(ErrorNumber::ARG_TOO_LONG, text));
+    }
+    let len = segment.len as usize;
+    if bounded(file, segment.offset, segment.len) < len {
+        let text = format!("Cannot read {}: {len} bytes at {} reach past its end", file.path, segment.offset);
+        return Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
+    }
+    into.extend_from_slice(&ReadvSegment(*segment).to_bytes());
+    let start = into.len();
+    into.resize(start + len, 0);
+    let n = read_file(file, segment.offset, &mut into[start..])?;
+    if n < len {
+        let text = format!("Cannot read {}: {len} bytes at {} reach past its end", file.path, segment.offset);
+        return Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! protocol, login, endsess, set, locate: who is there, and what it can.
+
+use types::ClientIdentity;
+use wire::request::{Endsess, Locate, LocateOptions, Login, Protocol, Set};
+use wire::response::{LocateReply, Location, LocationKind, LoginReply, ProtocolReply, ServerFlags};
+use wire::{PROTOCOL_VERSION, SessionId, StreamId};
+
+use crate::connection::Connection;
+use crate::refusal::Refusal;
+use crate::requests::parse_path;
+
+impl Connection {
+    /// kXR_protocol.
+    pub(crate) fn protocol(&mut self, stream: StreamId, r: &Protocol) -> Result<(), Refusal> {
+        let flags = ServerFlags::IS_SERVER | ServerFlags::SUPPORTS_PGRW | ServerFlags::SUPPORTS_POSC;
+        // No security part, as there are no requirements: 8 bytes, as the stock server answers.
+        tracing::trace!(client = %self.session, version = r.client_version, "protocol");
+        let reply = ProtocolReply { version: PROTOCOL_VERSION, flags, bind_interfaces: None, security: None };
+        self.ok(stream, |out| reply.encode(out))
+    }
+
+    /// kXR_login. Nobody is asked to prove anything yet.
+    pub(crate) fn login(&mut self, stream: StreamId, r: &Login) -> Result<(), Refusal> {
+        let user = String::from_utf8_lossy(r.user_name()).into_owned();
+        let host = self.session.peer.ip().to_canonical().to_string();
+        self.session.set_client(ClientIdentity { user, pid: r.pid, host });
+        if !self.logged_in {
+            self.logged_in = true;
+            self.input.logged_in();
+            self.node.sessions.lock().insert(self.session.number, self.session.clone());
+            tracing::debug!(client = %self.session, "logged in");
+        }
+        let reply = LoginReply { session: self.session.id, methods: Vec::new() };
+        self.ok(stream, |out| reply.encode(out))
+    }
+
+    /// kXR_endsess: `true` when it is this session that ends. An abandoned session of the same client is cut off, so
+    /// that its writers are detached at once.
+    pub(crate) fn endsess(&mut self, stream: StreamId, r: &Endsess) -> bool {
+        let own = r.session == SessionId([0; 16]) || r.session == self.session.id;
+        if !own {
+            let [n0, n1, n2, n3, n4, n5, n6, n7, ..] = r.session.0;
+            let number = u64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7]);
+            let other = self.node.sessions.lock().get(&number).cloned();
+            if let Some(other) = other
+                && other.id == r.session
+                && other.client() == self.session.client()
+            {
+                other.outgoing.cut();
+            }
+        }
+        // Whether there was such a session is nobody's business.
+        self.out.answer(|out| wire::reply::ok(out, stream, &[]));
+        own
+    }
+
+    /// kXR_set: settings that only tell monitoring who this is.
+    pub(crate) fn set(&mut self, stream: StreamId, r: &Set) -> Result<(), Refusal> {
+        let shown = &r.args[..r.args.len().min(200)];
+        tracing::debug!(client = %self.session, text = %shown.escape_ascii(), "set");
+        self.ok(stream, |_| ())
+    }
+
+    /// kXR_locate: here, if it is there.
+    pub(crate) fn locate(&mut self, stream: StreamId, r: &Locate) -> Result<(), Refusal> {
+        let path = r.target.path.strip_prefix(b"*").unwrap_or(&r.target.path);
+        if !path.is_empty() {
+            let path = parse_path(path)?;
+            self.node
+                .namespace
+                .read(|read| namespace::lookup(read, &self.node.config.actor, &path))
+                .map_err(|error| Refusal::of_namespace(&"locate", &error))?;
+        }
+        let address = self.own_address(r.options.has(LocateOptions::PREFER_NAMES));
+        let location = Location { kind: LocationKind::Server, writable: true, address };
+        self.ok(stream, |out| LocateReply { locations: vec![location] }.encode(out))
+    }
+
+    /// Where the client reaches this server: the address that it has used. There is no name to prefer on one node.
+    fn own_address(&self, _prefer_names: bool) -> Vec<u8> {
+        let address = self.out.socket().local_addr().unwrap_or(self.node.address);
+        let port = address.port();
+        match address.ip().to_canonical() {
+            // as the stock server writes it, and its clients read it
+            std::net::IpAddr::V4(ip) => format!("[::{ip}]:{port}").into_bytes(),
+            std::net::IpAddr::V6(ip) => format!("[{ip}]:{port}").into_bytes(),
+        }
+    }
+}

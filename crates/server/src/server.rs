@@ -1,0 +1,95 @@
+//! Starting and stopping.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Instant;
+
+use namespace::{Namespace, NsError};
+use store::Store;
+
+use crate::config::ServerConfig;
+use crate::keeper::{self, Keeper};
+use crate::listener::Listener;
+use crate::node::Node;
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A thread or descriptor could not be had.
+    #[error("cannot start: {0}")]
+    Start(#[from] std::io::Error),
+    /// The writers of the last run could not be read.
+    #[error("cannot read who was writing when the last run ended: {0}")]
+    Writers(#[from] NsError),
+}
+
+/// What a stop has left undone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StopReport {
+    /// Connections that were not done at the deadline and were cut.
+    pub connections_cut: usize,
+    /// Files in the making whose writers have not closed them; they can come back after the next start.
+    pub writers_left: usize,
+}
+
+/// A running front door.
+pub struct Server {
+    node: Arc<Node>,
+    listener: Listener,
+    keeper: Keeper,
+}
+
+impl Server {
+    /// Listens and serves. The writers of the last run get a full grace period from now on.
+    pub fn start(config: ServerConfig, namespace: Arc<Namespace>, store: Arc<Store>) -> Result<Server, ServerError> {
+        let listen = |error| ServerError::Listen { address: config.listen, error };
+        let socket = TcpListener::bind(config.listen).map_err(listen)?;
+        let address = socket.local_addr().map_err(listen)?;
+        let node = Node::new(config, address, namespace, store)?;
+        let found = keeper::find_writers(&node)?;
+        if found > 0 {
+            tracing::info!(found, grace = ?node.config.times.grace, "files in the making wait for their writers");
+        }
+        let keeper = Keeper::start(Arc::clone(&node))?;
+        let listener = Listener::start(socket, Arc::clone(&node))?;
+        tracing::info!(%address, "listening");
+        Ok(Server { node, listener, keeper })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.node.address
+    }
+
+    /// Connections at this moment.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.listener.connections()
+    }
+
+    /// Ends it: nobody new is taken in, requests that were read are finished and answered, connections that are not
+    /// done at `deadline` are cut, open writers are synced and wait for the next start. No thread that uses the
+    /// namespace or the store is left.
+    pub fn stop(self, deadline: Instant) -> StopReport {
+        self.node.begin_stop();
+        let connections_cut = self.listener.stop(deadline);
+        self.keeper.stop();
+        self.node.workers.stop();
+        self.node.drainer.stop();
+        if let Err(error) = self.node.store.tick() {
+            tracing::error!(%error, "the last sync failed");
+        }
+        let writers_left = self.node.writers.lock().len();
+        tracing::info!(connections_cut, writers_left, "stopped");
+        StopReport { connections_cut, writers_left }
+    }
+}

@@ -1,0 +1,78 @@
+//! One client's session: who it says it is, and its open files. On a single node a session is one connection.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use types::ClientIdentity;
+use wire::SessionId;
+
+use crate::handles::Handles;
+use crate::node::Node;
+use crate::open_file::Access;
+use crate::outgoing::Outgoing;
+
+/// A session.
+pub(crate) struct Session {
+    /// Unique for as long as the server runs.
+    pub(crate) number: u64,
+    /// What the client was told it is called.
+    pub(crate) id: SessionId,
+    /// Where it comes from.
+    pub(crate) peer: SocketAddr,
+    /// Who the client said it is; `None` before login.
+    client: Mutex<Option<Arc<ClientIdentity>>>,
+    /// Its open files.
+    pub(crate) handles: Handles,
+    /// The way to the client.
+    pub(crate) outgoing: Arc<Outgoing>,
+}
+
+impl Session {
+    pub(crate) fn new(node: &Node, peer: SocketAddr, outgoing: Arc<Outgoing>) -> Arc<Self> {
+        let number = node.next_session();
+        let mut id = [0u8; 16];
+        id[..8].copy_from_slice(&number.to_be_bytes());
+        // Tells this run of the server from others, so that a session of an earlier run is not mistaken for one of ours.
+        id[8..].copy_from_slice(&node.started.0.to_be_bytes());
+        Arc::new(Self {
+            number,
+            id: SessionId(id),
+            peer,
+            client: Mutex::new(None),
+            handles: Handles::new(node.config.limits.handles_per_session_max, Arc::clone(&node.handle_count)),
+            outgoing,
+        })
+    }
+
+    pub(crate) fn client(&self) -> Option<Arc<ClientIdentity>> {
+        self.client.lock().clone()
+    }
+
+    pub(crate) fn set_client(&self, client: ClientIdentity) {
+        *self.client.lock() = Some(Arc::new(client));
+    }
+
+    /// Ends the session: readers close, writers are detached and wait for their client to come back.
+    pub(crate) fn end(&self, node: &Node) {
+        let now = Instant::now();
+        for file in self.handles.end() {
+            if let Access::Write(write) = &file.access {
+                let spoiled = !write.bad_pages.lock().is_empty();
+                node.writers.lock().detach(file.body, write.key, spoiled, now);
+            }
+        }
+        node.sessions.lock().remove(&self.number);
+    }
+}
+
+impl fmt::Display for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.client() {
+            Some(client) => write!(f, "{}.{}@{}", client.user.escape_debug(), client.pid, self.peer),
+            None => write!(f, "{}", self.peer),
+        }
+    }
+}

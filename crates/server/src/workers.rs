@@ -1,0 +1,88 @@
+//! A few threads for what may take long and must not stop a connection or the responder: closing a big file,
+//! taking up one again, reading a whole file for its checksum.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads and their bounded queue.
+pub(crate) struct Workers {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    queue_max: usize,
+}
+
+struct State {
+    jobs: VecDeque<Job>,
+    stopping: bool,
+}
+
+impl Workers {
+    pub(crate) fn start(threads: usize, queue_max: usize) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { jobs: VecDeque::new(), stopping: false }),
+            work: Condvar::new(),
+            queue_max,
+        });
+        let mut handles = Vec::new();
+        for n in 0..threads.max(1) {
+            let shared = Arc::clone(&shared);
+            let builder = std::thread::Builder::new().name(format!("worker-{n}")).stack_size(512 << 10);
+            handles.push(builder.spawn(move || work(&shared))?);
+        }
+        Ok(Self { shared, threads: Mutex::new(handles) })
+    }
+
+    /// Queues `job`; gives it back when the queue is full or the workers have stopped.
+    pub(crate) fn submit(&self, job: Job) -> Result<(), Job> {
+        let mut state = self.shared.state.lock();
+        if state.stopping || state.jobs.len() >= self.shared.queue_max {
+            return Err(job);
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.shared.work.notify_one();
+        Ok(())
+    }
+
+    /// Finishes what is queued and ends the threads.
+    pub(crate) fn stop(&self) {
+        self.shared.state.lock().stopping = true;
+        self.shared.work.notify_all();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            if thread.join().is_err() {
+                tracing::error!("a worker thread had panicked");
+            }
+        }
+    }
+}
+
+fn work(shared: &Shared) {
+    loop {
+        let job = {
+            let mut state = shared.state.lock();
+            loop {
+                if let Some(job) = state.jobs.pop_front() {
+                    break job;
+                }
+                if state.stopping {
+                    return;
+                }
+                shared.work.wait(&mut state);
+            }
+        };
+        // A job that panics has answered its client by dropping its reply; the thread goes on with the next.
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
+            tracing::error!("a job of a worker thread panicked");
+        }
+    }
+}
