@@ -1,0 +1,118 @@
+"""An XRootD client down to the bytes, for frames that no stock client would send. Layouts: XProtocol.hh of XRootD 5."""
+
+import socket
+import struct
+from dataclasses import dataclass
+
+OK, OKSOFAR, ERROR, STATUS = 0, 4000, 4003, 4007
+AUTH, QUERY, CHMOD, CLOSE, DIRLIST, GPFILE, PROTOCOL, LOGIN, MKDIR, MV, OPEN, PING = range(3000, 3012)
+CHKPOINT, READ, RM, RMDIR, SYNC, STAT, SET, WRITE, FATTR, PREPARE, STATX, ENDSESS = range(3012, 3024)
+BIND, READV, PGWRITE, LOCATE, TRUNCATE, SIGVER, PGREAD, WRITEV = range(3024, 3032)
+OPEN_DELETE, OPEN_FORCE, OPEN_NEW, OPEN_READ, OPEN_UPDATE = 2, 4, 8, 16, 32
+
+ARG_INVALID, ARG_MISSING, ARG_TOO_LONG, FILE_NOT_OPEN, INVALID_REQUEST, NOT_AUTHORIZED, NOT_FOUND = 3000, 3001, 3002, 3004, 3006, 3010, 3011
+UNSUPPORTED, CHECKSUM_ERROR = 3013, 3019
+
+
+@dataclass
+class Answer:
+    stream: bytes
+    status: int
+    body: bytes
+
+    @property
+    def error(self) -> int | None:
+        return struct.unpack(">i", self.body[:4])[0] if self.status == ERROR else None
+
+    @property
+    def text(self) -> str:
+        return self.body[4:].rstrip(b"\0").decode(errors="replace")
+
+
+class Closed(Exception):
+    """The server has ended the connection."""
+
+
+class Raw:
+    """One connection. `request` sends a frame and waits for its answer."""
+
+    def __init__(self, port: int, login: bool = True, timeout: float = 15):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.number = 0
+        if login:
+            self.handshake()
+            answer = self.request(LOGIN, struct.pack(">i8sBBBB", 4242, b"raw", 0, 0, 5, 0))
+            assert answer.status == OK, answer
+            self.session = answer.body[:16]
+
+    def __enter__(self) -> "Raw":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.socket.close()
+
+    def handshake(self) -> None:
+        self.socket.sendall(struct.pack(">iiiii", 0, 0, 0, 4, 2012))
+        answer = self.receive()
+        assert answer.status == OK and len(answer.body) == 8, answer
+
+    @staticmethod
+    def frame(code: int, parameters: bytes = b"", data: bytes = b"", stream: bytes = b"\0\1", length: int | None = None) -> bytes:
+        """24 bytes of header and the data; `length` lies about how much data follows."""
+        said = len(data) if length is None else length
+        return stream + struct.pack(">H", code & 0xFFFF) + parameters.ljust(16, b"\0")[:16] + struct.pack(">i", said) + data
+
+    def send(self, code: int, parameters: bytes = b"", data: bytes = b"", **more) -> bytes:
+        self.number = (self.number + 1) % 65536
+        stream = struct.pack(">H", self.number)
+        self.socket.sendall(self.frame(code, parameters, data, stream=stream, **more))
+        return stream
+
+    def request(self, code: int, parameters: bytes = b"", data: bytes = b"", **more) -> Answer:
+        stream = self.send(code, parameters, data, **more)
+        answer = self.receive()
+        assert answer.stream == stream, f"answer to {answer.stream!r} instead of {stream!r}"
+        while answer.status == OKSOFAR:
+            part = self.receive()
+            answer = Answer(part.stream, part.status, answer.body + part.body)
+        return answer
+
+    def receive(self) -> Answer:
+        stream, status, length = struct.unpack(">2sHi", self.exactly(8))
+        body = self.exactly(length)
+        if status == STATUS:  # the data that it announces follows its own header
+            extra = struct.unpack(">i", body[12:16])[0]
+            body += self.exactly(extra)
+        return Answer(stream, status, body)
+
+    def exactly(self, count: int) -> bytes:
+        got = b""
+        while len(got) < count:
+            try:
+                more = self.socket.recv(min(count - len(got), 1 << 20))
+            except ConnectionError:
+                raise Closed from None
+            if not more:
+                raise Closed
+            got += more
+        return got
+
+    # The requests that the tests build on.
+
+    def stat(self, path: bytes | str) -> Answer:
+        return self.request(STAT, b"", path.encode() if isinstance(path, str) else path)
+
+    def open(self, path: str, options: int = OPEN_READ, mode: int = 0o644) -> bytes:
+        answer = self.request(OPEN, struct.pack(">HH12x", mode, options), path.encode())
+        assert answer.status == OK, answer
+        return answer.body[:4]
+
+    def read(self, handle: bytes, offset: int, length: int) -> Answer:
+        return self.request(READ, handle + struct.pack(">qi", offset, length))
+
+    def write(self, handle: bytes, offset: int, data: bytes, **more) -> Answer:
+        return self.request(WRITE, handle + struct.pack(">q4x", offset), data, **more)
+
+    def close(self, handle: bytes) -> Answer:
+        return self.request(CLOSE, handle)
