@@ -63,6 +63,7 @@ pub trait Disk: Send + Sync {
     fn space(&self) -> Result<Space, DiskError>;
 }
 
+#[allow(clippy::len_without_is_empty)] // a length that can fail has no use for is_empty
 /// An open file. All calls are positional; several threads may use one.
 pub trait DiskFile: Send + Sync {
     /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file. Returns how many.

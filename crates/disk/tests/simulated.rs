@@ -115,7 +115,7 @@ fn after_a_failed_sync_the_next_one_succeeds_without_the_bytes() {
         assert_eq!(handle.read_at(&mut direct, 0).unwrap(), 4096);
         let (after, _) = disk.crash(&mut SmallRng::seed_from_u64(seed), CrashFaults::all_lost());
         assert_eq!(content(&after, "f").unwrap(), direct[..]);
-        if direct.iter().any(|b| *b == 0) {
+        if direct.contains(&0) {
             lost += 1;
         }
     }

@@ -16,13 +16,38 @@ pub struct JournalConfig {
     pub streams: Vec<StreamId>,
     /// Who makes segments ahead.
     pub prepare: Prepare,
-    /// Whether segments are written past the page cache.
+    /// Whether segments are written past the page cache. Measured where this was written (ext4 on a virtual disk,
+    /// preallocated file, medians of 1,000 appends each with its fdatasync):
+    ///
+    /// | segment made by | 350 B buffered | direct | 20 kB buffered | direct |
+    /// | --- | --- | --- | --- | --- |
+    /// | nothing (it grows) | 81 µs | 54 µs | 114 µs | 88 µs |
+    /// | fallocate, KEEP_SIZE | 84 µs | 46 µs | 149 µs | 101 µs |
+    /// | fallocate | 45 µs | 52 µs | 117 µs | 101 µs |
+    /// | zeros written | 64 µs | 52 µs | 81 µs | **60 µs** |
+    ///
+    /// So segments are filled with zeros ahead and written directly: an fdatasync then changes no metadata.
     pub direct: bool,
+    /// Refuse to open where there is no log instead of making one.
+    pub must_exist: bool,
+    /// The incarnation of a log that is made; `None`: from the system's randomness.
+    pub incarnation: Option<u64>,
+    /// A ballast file that an urgent append may give back when the disk is full.
+    pub ballast: Option<BallastConfig>,
     /// Appended bytes not yet written at which an append itself writes first (bounds the memory).
     pub pending_bytes_max: usize,
     /// A planted bug, to prove that the tests find it.
     #[cfg(any(test, feature = "planted"))]
     pub planted: Option<Planted>,
+}
+
+/// Where the ballast is and how large it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BallastConfig {
+    /// The file, relative to the disk's root.
+    pub path: String,
+    /// Its bytes; at least a segment's.
+    pub bytes: u64,
 }
 
 /// Who makes segments ahead.
@@ -58,7 +83,10 @@ impl Default for JournalConfig {
             segment_bytes: SEGMENT_BYTES_DEFAULT,
             streams: vec![StreamId::NAMESPACE, StreamId::STORE_INDEX, StreamId::STORE_DATA],
             prepare: Prepare::Background,
-            direct: false,
+            direct: true,
+            must_exist: false,
+            incarnation: None,
+            ballast: None,
             pending_bytes_max: 32 << 20,
             #[cfg(any(test, feature = "planted"))]
             planted: None,
@@ -67,6 +95,67 @@ impl Default for JournalConfig {
 }
 
 impl JournalConfig {
+    #[cfg(any(test, feature = "planted"))]
+    pub(crate) fn has(&self, bug: Planted) -> bool {
+        self.planted == Some(bug)
+    }
+
+    /// Whether the opening scan compares checksums. It does; a planted bug does not.
+    pub(crate) fn checks_crc(&self) -> bool {
+        #[cfg(any(test, feature = "planted"))]
+        if self.has(Planted::SkipCrc) {
+            return false;
+        }
+        true
+    }
+
+    /// Whether the opening scan refuses frames of other logs. It does; a planted bug does not.
+    pub(crate) fn checks_origin(&self) -> bool {
+        #[cfg(any(test, feature = "planted"))]
+        if self.has(Planted::AcceptStaleIncarnation) {
+            return false;
+        }
+        true
+    }
+
+    /// Whether opening cuts a broken tail. It does; a planted bug does not.
+    pub(crate) fn cuts_tail(&self) -> bool {
+        #[cfg(any(test, feature = "planted"))]
+        if self.has(Planted::LeaveBrokenTail) {
+            return false;
+        }
+        true
+    }
+
+    /// Whether a sync syncs. It does; a planted bug does not.
+    pub(crate) fn syncs(&self) -> bool {
+        #[cfg(any(test, feature = "planted"))]
+        if self.has(Planted::AcknowledgeBeforeSync) {
+            return false;
+        }
+        true
+    }
+
+    /// What a frame says was durable when it was appended: what was. A planted bug says nothing.
+    pub(crate) fn synced_to(&self, durable: u64) -> u64 {
+        #[cfg(any(test, feature = "planted"))]
+        if self.has(Planted::ForgetSyncedTo) {
+            return 0;
+        }
+        durable
+    }
+
+    /// Whether a segment with these first and last records may go when all before `below` may. A planted bug lets one
+    /// too many go.
+    pub(crate) fn may_trim(&self, first: u64, last: u64, below: u64) -> bool {
+        #[cfg(any(test, feature = "planted"))]
+        if self.has(Planted::TrimTooEarly) {
+            return first < below;
+        }
+        let _ = first;
+        last < below
+    }
+
     /// For tests on a simulated disk: small segments, no thread.
     #[must_use]
     pub fn small() -> Self {

@@ -44,6 +44,12 @@ pub enum JournalError {
         /// Bytes that were needed.
         wanted: u64,
     },
+    /// Another segment could not be made, for another reason than space. Nothing was appended.
+    #[error("no further log segment could be made: {reason}")]
+    NoSegment {
+        /// What failed.
+        reason: String,
+    },
     /// The payload is longer than a record may be.
     #[error("a record of {len} bytes was to be logged; at most {max} fit")]
     TooLarge {
@@ -89,6 +95,12 @@ pub enum JournalError {
         /// What there is.
         appended: Seq,
     },
+    /// There is no log, and none was to be made.
+    #[error("there is no log in {dir:?}, but there should be one: is the disk mounted?")]
+    Missing {
+        /// The folder that was looked in.
+        dir: String,
+    },
     /// A configuration that cannot work.
     #[error("the journal's configuration is not usable: {0}")]
     Config(&'static str),
@@ -106,6 +118,8 @@ impl JournalError {
             JournalError::Damaged(_) | JournalError::Trimmed { .. } | JournalError::NotThere { .. } => {
                 ErrorCode::Damaged
             }
+            JournalError::NoSegment { .. } => ErrorCode::Io,
+            JournalError::Missing { .. } => ErrorCode::NotFound,
             JournalError::Unsupported { .. } => ErrorCode::Unsupported,
             JournalError::NotAppended { .. } | JournalError::Config(_) => ErrorCode::Invalid,
         }

@@ -9,15 +9,28 @@
 //! that wait at the same time share one write and one fdatasync.
 
 mod ballast;
+mod batch;
+mod commit;
 mod config;
 mod error;
+mod files;
+mod frame;
 mod journal;
-mod types;
+mod reading;
+mod recover;
+mod repair;
+mod scan;
+mod segment;
+mod spares;
+mod state;
+mod trim;
+mod walk;
+mod words;
 
 pub use ballast::Ballast;
 #[cfg(any(test, feature = "planted"))]
 pub use config::Planted;
-pub use config::{JournalConfig, PAYLOAD_MAX, Prepare, SEGMENT_BYTES_DEFAULT};
+pub use config::{BallastConfig, JournalConfig, PAYLOAD_MAX, Prepare, SEGMENT_BYTES_DEFAULT};
 pub use error::{Damage, JournalError};
 pub use journal::Journal;
-pub use types::{Appended, Cut, JournalStats, Location, Opened, Repaired, SegmentInfo, Seq, StreamId};
+pub use words::{Appended, Cut, JournalStats, Location, Opened, Repaired, SegmentInfo, Seq, StreamId};

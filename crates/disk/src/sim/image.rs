@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+const PAGE_BYTES: usize = 4096;
+const SECTOR_BYTES: usize = 512;
 /// Bytes in a page.
-pub(super) const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = PAGE_BYTES as u64;
 /// Bytes that a device writes as one.
-pub(super) const SECTOR: u64 = 512;
+pub(super) const SECTOR: u64 = SECTOR_BYTES as u64;
 
-type Page = [u8; PAGE as usize];
+type Page = [u8; PAGE_BYTES];
 
-static ZEROS: LazyLock<Arc<Page>> = LazyLock::new(|| Arc::new([0; PAGE as usize]));
+static ZEROS: LazyLock<Arc<Page>> = LazyLock::new(|| Arc::new([0; PAGE_BYTES]));
 
 /// A file's bytes. Pages that are absent read as zeros and take no space.
 #[derive(Clone, Default)]
@@ -42,7 +44,7 @@ impl Image {
         while done < buf.len() {
             let at = offset + done as u64;
             let within = index(at % PAGE);
-            let n = (buf.len() - done).min(index(PAGE) - within);
+            let n = (buf.len() - done).min(PAGE_BYTES - within);
             match self.pages.get(&(at / PAGE)) {
                 Some(page) => buf[done..done + n].copy_from_slice(&page[within..within + n]),
                 None => buf[done..done + n].fill(0),
@@ -64,7 +66,7 @@ impl Image {
         while done < bytes.len() {
             let at = offset + done as u64;
             let within = index(at % PAGE);
-            let n = (bytes.len() - done).min(index(PAGE) - within);
+            let n = (bytes.len() - done).min(PAGE_BYTES - within);
             let piece = &bytes[done..done + n];
             let page = self.pages.entry(at / PAGE).or_insert_with(|| Arc::clone(&ZEROS));
             // Zeros over zeros keep the shared page: preallocated files cost no memory.
@@ -102,21 +104,21 @@ impl Image {
         if offset >= self.len {
             return false;
         }
-        let mut bytes = [0; SECTOR as usize];
+        let mut bytes = [0; SECTOR_BYTES];
         self.copy_out(offset, &mut bytes);
         bytes.iter().any(|b| *b != 0)
     }
 
     /// Takes one sector over from `other`.
     pub(super) fn take_sector(&mut self, other: &Image, sector: u64) {
-        let mut bytes = [0; SECTOR as usize];
+        let mut bytes = [0; SECTOR_BYTES];
         other.copy_out(sector * SECTOR, &mut bytes);
         self.put(sector * SECTOR, &bytes);
     }
 
     /// Zeroes one sector.
     pub(super) fn zero_sector(&mut self, sector: u64) {
-        self.put(sector * SECTOR, &[0; SECTOR as usize]);
+        self.put(sector * SECTOR, &[0; SECTOR_BYTES]);
     }
 
     /// Flips the lowest bit of a byte.

@@ -1,0 +1,277 @@
+//! Appending, writing, syncing: the group commit.
+//!
+//! Appends copy into a batch under the lock. Whoever first waits for bytes in the kernel takes the batches and writes
+//! them with one call each, outside of the lock; the others wait for that or lead the next write. A sync is led in the
+//! same way and does not hold off writes: while one thread's fdatasync runs, others write the next batch.
+
+use std::sync::Arc;
+
+use types::Crc32c;
+
+use crate::batch::Batch;
+use crate::frame::{self, FLAG_CLEAN, FLAG_MARK, FrameHeader};
+use crate::segment::PAGE_U64;
+use crate::state::{Shared, State};
+use crate::{Appended, JournalError, Location, PAYLOAD_MAX, Seq, StreamId};
+
+/// What is to be appended.
+pub(crate) struct Record<'p> {
+    pub(crate) stream: StreamId,
+    pub(crate) flags: u16,
+    pub(crate) payload: &'p [&'p [u8]],
+    pub(crate) urgent: bool,
+}
+
+impl Shared {
+    pub(crate) fn append(&self, record: &Record<'_>) -> Result<Appended, JournalError> {
+        let len: usize = record.payload.iter().map(|p| p.len()).sum();
+        let max = PAYLOAD_MAX.min(self.payload_max());
+        let too_large = || JournalError::TooLarge { len: len as u64, max: max as u64 };
+        if len > max {
+            return Err(too_large());
+        }
+        let len = u32::try_from(len).map_err(|_| too_large())?;
+        let crc = crc_of(record.payload);
+        loop {
+            let mut state = self.state.lock();
+            state.check()?;
+            if state.pending_bytes() > self.config.pending_bytes_max as u64 {
+                let upto = state.appended;
+                drop(state);
+                self.write_to(upto)?;
+                continue;
+            }
+            if state.reserve_only && state.spares.len() >= SPARES_TO_LIFT {
+                state.reserve_only = false;
+            }
+            let room = state.segments.back().is_some_and(|s| s.end + frame::frame_len(u64::from(len)) <= s.bytes);
+            let refused = state.reserve_only && !record.urgent;
+            if room && !refused {
+                return Ok(self.place(&mut state, record, len, crc));
+            }
+            if Self::may_switch(&state, record.urgent) && !refused {
+                self.switch(&mut state);
+                continue;
+            }
+            drop(state);
+            self.make_room(record.urgent)?;
+        }
+    }
+
+    /// The longest payload that an empty segment takes.
+    fn payload_max(&self) -> usize {
+        let room = self.config.segment_bytes - PAGE_U64 - frame::HEADER_LEN as u64;
+        usize::try_from(room).unwrap_or(usize::MAX)
+    }
+
+    /// Puts a record that fits behind the last one.
+    fn place(&self, state: &mut State, record: &Record<'_>, len: u32, payload_crc: Crc32c) -> Appended {
+        let seq = state.appended + 1;
+        let synced_to = self.config.synced_to(state.durable);
+        let (Some(segment), Some(batch)) = (state.segments.back_mut(), state.pending.back_mut()) else {
+            unreachable!("there is always a current segment with a batch")
+        };
+        let header = FrameHeader {
+            len,
+            payload_crc,
+            seq,
+            incarnation: segment.incarnation,
+            synced_to,
+            segment: frame::low_half(segment.number),
+            stream: record.stream.0,
+            version: frame::VERSION,
+            flags: record.flags,
+        };
+        batch.push(&header.encode(), record.payload);
+        let location = Location { segment: segment.number, offset: segment.end + frame::HEADER_LEN as u64, len };
+        segment.end += frame::frame_len(u64::from(len));
+        segment.last = seq;
+        debug_assert_eq!(batch.end(), segment.end);
+        state.appended = seq;
+        state.stats.records += 1;
+        state.stats.payload_bytes += u64::from(len);
+        // A mark covers all before it only if nothing came between the sync and the mark.
+        state.marked = (record.flags & FLAG_MARK != 0 && synced_to + 1 == seq).then_some(seq);
+        Appended { seq: Seq(seq), location }
+    }
+
+    pub(crate) fn write_to(&self, seq: u64) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        loop {
+            if state.written >= seq {
+                return Ok(());
+            }
+            state.check()?;
+            if seq > state.appended {
+                return Err(JournalError::NotAppended { asked: Seq(seq), appended: Seq(state.appended) });
+            }
+            if !state.writing {
+                break;
+            }
+            self.wrote.wait(&mut state);
+        }
+        state.writing = true;
+        let target = state.appended;
+        let batches = take_batches(&mut state);
+        drop(state);
+
+        let mut bytes = 0;
+        let mut outcome = Ok(());
+        for batch in &batches {
+            match batch.write() {
+                Ok(n) => bytes += n,
+                Err(e) => {
+                    outcome = Err(e);
+                    break;
+                }
+            }
+        }
+
+        let mut state = self.state.lock();
+        state.writing = false;
+        let result = match outcome {
+            Ok(()) => {
+                state.written = target;
+                state.stats.writes += batches.len() as u64;
+                state.stats.bytes_written += bytes;
+                for batch in &batches {
+                    state.dirty.insert(batch.segment, Arc::clone(batch.file()));
+                }
+                state.in_flight.clear();
+                for batch in batches {
+                    if let Some(buffer) = Arc::try_unwrap(batch).ok().and_then(Batch::into_buffer) {
+                        state.recycled = Some(buffer);
+                    }
+                }
+                Ok(())
+            }
+            Err(e) => {
+                let error = state.poison(format!("a write failed: {e}"));
+                self.wake_all();
+                Err(error)
+            }
+        };
+        drop(state);
+        self.wrote.notify_all();
+        result
+    }
+
+    pub(crate) fn sync_to(&self, seq: u64) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        loop {
+            if state.durable >= seq {
+                return Ok(());
+            }
+            state.check()?;
+            if seq > state.appended {
+                return Err(JournalError::NotAppended { asked: Seq(seq), appended: Seq(state.appended) });
+            }
+            if !state.syncing {
+                break;
+            }
+            self.synced.wait(&mut state);
+        }
+        state.syncing = true;
+        let upto = state.appended;
+        drop(state);
+
+        let outcome = self.write_to(upto).and_then(|()| self.sync_written());
+
+        let mut state = self.state.lock();
+        state.syncing = false;
+        let result = match outcome {
+            Ok(target) => {
+                state.stats.syncs += 1;
+                state.stats.records_synced += target.saturating_sub(state.durable);
+                state.durable = state.durable.max(target);
+                Ok(())
+            }
+            // The write or the sync has poisoned the log already.
+            Err(e) => Err(e),
+        };
+        drop(state);
+        self.synced.notify_all();
+        result
+    }
+
+    /// Syncs all that is written; gives the last record that is durable now.
+    fn sync_written(&self) -> Result<u64, JournalError> {
+        let mut state = self.state.lock();
+        let target = state.written;
+        let dirty = std::mem::take(&mut state.dirty);
+        drop(state);
+        if !self.config.syncs() {
+            return Ok(target);
+        }
+        // Oldest first; a crash between two leaves a prefix durable.
+        for file in dirty.values() {
+            if let Err(e) = file.sync_data() {
+                let error = self.state.lock().poison(format!("a sync failed: {e}"));
+                self.wake_all();
+                return Err(error);
+            }
+        }
+        Ok(target)
+    }
+
+    /// Writes a mark that says that all before it is durable, and makes it durable; none where one says so already.
+    pub(crate) fn mark(&self, clean: bool) -> Result<(), JournalError> {
+        let state = self.state.lock();
+        state.check()?;
+        let last = state.appended;
+        let covered = state.marked == Some(last) || last == 0;
+        drop(state);
+        self.sync_to(last)?;
+        if covered && !clean {
+            return Ok(());
+        }
+        let flags = if clean { FLAG_MARK | FLAG_CLEAN } else { FLAG_MARK };
+        match self.append(&Record { stream: StreamId::MARKS, flags, payload: &[], urgent: false }) {
+            Ok(mark) => self.sync_to(mark.seq.0),
+            // The mark is a help, not a promise.
+            Err(JournalError::NoSpace { .. }) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// With this many segments ahead the reserve is whole again.
+const SPARES_TO_LIFT: usize = 1;
+
+fn crc_of(payload: &[&[u8]]) -> Crc32c {
+    if let [whole] = payload {
+        return Crc32c::of(whole);
+    }
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    payload.iter().for_each(|part| digest.update(part));
+    // A CRC of 32 bits comes in the low half.
+    Crc32c(u32::try_from(digest.finalize() & 0xffff_ffff).unwrap_or(0))
+}
+
+/// All that is not written, and in its place an empty batch that goes on there.
+fn take_batches(state: &mut State) -> Vec<Arc<Batch>> {
+    let mut taken = Vec::with_capacity(state.pending.len());
+    let recycled = state.recycled.take();
+    let next = state.pending.back().map(|last| last.successor(recycled));
+    for mut batch in state.pending.drain(..) {
+        if !batch.is_empty() {
+            batch.finish();
+            taken.push(Arc::new(batch));
+        }
+    }
+    state.pending.extend(next);
+    state.in_flight.clone_from(&taken);
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_in_parts_has_the_checksum_of_the_whole() {
+        assert_eq!(crc_of(&[]), Crc32c::EMPTY);
+        assert_eq!(crc_of(&[b"", b"12345", b"", b"6789"]), Crc32c::of(b"123456789"));
+        assert_eq!(crc_of(&[b"123456789"]), Crc32c::of(b"123456789"));
+    }
+}

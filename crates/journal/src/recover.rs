@@ -1,0 +1,273 @@
+//! From what a scan found to a log that can be appended to: the unsynced tail cut, the first segment made.
+
+use std::io;
+
+use disk::{Access, AlignedBuf, Disk, OpenOptions};
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+
+use crate::files::{Pace, make, no_space_or};
+use crate::scan::{Rest, Scan, ScannedSegment, join, numbers, path_of, scan};
+use crate::segment::SegmentHeader;
+use crate::{Cut, Damage, JournalConfig, JournalError, Seq, repair};
+
+/// At most this many bytes of a cut tail are saved.
+const SAVED_BYTES_MAX: u64 = 16 << 20;
+/// At most this many saved tails are kept.
+const SAVED_FILES_MAX: usize = 16;
+const CHUNK: usize = 1 << 20;
+
+/// A log that is whole and durable up to `last`, with nothing behind.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    /// Never empty; the last one is where to go on.
+    pub(crate) segments: Vec<ScannedSegment>,
+    pub(crate) last: u64,
+    pub(crate) records: u64,
+    pub(crate) marked: bool,
+    pub(crate) clean: bool,
+    pub(crate) created: bool,
+    pub(crate) cut: Option<Cut>,
+    /// Segments made ahead that can be used.
+    pub(crate) spares: Vec<u64>,
+}
+
+/// Reads everything back and makes it durable.
+pub(crate) fn recover(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result<Recovered, JournalError> {
+    make_dir(disk, dir)?;
+    sync_all(disk, dir)?;
+    refuse_if_repairing(disk, dir)?;
+    let scan = scan(disk, dir, config)?;
+    if let Some(damage) = scan.damage() {
+        return Err(JournalError::Damaged(Box::new(damage)));
+    }
+    if scan.is_fresh() {
+        return create(disk, dir, config, &scan);
+    }
+    let (spares, others): (Vec<&Rest>, Vec<&Rest>) = scan.rest[1..].iter().partition(|rest| {
+        rest.survey.nonzero.is_none() && rest.len == config.segment_bytes && scan.rest[0].segment < rest.segment
+    });
+    let spares = consecutive(scan.rest[0].segment, &spares);
+    let cut = if config.cuts_tail() { cut_tail(disk, dir, &scan, &others)? } else { None };
+    if config.cuts_tail() {
+        for rest in &scan.rest[1..] {
+            if !spares.contains(&rest.segment) {
+                disk.remove(&rest.path)?;
+            }
+        }
+        zero_behind(disk, &scan.rest[0])?;
+    }
+    disk.sync_dir(dir)?;
+    Ok(Recovered {
+        last: scan.last,
+        records: scan.records,
+        marked: scan.marked,
+        clean: scan.clean && cut.is_none(),
+        segments: scan.segments,
+        created: false,
+        cut,
+        spares,
+    })
+}
+
+fn make_dir(disk: &dyn Disk, dir: &str) -> Result<(), JournalError> {
+    if dir.is_empty() {
+        return Ok(());
+    }
+    disk.create_dir_all(dir)?;
+    let mut above = dir;
+    while !above.is_empty() {
+        above = above.rsplit_once('/').map_or("", |(above, _)| above);
+        disk.sync_dir(above)?;
+    }
+    Ok(())
+}
+
+/// Syncs what a killed process may have left in the page cache, and drops the cache: after a failed write-back it may
+/// show bytes that the device does not have, and will not write again.
+fn sync_all(disk: &dyn Disk, dir: &str) -> Result<(), JournalError> {
+    for number in numbers(disk, dir)? {
+        let file = disk.open(&path_of(dir, number), OpenOptions { access: Access::ReadWrite, direct: false })?;
+        file.sync_data()?;
+        file.drop_cache(0, file.len()?);
+    }
+    Ok(disk.sync_dir(dir)?)
+}
+
+fn refuse_if_repairing(disk: &dyn Disk, dir: &str) -> Result<(), JournalError> {
+    let marker = join(dir, repair::MARKER);
+    if disk.len_of(&marker)?.is_none() {
+        return Ok(());
+    }
+    Err(JournalError::Damaged(Box::new(Damage {
+        segment: marker,
+        offset: 0,
+        what: "a repair of this log was begun and not finished".to_owned(),
+        first_lost: Seq(0),
+        last_known: Seq(0),
+        remedy: "Run the repair of the log again; it goes on where it was interrupted.".to_owned(),
+    })))
+}
+
+/// Of `spares`, in order, those that follow segment `last` without a gap.
+fn consecutive(last: u64, spares: &[&Rest]) -> Vec<u64> {
+    spares
+        .iter()
+        .zip(last + 1..)
+        .take_while(|(rest, number)| rest.segment == *number)
+        .map(|(_, number)| number)
+        .collect()
+}
+
+fn create(disk: &dyn Disk, dir: &str, config: &JournalConfig, scan: &Scan) -> Result<Recovered, JournalError> {
+    if config.must_exist {
+        return Err(JournalError::Missing { dir: dir.to_owned() });
+    }
+    for rest in &scan.rest {
+        disk.remove(&rest.path)?;
+    }
+    disk.sync_dir(dir)?;
+    let incarnation = config.incarnation.unwrap_or_else(|| SmallRng::from_os_rng().next_u64());
+    let header = SegmentHeader {
+        incarnation,
+        segment: 1,
+        first: 1,
+        previous_last: 0,
+        segment_bytes: config.segment_bytes,
+        synced_to: 0,
+    };
+    let segment = make_with_header(disk, dir, header)?;
+    Ok(Recovered {
+        segments: vec![segment],
+        last: 0,
+        records: 0,
+        marked: true,
+        clean: false,
+        created: true,
+        cut: None,
+        spares: Vec::new(),
+    })
+}
+
+/// Makes a segment with its header, durable.
+pub(crate) fn make_with_header(
+    disk: &dyn Disk,
+    dir: &str,
+    header: SegmentHeader,
+) -> Result<ScannedSegment, JournalError> {
+    let path = path_of(dir, header.segment);
+    let file = make(disk, dir, &path, header.segment_bytes, false, Pace::Now)?;
+    let page = header.encode();
+    file.write_at(&page, 0)?;
+    file.sync_data()?;
+    Ok(ScannedSegment { path, header, last: header.first - 1, end: page.len() as u64 })
+}
+
+/// Saves what does not belong to the log any more. What is cut is in `scan.rest[0]` and `others`.
+fn cut_tail(disk: &dyn Disk, dir: &str, scan: &Scan, others: &[&Rest]) -> Result<Option<Cut>, JournalError> {
+    let parts: Vec<(&Rest, u64, u64)> = std::iter::once(&scan.rest[0])
+        .chain(others.iter().copied())
+        .filter_map(|rest| rest.survey.nonzero.map(|(from, to)| (rest, from.max(rest.from), to)))
+        .collect();
+    let Some(first) = scan.rest.first().filter(|_| !parts.is_empty()) else { return Ok(None) };
+    let name = join(dir, &format!("tail-{:016x}-{:08x}.cut", first.segment, first.from));
+    let saved = match save(disk, dir, &name, &parts) {
+        Ok(()) => Some(name),
+        Err(e) => match no_space_or(e, SAVED_BYTES_MAX) {
+            JournalError::NoSpace { .. } => {
+                if disk.len_of(&name)?.is_some() {
+                    disk.remove(&name)?;
+                }
+                None
+            }
+            other => return Err(other),
+        },
+    };
+    Ok(Some(Cut {
+        segment: first.path.clone(),
+        offset: first.from,
+        bytes: parts.iter().map(|(_, from, to)| to - from).sum(),
+        saved,
+    }))
+}
+
+/// Writes the parts into a file: for each `WEIRTAIL`, the segment's number, the offset and the length (8 bytes each,
+/// little-endian), then the bytes.
+fn save(disk: &dyn Disk, dir: &str, name: &str, parts: &[(&Rest, u64, u64)]) -> Result<(), disk::DiskError> {
+    let mut older: Vec<String> = disk
+        .list(dir)?
+        .into_iter()
+        .map(|e| e.name)
+        .filter(|n| n.starts_with("tail-") && n.ends_with(".cut") && join(dir, n) != name)
+        .collect();
+    older.sort();
+    for old in older.iter().rev().skip(SAVED_FILES_MAX - 1) {
+        disk.remove(&join(dir, old))?;
+    }
+    let options = OpenOptions { access: Access::CreateNew, direct: false };
+    let out = match disk.open(name, options) {
+        // A recovery before this one was interrupted while it saved the same.
+        Err(e) if e.source.kind() == io::ErrorKind::AlreadyExists => {
+            disk.remove(name)?;
+            disk.open(name, options)?
+        }
+        other => other?,
+    };
+    let mut at = 0;
+    let mut left = SAVED_BYTES_MAX;
+    let mut buf = vec![0; CHUNK];
+    for (rest, from, to) in parts {
+        let len = (to - from).min(left);
+        let mut head = b"WEIRTAIL".to_vec();
+        head.extend([rest.segment, *from, len].iter().flat_map(|n| n.to_le_bytes()));
+        out.write_at(&head, at)?;
+        at += head.len() as u64;
+        left -= len;
+        let file = disk.open(&rest.path, OpenOptions { access: Access::Read, direct: false })?;
+        let mut done = 0;
+        while done < len {
+            let n = usize::try_from((len - done).min(CHUNK as u64)).unwrap_or(CHUNK);
+            let got = file.read_at(&mut buf[..n], from + done)?;
+            buf[got..n].fill(0);
+            out.write_at(&buf[..n], at)?;
+            at += n as u64;
+            done += n as u64;
+        }
+    }
+    out.sync_data()?;
+    disk.sync_dir(dir)
+}
+
+/// Makes the rest of the last segment zeros again and its length whole, durably.
+fn zero_behind(disk: &dyn Disk, rest: &Rest) -> Result<(), JournalError> {
+    if let Some((_, to)) = rest.survey.nonzero {
+        zero(disk, &rest.path, rest.from, to)?;
+    }
+    Ok(())
+}
+
+/// Overwrites a stretch of a file with zeros, durably.
+pub(crate) fn zero(disk: &dyn Disk, path: &str, from: u64, to: u64) -> Result<(), JournalError> {
+    let file = disk.open(path, OpenOptions { access: Access::ReadWrite, direct: false })?;
+    let zeros = AlignedBuf::new(CHUNK);
+    let mut at = from;
+    while at < to {
+        let n = usize::try_from((to - at).min(CHUNK as u64)).unwrap_or(CHUNK);
+        file.write_at(&zeros[..n], at)?;
+        at += n as u64;
+    }
+    file.sync_data()?;
+    // Later reads and writes of this file go past the cache.
+    file.drop_cache(0, to);
+    Ok(())
+}
+
+/// Gives a segment that is shorter than it should be its length back.
+pub(crate) fn complete_len(disk: &dyn Disk, segment: &ScannedSegment) -> Result<(), JournalError> {
+    let wanted = segment.header.segment_bytes;
+    if disk.len_of(&segment.path)?.is_some_and(|len| len < wanted) {
+        let file = disk.open(&segment.path, OpenOptions { access: Access::ReadWrite, direct: false })?;
+        file.set_len(wanted).and_then(|()| file.sync_data()).map_err(|e| no_space_or(e, wanted))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! Cutting a damaged log, on the operator's word. Everything from the damage on is saved aside first; the numbers of
+//! what is lost are not used again.
+//!
+//! A plan is written down before anything is changed, so that an interrupted repair goes on, and so that nobody takes
+//! a half-cut log for one whose tail was merely not synced.
+
+use disk::{Access, Disk, OpenOptions};
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+
+use crate::recover::{make_with_header, zero};
+use crate::scan::{Scan, join, numbers, path_of, scan};
+use crate::segment::{SegmentHeader, file_name};
+use crate::{JournalConfig, JournalError, Repaired, Seq};
+
+/// The file with the plan.
+pub(crate) const MARKER: &str = "repair.plan";
+/// Numbers left free behind the highest that can be seen: records behind it may have been destroyed without a trace.
+const SKIPPED: u64 = 1 << 20;
+
+/// What is to be done; a line of text each.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Plan {
+    /// The segment in which the cut is made; 0: none is left.
+    segment: u64,
+    /// Where in it.
+    offset: u64,
+    /// The last record that stays.
+    last: u64,
+    /// The highest record known.
+    highest: u64,
+    /// The first record after the repair.
+    next: u64,
+    /// The number and the incarnation of the segment that the log goes on in.
+    new_segment: u64,
+    incarnation: u64,
+    segment_bytes: u64,
+}
+
+const FIELDS: [&str; 8] =
+    ["segment", "offset", "last", "highest", "next", "new_segment", "incarnation", "segment_bytes"];
+
+impl Plan {
+    fn numbers(&self) -> [u64; 8] {
+        [
+            self.segment,
+            self.offset,
+            self.last,
+            self.highest,
+            self.next,
+            self.new_segment,
+            self.incarnation,
+            self.segment_bytes,
+        ]
+    }
+
+    fn to_text(&self) -> String {
+        let mut text: String =
+            FIELDS.iter().zip(self.numbers()).map(|(field, number)| format!("{field} {number}\n")).collect();
+        let crc = types::Crc32c::of(text.as_bytes()).0;
+        text.push_str(&format!("crc32c {crc}\n"));
+        text
+    }
+
+    fn from_text(text: &str) -> Option<Plan> {
+        let mut lines = text.lines();
+        let mut number = |field: &str| lines.next()?.strip_prefix(field)?.trim().parse::<u64>().ok();
+        let plan = Plan {
+            segment: number(FIELDS[0])?,
+            offset: number(FIELDS[1])?,
+            last: number(FIELDS[2])?,
+            highest: number(FIELDS[3])?,
+            next: number(FIELDS[4])?,
+            new_segment: number(FIELDS[5])?,
+            incarnation: number(FIELDS[6])?,
+            segment_bytes: number(FIELDS[7])?,
+        };
+        (plan.to_text() == text).then_some(plan)
+    }
+}
+
+pub(crate) fn repair(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result<Option<Repaired>, JournalError> {
+    let plan = match read_plan(disk, dir)? {
+        Some(plan) => plan,
+        None => {
+            let scan = scan(disk, dir, config)?;
+            if scan.damage().is_none() {
+                return Ok(None);
+            }
+            let plan = make_plan(&scan, config);
+            write_file(disk, dir, &join(dir, MARKER), plan.to_text().as_bytes())?;
+            plan
+        }
+    };
+    carry_out(disk, dir, &plan).map(Some)
+}
+
+fn make_plan(scan: &Scan, config: &JournalConfig) -> Plan {
+    let highest = scan.evidence.max(scan.highest).max(scan.last);
+    let (segment, offset) = scan.segments.last().map_or((0, 0), |s| (s.header.segment, s.end));
+    let behind = scan.rest.last().map_or(segment, |rest| rest.segment.max(segment));
+    Plan {
+        segment,
+        offset,
+        last: scan.last,
+        highest,
+        next: highest + 1 + SKIPPED,
+        new_segment: if segment == 0 { behind + 1 } else { segment + 1 },
+        incarnation: SmallRng::from_os_rng().next_u64(),
+        segment_bytes: config.segment_bytes,
+    }
+}
+
+fn read_plan(disk: &dyn Disk, dir: &str) -> Result<Option<Plan>, JournalError> {
+    let path = join(dir, MARKER);
+    let Some(len) = disk.len_of(&path)? else { return Ok(None) };
+    let mut bytes = vec![0; usize::try_from(len.min(4096)).unwrap_or(0)];
+    let n = disk.open(&path, OpenOptions { access: Access::Read, direct: false })?.read_at(&mut bytes, 0)?;
+    bytes.truncate(n);
+    let plan = String::from_utf8(bytes).ok().and_then(|text| Plan::from_text(&text));
+    if plan.is_none() {
+        // Torn while it was written: nothing has been changed yet.
+        disk.remove(&path)?;
+        disk.sync_dir(dir)?;
+    }
+    Ok(plan)
+}
+
+fn write_file(disk: &dyn Disk, dir: &str, path: &str, bytes: &[u8]) -> Result<(), JournalError> {
+    let out = disk.open(path, OpenOptions { access: Access::CreateNew, direct: false })?;
+    out.write_at(bytes, 0)?;
+    out.sync_data()?;
+    Ok(disk.sync_dir(dir)?)
+}
+
+fn carry_out(disk: &dyn Disk, dir: &str, plan: &Plan) -> Result<Repaired, JournalError> {
+    let aside = join(dir, &format!("damaged-{:016x}-{:08x}-{}", plan.segment, plan.offset, plan.next));
+    disk.create_dir_all(&aside)?;
+    disk.sync_dir(dir)?;
+    // Later segments as they are; the first step may have been interrupted anywhere, so each looks at what is there.
+    for number in numbers(disk, dir)? {
+        let is_new = number == plan.new_segment && is_the_new_one(disk, dir, plan)?;
+        if number > plan.segment && !is_new {
+            disk.rename(&path_of(dir, number), &join(&aside, &file_name(number)))?;
+        }
+    }
+    if plan.segment > 0 {
+        copy(disk, &path_of(dir, plan.segment), &aside, &file_name(plan.segment))?;
+    }
+    disk.sync_dir(&aside)?;
+    disk.sync_dir(dir)?;
+    if plan.segment > 0 {
+        let path = path_of(dir, plan.segment);
+        let len = disk.len_of(&path)?.unwrap_or(0);
+        zero(disk, &path, plan.offset, len)?;
+    }
+    if !is_the_new_one(disk, dir, plan)? {
+        make_with_header(
+            disk,
+            dir,
+            SegmentHeader {
+                incarnation: plan.incarnation,
+                segment: plan.new_segment,
+                first: plan.next,
+                previous_last: plan.last,
+                segment_bytes: plan.segment_bytes,
+                synced_to: plan.last,
+            },
+        )?;
+    }
+    disk.remove(&join(dir, MARKER))?;
+    disk.sync_dir(dir)?;
+    let saved = disk.list(&aside)?.into_iter().map(|e| join(&aside, &e.name)).collect();
+    Ok(Repaired { last: Seq(plan.last), lost: (Seq(plan.last + 1), Seq(plan.highest.max(plan.last + 1))), saved })
+}
+
+/// Whether the segment that the log goes on in has been made already, by this repair.
+fn is_the_new_one(disk: &dyn Disk, dir: &str, plan: &Plan) -> Result<bool, JournalError> {
+    let path = path_of(dir, plan.new_segment);
+    if disk.len_of(&path)?.is_none() {
+        return Ok(false);
+    }
+    let mut page = vec![0; crate::segment::PAGE];
+    let n = disk.open(&path, OpenOptions { access: Access::Read, direct: false })?.read_at(&mut page, 0)?;
+    page.truncate(n);
+    Ok(matches!(
+        crate::segment::decode(&page),
+        crate::segment::DecodedPage::Header(h) if h.incarnation == plan.incarnation
+    ))
+}
+
+/// Copies a file, durably, unless a whole copy is there.
+fn copy(disk: &dyn Disk, from: &str, aside: &str, name: &str) -> Result<(), JournalError> {
+    let to = join(aside, name);
+    if disk.len_of(&to)?.is_some() {
+        return Ok(());
+    }
+    let half = join(aside, "copying");
+    if disk.len_of(&half)?.is_some() {
+        disk.remove(&half)?;
+    }
+    let source = disk.open(from, OpenOptions { access: Access::Read, direct: false })?;
+    let out = disk.open(&half, OpenOptions { access: Access::CreateNew, direct: false })?;
+    let mut buf = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        let n = source.read_at(&mut buf, at)?;
+        if n == 0 {
+            break;
+        }
+        out.write_at(&buf[..n], at)?;
+        at += n as u64;
+    }
+    out.sync_data()?;
+    disk.rename(&half, &to)?;
+    Ok(disk.sync_dir(aside)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_read_back_and_a_torn_one_is_not() {
+        let plan = Plan {
+            segment: 3,
+            offset: 4096,
+            last: 17,
+            highest: 40,
+            next: 100,
+            new_segment: 4,
+            incarnation: u64::MAX,
+            segment_bytes: 65_536,
+        };
+        let text = plan.to_text();
+        assert_eq!(Plan::from_text(&text), Some(plan));
+        for len in 0..text.len() {
+            assert_eq!(Plan::from_text(&text[..len]), None);
+        }
+        assert_eq!(Plan::from_text(&text.replace("17", "18")), None);
+    }
+}

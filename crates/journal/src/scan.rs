@@ -1,0 +1,246 @@
+//! What is on the disk: all segments read and checked, and what lies behind the place where the log ends. Changes
+//! nothing.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use disk::{Access, Disk, DiskFile, OpenOptions};
+
+use crate::frame::{FLAG_CLEAN, FLAG_MARK, FrameHeader};
+use crate::segment::{self, DecodedPage, PAGE, SegmentHeader};
+use crate::walk::{Expected, Survey, Window, survey, walk};
+use crate::{Damage, JournalConfig, JournalError, Seq};
+
+/// A segment that checks, at least up to `end`.
+#[derive(Clone, Debug)]
+pub(crate) struct ScannedSegment {
+    pub(crate) path: String,
+    pub(crate) header: SegmentHeader,
+    /// Its last record; `header.first - 1` if it has none.
+    pub(crate) last: u64,
+    /// The first byte after that.
+    pub(crate) end: u64,
+}
+
+/// A file, or the rest of one, behind the place where the log ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Rest {
+    pub(crate) segment: u64,
+    pub(crate) path: String,
+    /// Where in the file the rest begins.
+    pub(crate) from: u64,
+    pub(crate) len: u64,
+    pub(crate) survey: Survey,
+}
+
+/// All that a scan found.
+#[derive(Clone, Debug)]
+pub(crate) struct Scan {
+    pub(crate) segments: Vec<ScannedSegment>,
+    pub(crate) records: u64,
+    /// The last record of the log; 0 if there is none.
+    pub(crate) last: u64,
+    /// The last record is a mark that covers all before it.
+    pub(crate) marked: bool,
+    /// That mark is of a clean stop.
+    pub(crate) clean: bool,
+    /// Why the log does not go on.
+    pub(crate) why: String,
+    /// What lies behind: first the rest of the last segment that checks (if there is one), then later files.
+    pub(crate) rest: Vec<Rest>,
+    /// The highest record that anything intact behind the end says was durable.
+    pub(crate) evidence: u64,
+    /// The highest record seen behind the end.
+    pub(crate) highest: u64,
+}
+
+/// The path of segment `number`.
+pub(crate) fn path_of(dir: &str, number: u64) -> String {
+    join(dir, &segment::file_name(number))
+}
+
+pub(crate) fn join(dir: &str, name: &str) -> String {
+    if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") }
+}
+
+/// The numbers of the segment files in `dir`, in order.
+pub(crate) fn numbers(disk: &dyn Disk, dir: &str) -> Result<Vec<u64>, JournalError> {
+    let mut numbers: Vec<u64> =
+        disk.list(dir)?.iter().filter(|e| !e.is_dir).filter_map(|e| segment::number_of(&e.name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Reads past the page cache: after a failed write-back the cache may show what the device does not have.
+fn open_for_scan(disk: &dyn Disk, path: &str) -> Result<Arc<dyn DiskFile>, JournalError> {
+    Ok(disk.open(path, OpenOptions { access: Access::Read, direct: true })?)
+}
+
+/// Reads and checks everything in `dir`.
+///
+/// # Errors
+/// `Unsupported` where a newer weir wrote it; `Disk`. Damage is not an error here: see [`Scan::damage`].
+pub(crate) fn scan(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result<Scan, JournalError> {
+    let numbers = numbers(disk, dir)?;
+    let mut scan = Scan {
+        segments: Vec::new(),
+        records: 0,
+        last: 0,
+        marked: false,
+        clean: false,
+        why: String::new(),
+        rest: Vec::new(),
+        evidence: 0,
+        highest: 0,
+    };
+    let mut good = 0;
+    for number in &numbers {
+        if !scan.follow(disk, dir, *number, config)? {
+            break;
+        }
+        good += 1;
+    }
+    if let Some(last) = scan.segments.last().cloned() {
+        scan.look_behind(disk, last.header.segment, &last.path, last.end)?;
+    }
+    for number in &numbers[good..] {
+        scan.look_behind(disk, *number, &path_of(dir, *number), 0)?;
+    }
+    Ok(scan)
+}
+
+impl Scan {
+    /// Takes one more segment in, if it follows what is there. False: the log ends before it.
+    fn follow(
+        &mut self,
+        disk: &dyn Disk,
+        dir: &str,
+        number: u64,
+        config: &JournalConfig,
+    ) -> Result<bool, JournalError> {
+        let before = self.segments.last();
+        if let Some(before) = before
+            && number != before.header.segment + 1
+        {
+            self.add_why(&format!("segment {} is missing", segment::file_name(before.header.segment + 1)));
+            return Ok(false);
+        }
+        let path = path_of(dir, number);
+        let mut window = Window::new(open_for_scan(disk, &path)?);
+        let header = match segment::decode(window.get(0, PAGE)?) {
+            DecodedPage::Header(header) => header,
+            DecodedPage::Unsupported(what) => return Err(JournalError::Unsupported { file: path, what }),
+            DecodedPage::Zeros => {
+                self.add_why(&format!("{path} was never begun, or its header is gone"));
+                return Ok(false);
+            }
+            DecodedPage::Bad(what) => {
+                self.add_why(&format!("{path} cannot be used: {what}"));
+                return Ok(false);
+            }
+        };
+        if header.segment != number {
+            self.add_why(&format!("{path} says that it is segment {}", segment::file_name(header.segment)));
+            return Ok(false);
+        }
+        if let Some(before) = before {
+            let follows = header.previous_last == before.last
+                && if header.incarnation == before.header.incarnation {
+                    header.first == before.last + 1
+                } else {
+                    header.first > before.last
+                };
+            if !follows {
+                self.add_why(&format!(
+                    "{path} follows record {}, but the segment before it ends with record {}",
+                    header.previous_last, before.last
+                ));
+                // Its header is intact and says what came before: let it speak as evidence below.
+                return Ok(false);
+            }
+        }
+        let mut records = 0;
+        let mut last_frame: Option<FrameHeader> = None;
+        let expected = Expected {
+            path: &path,
+            segment: number,
+            segment_bytes: header.segment_bytes,
+            incarnation: header.incarnation,
+            first: header.first,
+            check_crc: config.checks_crc(),
+            check_origin: config.checks_origin(),
+        };
+        let end = walk(&mut window, expected, &mut |frame, _, _| {
+            records += 1;
+            last_frame = Some(*frame);
+            ControlFlow::Continue(())
+        })?;
+        self.records += records;
+        self.last = end.last;
+        if let Some(frame) = last_frame {
+            self.marked = frame.flags & FLAG_MARK != 0 && frame.synced_to + 1 == frame.seq;
+            self.clean = self.marked && frame.flags & FLAG_CLEAN != 0;
+        }
+        self.segments.push(ScannedSegment { path, header, last: end.last, end: end.offset });
+        self.why.clear();
+        if let Some(bad) = end.bad {
+            self.why = bad;
+            return Ok(false);
+        }
+        // What it says if nothing follows.
+        self.why = "zeros stand where a record should".to_owned();
+        Ok(true)
+    }
+
+    fn add_why(&mut self, what: &str) {
+        if !self.why.is_empty() {
+            self.why.push_str("; ");
+        }
+        self.why.push_str(what);
+    }
+
+    /// Surveys a file behind the end of the log.
+    fn look_behind(&mut self, disk: &dyn Disk, number: u64, path: &str, from: u64) -> Result<(), JournalError> {
+        let mut incarnation = self.segments.last().map(|s| s.header.incarnation);
+        let file = open_for_scan(disk, path)?;
+        let len = file.len()?;
+        let mut window = Window::new(file);
+        if from == 0
+            && let DecodedPage::Header(header) = segment::decode(window.get(0, PAGE)?)
+            && header.segment == number
+        {
+            self.evidence = self.evidence.max(header.synced_to);
+            incarnation = Some(header.incarnation);
+        }
+        let survey = survey(&mut window, from, number, incarnation)?;
+        self.evidence = self.evidence.max(survey.synced_to);
+        self.highest = self.highest.max(survey.highest);
+        self.rest.push(Rest { segment: number, path: path.to_owned(), from, len, survey });
+        Ok(())
+    }
+
+    /// Whether there is no log yet (at most the remains of one whose making was interrupted).
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.segments.is_empty() && self.damage().is_none()
+    }
+
+    /// The damage, if what does not check was durable once.
+    pub(crate) fn damage(&self) -> Option<Damage> {
+        let (path, offset, lost) = match (self.segments.last(), self.rest.first()) {
+            (Some(last), _) => (last.path.clone(), last.end, self.evidence > self.last),
+            // The header of the first segment is durable before any record is, and that of the only retained one always.
+            (None, Some(first)) => (first.path.clone(), 0, self.highest > 0 || self.evidence > 0 || first.segment > 1),
+            (None, None) => return None,
+        };
+        lost.then(|| Damage {
+            segment: path,
+            offset,
+            what: self.why.clone(),
+            first_lost: Seq(self.last + 1),
+            last_known: Seq(self.evidence.max(self.highest)),
+            remedy: "Bring the file back from a copy, or let the repair of the log cut it here: it saves everything \
+                     from this place on aside and says which records are lost."
+                .to_owned(),
+        })
+    }
+}

@@ -1,0 +1,173 @@
+//! Segments made ahead, so that a switch costs nothing and a full disk is noticed while there is room left.
+//!
+//! Two are kept. An ordinary append may begin one only while another remains; the last one is the reserve for urgent
+//! appends (deletes). When the disk is full these may use the reserve, and after it one more made in the ballast's place.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+
+use crate::batch::Batch;
+use crate::files::{Pace, make};
+use crate::scan::path_of;
+use crate::segment::{PAGE_U64, SegmentHeader};
+use crate::state::{NoSpare, Segment, Shared, Spare, State};
+use crate::{Ballast, JournalError};
+
+/// Segments kept ahead.
+pub(crate) const SPARES: usize = 2;
+/// How long the thread waits before it tries again after a failure.
+const RETRY: Duration = Duration::from_secs(1);
+
+impl Shared {
+    /// Makes segments until `wanted` are ahead.
+    pub(crate) fn ensure_spares(&self, wanted: usize, pace: Pace) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        while state.spares.len() < wanted {
+            state.check()?;
+            if state.making {
+                let tries = state.tries;
+                while state.making && state.tries == tries {
+                    self.tried.wait(&mut state);
+                }
+                if state.spares.len() >= wanted {
+                    break;
+                }
+                // It was tried just now; a caller that wants to know better asks again.
+                match state.last_try.clone() {
+                    Some(failure) => return Err(self.no_spare(&failure)),
+                    None => continue,
+                }
+            }
+            if let Err(failure) = self.make_spare(&mut state, pace) {
+                return Err(self.no_spare(&failure));
+            }
+        }
+        if state.spares.len() >= SPARES {
+            state.reserve_only = false;
+        }
+        Ok(())
+    }
+
+    /// Makes one; the lock is let go meanwhile.
+    fn make_spare(&self, state: &mut MutexGuard<'_, State>, pace: Pace) -> Result<(), NoSpare> {
+        state.making = true;
+        let last = state.spares.back().map(|s| s.number).or(state.segments.back().map(|s| s.number)).unwrap_or(0);
+        let number = last + 1;
+        let path = path_of(&self.dir, number);
+        let bytes = self.config.segment_bytes;
+        let made = MutexGuard::unlocked(state, || make(&*self.disk, &self.dir, &path, bytes, self.config.direct, pace));
+        state.making = false;
+        state.tries += 1;
+        state.last_try = None;
+        let result = match made {
+            Ok(file) => {
+                state.spares.push_back(Spare { number, path, file });
+                state.stats.segments_made += 1;
+                Ok(())
+            }
+            Err(e) => {
+                let failure = match e {
+                    JournalError::NoSpace { .. } => NoSpare::NoSpace,
+                    other => NoSpare::Failed(other.to_string()),
+                };
+                state.last_try = Some(failure.clone());
+                Err(failure)
+            }
+        };
+        self.tried.notify_all();
+        result
+    }
+
+    fn no_spare(&self, failure: &NoSpare) -> JournalError {
+        match failure {
+            NoSpare::NoSpace => JournalError::NoSpace { wanted: self.config.segment_bytes },
+            NoSpare::Failed(reason) => JournalError::NoSegment { reason: reason.clone() },
+        }
+    }
+
+    /// Makes what an append needs to go on in a new segment; at the latest when the error says so there is none.
+    pub(crate) fn make_room(&self, urgent: bool) -> Result<(), JournalError> {
+        if !urgent {
+            return self.ensure_spares(SPARES, Pace::Now);
+        }
+        match self.ensure_spares(1, Pace::Now) {
+            Err(full @ JournalError::NoSpace { .. }) => {
+                let Some(ballast) = &self.config.ballast else { return Err(full) };
+                if !Ballast::new(self.disk.clone(), &ballast.path).release()? {
+                    return Err(full);
+                }
+                self.ensure_spares(1, Pace::Now)
+            }
+            other => other,
+        }
+    }
+
+    /// Whether an append may go on in a segment made ahead.
+    pub(crate) fn may_switch(state: &State, urgent: bool) -> bool {
+        state.spares.len() >= if urgent { 1 } else { SPARES }
+    }
+
+    /// Goes on in the next segment. Its header is written with its first records.
+    pub(crate) fn switch(&self, state: &mut State) -> bool {
+        let Some(spare) = state.spares.pop_front() else { return false };
+        let header = SegmentHeader {
+            incarnation: self.incarnation,
+            segment: spare.number,
+            first: state.appended + 1,
+            previous_last: state.appended,
+            segment_bytes: self.config.segment_bytes,
+            synced_to: self.config.synced_to(state.durable),
+        };
+        let mut batch = Batch::new(spare.number, spare.file, 0, &[], None);
+        batch.push(&header.encode(), &[]);
+        if state.pending.back().is_some_and(Batch::is_empty) {
+            state.pending.pop_back();
+        }
+        state.pending.push_back(batch);
+        state.segments.push_back(Segment {
+            number: spare.number,
+            path: spare.path,
+            incarnation: self.incarnation,
+            bytes: self.config.segment_bytes,
+            first: state.appended + 1,
+            last: state.appended,
+            end: PAGE_U64,
+            reader: None,
+        });
+        state.reserve_only = state.spares.is_empty();
+        self.wanted.notify_all();
+        true
+    }
+
+    /// The loop of the thread that makes segments.
+    pub(crate) fn keep_spares(&self) {
+        let mut state = self.state.lock();
+        while !state.stop {
+            if state.poisoned.is_some() || state.spares.len() >= SPARES {
+                self.wanted.wait(&mut state);
+                continue;
+            }
+            let hurry = state.segments.back().is_some_and(|s| s.end > s.bytes / 2);
+            let made = MutexGuard::unlocked(&mut state, || {
+                self.ensure_spares(SPARES, if hurry { Pace::Now } else { Pace::Gentle })
+            });
+            if made.is_err() && !state.stop {
+                self.wanted.wait_for(&mut state, RETRY);
+            }
+        }
+    }
+
+    /// Takes over the segments made ahead by an earlier run.
+    pub(crate) fn spares_of(&self, numbers: &[u64]) -> Result<VecDeque<Spare>, JournalError> {
+        let mut spares = VecDeque::new();
+        for number in numbers {
+            let path = path_of(&self.dir, *number);
+            let options = disk::OpenOptions { access: disk::Access::ReadWrite, direct: self.config.direct };
+            let file = self.disk.open(&path, options)?;
+            spares.push_back(Spare { number: *number, path, file });
+        }
+        Ok(spares)
+    }
+}

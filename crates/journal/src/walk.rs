@@ -1,0 +1,164 @@
+//! Reading a segment's frames one after the other, and looking for frames where the order is lost.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use disk::{ALIGNMENT, AlignedBuf, DiskFile};
+use types::Crc32c;
+
+use crate::frame::{self, Decoded, FrameHeader, HEADER_LEN};
+use crate::segment::PAGE_U64;
+use crate::{JournalError, PAYLOAD_MAX};
+
+const WINDOW: usize = 4 << 20;
+
+/// A file read forward in large aligned pieces.
+pub(crate) struct Window {
+    file: Arc<dyn DiskFile>,
+    buf: AlignedBuf,
+    base: u64,
+    filled: usize,
+}
+
+impl Window {
+    pub(crate) fn new(file: Arc<dyn DiskFile>) -> Self {
+        Self { file, buf: AlignedBuf::new(WINDOW), base: 0, filled: 0 }
+    }
+
+    /// The bytes from `offset` on: `len` of them, fewer only at the end of the file.
+    pub(crate) fn get(&mut self, offset: u64, len: usize) -> Result<&[u8], JournalError> {
+        let held = self.base..self.base + self.filled as u64;
+        if !(held.contains(&offset) && offset + len as u64 <= held.end) {
+            self.base = offset - offset % ALIGNMENT as u64;
+            let within = usize::try_from(offset - self.base).unwrap_or(0);
+            let needed = (within + len).next_multiple_of(ALIGNMENT);
+            if needed > self.buf.len() {
+                self.buf = AlignedBuf::new(needed);
+            }
+            self.filled = 0;
+            self.filled = self.file.read_at(&mut self.buf, self.base)?;
+        }
+        let within = usize::try_from(offset - self.base).unwrap_or(0).min(self.filled);
+        Ok(&self.buf[within..self.filled.min(within + len)])
+    }
+}
+
+/// Which log and which part of it a segment's frames must belong to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected<'p> {
+    pub(crate) path: &'p str,
+    pub(crate) segment: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) incarnation: u64,
+    pub(crate) first: u64,
+    /// Compare checksums (always, but for a planted bug).
+    pub(crate) check_crc: bool,
+    /// Refuse frames of other logs and segments (always, but for a planted bug).
+    pub(crate) check_origin: bool,
+}
+
+/// Where and why a walk ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WalkEnd {
+    /// The first byte after the last frame.
+    pub(crate) offset: u64,
+    /// The last frame's number; `first - 1` if there was none.
+    pub(crate) last: u64,
+    /// What stands at `offset` that is no frame of ours; `None` for zeros, the segment's end, or a visitor that broke.
+    pub(crate) bad: Option<String>,
+}
+
+/// Shows a segment's frames with the places of their payloads, as far as they follow one another without a fault.
+pub(crate) fn walk(
+    window: &mut Window,
+    expected: Expected<'_>,
+    visit: &mut dyn FnMut(&FrameHeader, u64, &[u8]) -> ControlFlow<()>,
+) -> Result<WalkEnd, JournalError> {
+    let mut offset = PAGE_U64;
+    let mut next = expected.first;
+    loop {
+        let end = |bad: Option<String>| WalkEnd { offset, last: next.saturating_sub(1), bad };
+        if offset + HEADER_LEN as u64 > expected.segment_bytes {
+            return Ok(end(None));
+        }
+        let header = match frame::decode(window.get(offset, HEADER_LEN)?, expected.check_crc) {
+            Decoded::Zeros => return Ok(end(None)),
+            Decoded::Bad(what) => return Ok(end(Some(what.to_owned()))),
+            Decoded::Frame(header) => header,
+        };
+        if expected.check_origin
+            && (header.incarnation != expected.incarnation || header.segment != frame::low_half(expected.segment))
+        {
+            return Ok(end(Some("a record of another log, or of another part of this one".to_owned())));
+        }
+        if let Some(what) = header.unsupported() {
+            return Err(JournalError::Unsupported { file: expected.path.to_owned(), what });
+        }
+        if header.seq != next {
+            return Ok(end(Some(format!("record {} stands where {next} should", header.seq))));
+        }
+        let len = usize::try_from(header.len).unwrap_or(usize::MAX);
+        let frame_len = frame::frame_len(u64::from(header.len));
+        if len > PAYLOAD_MAX || offset + frame_len > expected.segment_bytes {
+            return Ok(end(Some(format!("record {next} claims an impossible length of {len} bytes"))));
+        }
+        let payload_at = offset + HEADER_LEN as u64;
+        let payload = window.get(payload_at, len)?;
+        if payload.len() < len {
+            return Ok(end(Some(format!("the file ends inside record {next}"))));
+        }
+        if expected.check_crc && Crc32c::of(payload) != header.payload_crc {
+            return Ok(end(Some(format!("record {next} does not match its checksum"))));
+        }
+        let flow = visit(&header, payload_at, payload);
+        offset += frame_len;
+        next += 1;
+        if flow.is_break() {
+            return Ok(WalkEnd { offset, last: next.saturating_sub(1), bad: None });
+        }
+    }
+}
+
+/// What lies in a stretch where no frame follows from the one before.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Survey {
+    /// The first byte that is not zero (8-byte steps), and one past the last.
+    pub(crate) nonzero: Option<(u64, u64)>,
+    /// The highest `synced_to` of frames whose header is intact.
+    pub(crate) synced_to: u64,
+    /// The highest number of frames whose header is intact.
+    pub(crate) highest: u64,
+}
+
+/// Looks through a file from `from` to its end for frames of segment `segment` (of `incarnation`, if that is known).
+pub(crate) fn survey(
+    window: &mut Window,
+    from: u64,
+    segment: u64,
+    incarnation: Option<u64>,
+) -> Result<Survey, JournalError> {
+    let mut found = Survey::default();
+    let mut offset = from - from % 8;
+    loop {
+        // A header that begins in one step may end in the next; steps are multiples of 8 and stay inside the window.
+        let step = WINDOW - ALIGNMENT;
+        let bytes = window.get(offset, step)?;
+        if bytes.is_empty() {
+            return Ok(found);
+        }
+        if let (Some(first), Some(last)) = (bytes.iter().position(|b| *b != 0), bytes.iter().rposition(|b| *b != 0)) {
+            let start = found.nonzero.map_or(offset + (first - first % 8) as u64, |(start, _)| start);
+            found.nonzero = Some((start, offset + last as u64 + 1));
+            for (_, header) in frame::find_headers(bytes) {
+                if header.segment == frame::low_half(segment) && incarnation.is_none_or(|i| i == header.incarnation) {
+                    found.synced_to = found.synced_to.max(header.synced_to);
+                    found.highest = found.highest.max(header.seq);
+                }
+            }
+        }
+        if bytes.len() < step {
+            return Ok(found);
+        }
+        offset += (step - HEADER_LEN) as u64;
+    }
+}
