@@ -130,13 +130,23 @@ pub fn disk_of(data: &DataDir) -> Result<Arc<dyn Disk>, DiskError> {
 
 /// Cuts a damaged log where the damage begins, saving all from there on aside. `None`: it is not damaged.
 pub fn repair_journal(data: &DataDir, config: &Config) -> Result<Option<journal::Repaired>, OpenError> {
-    Ok(Journal::repair(disk_of(data)?, JOURNAL_DIR, &journal_config(config))?)
+    Ok(Journal::repair(&*disk_of(data)?, JOURNAL_DIR, &journal_config(config))?)
 }
 
 impl Foundation {
     /// Opens everything in `data`, recovering what an unclean stop left. `now` is the time of the start.
     pub fn open(data: &DataDir, config: &Config, purpose: Purpose, now: Timestamp) -> Result<Self, OpenError> {
-        let disk = disk_of(data)?;
+        Self::open_on(disk_of(data)?, data, config, purpose, now)
+    }
+
+    /// As [`Foundation::open`], on a disk of the caller's: tests put one there that counts.
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        data: &DataDir,
+        config: &Config,
+        purpose: Purpose,
+        now: Timestamp,
+    ) -> Result<Self, OpenError> {
         let (journal, opened) = Journal::open(Arc::clone(&disk), JOURNAL_DIR, journal_config(config))?;
         let journal = Arc::new(journal);
         let index_config = IndexConfig {
@@ -188,6 +198,6 @@ impl Foundation {
 }
 
 fn engine(data: &DataDir, dir: &str, config: &Config) -> Result<Box<dyn kv::Engine>, KvError> {
-    let _ = (data, dir, config);
-    Ok(Box::new(kv::MemoryEngine::new()))
+    let lsm = kv::LsmConfig { cache_bytes: config.cache, ..kv::LsmConfig::default() };
+    Ok(Box::new(kv::LsmEngine::open(&data.path.join(dir), lsm)?))
 }

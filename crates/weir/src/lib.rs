@@ -17,7 +17,6 @@ pub mod listen;
 mod logging;
 mod recovery_words;
 mod serve;
-mod server_stub;
 mod signals;
 mod table;
 

@@ -16,7 +16,6 @@ use crate::datadir::{DataDir, DataDirError, IfNew};
 use crate::exit::Exit;
 use crate::foundation::{Foundation, OpenError, Purpose};
 use crate::recovery_words::in_words;
-use crate::server_stub as server;
 use crate::signals::Stop;
 use crate::{listen, logging, signals};
 
@@ -64,7 +63,6 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
 
     let mut server_config = server::ServerConfig::new(address, boot);
     server_config.times.grace = config.grace;
-    server_config.times.upload_kept = config.uploads_kept;
     server_config.limits.connections_max = usize::try_from(config.connections).unwrap_or(usize::MAX);
     let server = server::Server::start(server_config, Arc::clone(&foundation.namespace), Arc::clone(&foundation.store))
         .map_err(|error| {
@@ -83,7 +81,16 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         tracing::error!("the clean stop took over 10 s: stopping at once; nothing acknowledged is lost");
         std::process::exit(i32::from(Exit::Unclean.code()));
     });
-    server.stop(Instant::now() + SERVER_STOP);
+    let left = server.stop(Instant::now() + SERVER_STOP);
+    if left.connections_cut > 0 {
+        tracing::warn!("{} connections were not done in time and were cut", left.connections_cut);
+    }
+    if left.writers_left > 0 {
+        tracing::info!(
+            "{} recordings are under way; their writers can come back after the next start",
+            left.writers_left
+        );
+    }
     match why {
         Why::Asked => {
             foundation.close().map_err(|error| {
