@@ -1,0 +1,52 @@
+"""What a figure must be read with: the machine, the disk, the versions."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+
+def output(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return ""
+
+
+def file_system(folder: Path) -> tuple[str, str]:
+    """Kind and device of the file system that a folder is on."""
+    fields = output("findmnt", "-n", "-o", "FSTYPE,SOURCE", "--target", str(folder)).split()
+    return (fields[0], fields[1]) if len(fields) >= 2 else ("unknown", "unknown")
+
+
+def describe(folder: Path, root: Path) -> dict[str, str]:
+    cpu = next(
+        (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "?"
+    )
+    memory = int(Path("/proc/meminfo").read_text().split()[1]) // 1024
+    kind, device = file_system(folder)
+    dirty = " with uncommitted changes" if output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no") else ""
+    return {
+        "CPU": f"{os.cpu_count()} x {cpu}",
+        "memory": f"{memory} MiB",
+        "kernel": platform.release(),
+        "disk": f"{kind} on {device}",
+        "weir": output("git", "-C", str(root), "rev-parse", "--short", "HEAD") + dirty,
+        "xrootd": output("dpkg-query", "-W", "-f", "${Version}", "xrootd-server"),
+        "XrdCl": output("dpkg-query", "-W", "-f", "${Version}", "libxrdcl3"),
+        "fio": output("fio", "--version"),
+    }
+
+
+def drop_caches(folder: Path) -> str:
+    """Empties the page cache, for cold reads; how it was done."""
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3\n")
+        return "/proc/sys/vm/drop_caches"
+    except OSError:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                with open(path, "rb") as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return "posix_fadvise"

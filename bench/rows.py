@@ -1,0 +1,106 @@
+"""The rows of the speed table with their bars, and the table as text."""
+
+import statistics
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Row:
+    key: str
+    work: str
+    unit: str
+    limit: float
+    more_is_better: bool
+    relative: bool  # the bar is a ratio to xrootd in the same run; else it is the figure itself
+
+    @property
+    def bar(self) -> str:
+        sign = "at least" if self.more_is_better else "at most"
+        return f"{sign} {self.limit:g} x xrootd" if self.relative else f"{sign} {self.limit:,.4g} {self.unit}"
+
+    def passed(self, value: float) -> bool:
+        return value >= self.limit if self.more_is_better else value <= self.limit
+
+
+MORE, LESS = True, False
+ROWS = [
+    Row(
+        "life-rate", "namespace library: whole life of a small file, durable, 64 outstanding, 1,000 directories", "1/s", 40_000, MORE, False
+    ),
+    Row("life-p999", "the same: p99.9 at half that rate over 10 minutes", "ms", 50, LESS, False),
+    Row("list-rate", "listing with attributes", "1/s", 1_000_000, MORE, False),
+    Row("open-after-kill", "opening after SIGKILL under load with 10 M files", "s", 2, LESS, False),
+    Row("memory-10m", "memory with 10 M files", "MiB", 256, LESS, False),
+    Row("small-rate", "small files through the store, 4 KiB, durable, one core", "1/s", 20_000, MORE, False),
+    Row("stream-share", "stream through the store: share of a bare direct-I/O writer with CRC32C", "", 0.9, MORE, False),
+    Row("create-rate", "4 KiB create+write+close, 8 threads: rate", "1/s", 0.9, MORE, True),
+    Row("create-cpu", "the same: server CPU per operation", "us", 0.8, LESS, True),
+    Row("stat-rate", "stat, 8 threads: rate", "1/s", 1.0, MORE, True),
+    Row("stat-cpu", "the same: server CPU per operation", "us", 0.6, LESS, True),
+    Row("read-rate", "4 KiB open+read+close, 8 threads: rate", "1/s", 1.0, MORE, True),
+    Row("read-cpu", "the same: server CPU per operation", "us", 0.6, LESS, True),
+    Row("put-wall", "xrdcp 1 GiB write: wall", "s", 0.8, LESS, True),
+    Row("put-cpu", "the same: server CPU per GB", "s", 0.5, LESS, True),
+    Row("cold-wall", "xrdcp 1 GiB read, cold: wall", "s", 1.1, LESS, True),
+    Row("cold-cpu", "the same: server CPU per GB", "s", 0.5, LESS, True),
+    Row("warm-wall", "xrdcp 1 GiB read, warm: wall", "s", 1.0, LESS, True),
+    Row("warm-cpu", "the same: server CPU per GB", "s", 0.5, LESS, True),
+]
+
+
+@dataclass
+class Figures:
+    """Samples by row and system, and what else is to be told."""
+
+    samples: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    commands: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    invalid: dict[str, str] = field(default_factory=dict)  # row: why its figure does not count
+
+    def add(self, row: str, system: str, value: float) -> None:
+        self.samples.setdefault(row, {}).setdefault(system, []).append(value)
+
+
+def show(values: list[float]) -> str:
+    """The median and the spread."""
+    if len(values) == 1:
+        return f"{values[0]:,.4g}"
+    return f"{statistics.median(values):,.4g} ({min(values):,.4g} to {max(values):,.4g})"
+
+
+def judge(row: Row, systems: list[str], figures: Figures) -> tuple[str, str, str, str]:
+    """Own figure, the peer's, their ratio, and the verdict."""
+    by_system = figures.samples.get(row.key, {})
+    ours, peers = by_system.get(systems[0]), by_system.get(systems[1])
+    if not ours:
+        return "", "", "", "not measured"
+    value, ratio = statistics.median(ours), ""
+    if row.relative:
+        if not peers:
+            return show(ours), "", "", "no peer"
+        value /= statistics.median(peers)
+        ratio = f"{value:.2f}"
+    verdict = "pass" if row.passed(value) else "**missed**"
+    if row.key in figures.invalid:
+        verdict = f"does not count: {figures.invalid[row.key]}"
+    return show(ours), show(peers) if peers else "", ratio, verdict
+
+
+def table(systems: list[str], figures: Figures, chosen: set[str] | None) -> list[str]:
+    lines = [f"| work | bar | {systems[0]} | {systems[1]} | ratio | verdict |", "| --- | --- | --- | --- | --- | --- |"]
+    for row in ROWS:
+        if chosen is not None and row.key not in figures.samples:
+            continue
+        ours, peers, ratio, verdict = judge(row, systems, figures)
+        unit = f" [{row.unit}]" if row.unit else ""
+        lines.append(f"| {row.work}{unit} | {row.bar} | {ours} | {peers} | {ratio} | {verdict} |")
+    known = {row.key for row in ROWS}
+    others = {key: value for key, value in figures.samples.items() if key not in known}
+    if others:
+        lines += ["", "Without a bar:", "", f"| figure | {systems[0]} | {systems[1]} |", "| --- | --- | --- |"]
+        for key, by_system in others.items():
+            lines.append(
+                f"| {key} | {show(by_system.get(systems[0], [])) if systems[0] in by_system else ''} | "
+                f"{show(by_system[systems[1]]) if systems[1] in by_system else ''} |"
+            )
+    return lines

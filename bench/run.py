@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""
+Measures weir beside a stock xrootd on the same disk, in alternating runs, and the libraries alone; writes bench/RESULTS.md.
+
+    bench/run.py                          everything (takes long); writes bench/RESULTS.md
+    bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove put get namespace store journal kv
+    bench/run.py --systems xrootd,xrootd  the method against itself: all ratios should be about 1
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+import machine  # noqa: E402
+import rows  # noqa: E402
+from harness import Server, Weir, Xrootd  # noqa: E402
+
+BUILD = ROOT / "build"
+THREADS, FILES, DIRS, BYTES = 8, 20_000, 100, 4096
+GIB = 1 << 30
+SETTLE_SECONDS = 1.0  # work that a server puts off until after the answer is counted if it comes within this time
+SMALL = ["create", "stat", "read", "remove"]
+BIG = ["put", "get"]
+LIBRARIES = ["namespace", "store", "journal", "kv"]
+
+
+class Cpu:
+    """CPU seconds of a server over a piece of work, with what it does right afterwards."""
+
+    def __init__(self, server: Server):
+        self.server = server
+
+    def __enter__(self) -> "Cpu":
+        self.begin, self.start = self.server.cpu_seconds(), time.monotonic()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.wall = time.monotonic() - self.start
+        time.sleep(SETTLE_SECONDS)
+        self.seconds = self.server.cpu_seconds() - self.begin
+
+
+def run(command: list[str], **more) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, **more)
+    if done.returncode != 0:
+        raise SystemExit(f"failed ({done.returncode}): {' '.join(command)}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def alternate(servers: dict[str, Server], number: int) -> list[tuple[str, Server]]:
+    """Both servers, each run in the other order."""
+    pairs = list(servers.items())
+    return pairs if number % 2 == 0 else pairs[::-1]
+
+
+def small_files(servers: dict[str, Server], runs: int, files: int, figures: rows.Figures) -> None:
+    """The four phases of many small files, by a program on the stock client library."""
+    load = BUILD / "xrdload"
+    run(
+        [
+            "g++",
+            "-O2",
+            "-std=c++17",
+            "-isystem",
+            "/usr/include/xrootd",
+            "-o",
+            str(load),
+            str(ROOT / "bench/xrdload.cc"),
+            "-lXrdCl",
+            "-lXrdUtils",
+            "-lpthread",
+        ]
+    )
+    for number in range(runs):
+        for system, server in alternate(servers, number):
+            for phase in SMALL:
+                os.sync()
+                command = [str(load), f"{server.url}/run{number}", phase, *map(str, (THREADS, files, DIRS, BYTES))]
+                with Cpu(server) as cpu:
+                    result = json.loads(run(command))
+                figures.add(f"{phase}-rate", system, result["rate"])
+                figures.add(f"{phase}-cpu", system, cpu.seconds / result["ops"] * 1e6)
+                figures.add(f"{phase}-p99 [us]", system, result["p99_us"])
+                figures.commands[f"{phase}-rate"] = f"xrdload root://HOST//runN {phase} {THREADS} {files} {DIRS} {BYTES}"
+                print(
+                    f"run {number} {system:8} {phase:7} {result['rate']:8.0f}/s  {cpu.seconds / result['ops'] * 1e6:6.1f} us CPU/op",
+                    flush=True,
+                )
+
+
+def random_file(path: Path, size: int) -> None:
+    with open(path, "wb") as file:
+        for _ in range(0, size, 1 << 24):
+            file.write(os.urandom(min(1 << 24, size)))
+
+
+def big_files(servers: dict[str, Server], runs: int, size: int, figures: rows.Figures) -> None:
+    """xrdcp of one large file up, and down again: from the disk, then from memory."""
+    shared = Path("/dev/shm")
+    room = shutil.disk_usage(shared).free if shared.is_dir() else 0
+    source = (shared if room > 2 * size else BUILD) / f"weir-bench-{os.getpid()}"
+    random_file(source, size)
+    gigabytes = size / 1e9
+
+    def copy(row: str, system: str, server: Server, *arguments: str) -> None:
+        with Cpu(server) as cpu:
+            run(["xrdcp", "--nopbar", *arguments])
+        figures.add(f"{row}-wall", system, cpu.wall)
+        figures.add(f"{row}-cpu", system, cpu.seconds / gigabytes)
+        shown = " ".join(arguments).replace(server.url, "root://HOST/").replace(str(source), "/dev/shm/source")
+        figures.commands[f"{row}-wall"] = f"xrdcp --nopbar {shown}"
+        print(f"{system:8} {row:5} {cpu.wall:6.2f} s  {cpu.seconds / gigabytes:6.2f} s CPU/GB", flush=True)
+
+    try:
+        for number in range(runs):
+            for system, server in alternate(servers, number):
+                os.sync()
+                url = f"{server.url}/big"
+                copy("put", system, server, str(source), url)
+                how = machine.drop_caches(server.data)
+                copy("cold", system, server, "-f", url, "/dev/null")
+                copy("warm", system, server, "-f", url, "/dev/null")
+                run(["xrdfs", server.url, "rm", "/big"])
+        figures.notes.append(f"Cold reads: page cache emptied by {how}; the source of the writes lies in {source.parent}.")
+    finally:
+        source.unlink()
+
+
+def library(name: str, folder: Path, quick: bool, figures: rows.Figures) -> None:
+    """One crate's own bench: an example that prints a JSON object for each figure."""
+    example = ROOT / f"crates/{name}/examples/{name}_bench.rs"
+    if not example.exists():
+        figures.notes.append(f"{example.relative_to(ROOT)} is not there: its figures are missing.")
+        return
+    place = folder / name
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    command = ["cargo", "run", "--release", "--locked", "-q", "-p", f"weir-{name}", "--example", f"{name}_bench", "--", "--dir", str(place)]
+    try:
+        out = run(command + (["--quick"] if quick else []), cwd=ROOT)
+    except SystemExit as failed:
+        figures.notes.append(f"the bench of {name} failed, its figures are missing: {str(failed).splitlines()[0]}")
+        print(failed, file=sys.stderr)
+        return
+    for line in out.splitlines():
+        if not line.startswith("{"):
+            continue
+        figure = json.loads(line)
+        for value in figure.get("samples") or ([figure["value"]] if "value" in figure else []):
+            figures.add(figure["row"], "weir", float(value))
+        if note := figure.get("note"):
+            figures.notes.append(f"{figure['row']}: {note}")
+        figures.commands[figure["row"]] = " ".join(command).replace(str(place), "DIR")
+        print(f"{figure['row']:20} {figure.get('value')} {figure.get('unit', '')}", flush=True)
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def baseline(folder: Path, runs: int, figures: rows.Figures) -> None:
+    """The store's bare writer against fio on the same work: within 5 %, or the stream's share does not count."""
+    target = folder / "fio"
+    command = ["fio", "--name=bare", f"--filename={target}", "--ioengine=psync", "--direct=1", "--rw=write", "--bs=1M", "--size=2G",
+               "--end_fsync=1", "--output-format=json"]  # fmt: skip
+    for _ in range(runs):
+        result = json.loads(run(command))
+        figures.add("fio-write [MB/s]", "weir", result["jobs"][0]["write"]["bw_bytes"] / 1e6)
+        target.unlink()
+    figures.commands["fio-write [MB/s]"] = " ".join(command).replace(str(target), "FILE")
+    own = figures.samples.get("stream-nocrc", {}).get("weir")
+    if own:
+        share = rows.statistics.median(own) / rows.statistics.median(figures.samples["fio-write [MB/s]"]["weir"])
+        figures.notes.append(f"Bare writer without CRC against fio: {share:.3f}.")
+        if abs(share - 1) > 0.05:
+            figures.invalid["stream-share"] = f"the bare writer is at {share:.2f} of fio"
+
+
+def report(folder: Path, systems: list[str], figures: rows.Figures, runs: int, chosen: set[str] | None) -> str:
+    lines = ["# Measured", "", f"By `make bench` on {date.today()}, {runs} alternating runs: medians, with the spread in brackets.", ""]
+    lines += rows.table(systems, figures, chosen)
+    lines += ["", "weir syncs at close, xrootd does not. Server CPU: user and system time of all its threads, with what it does within "
+              f"{SETTLE_SECONDS:g} s after the last answer.", "", "## Machine", ""]  # fmt: skip
+    lines += [f"- {name}: {value}" for name, value in machine.describe(folder, ROOT).items()]
+    lines += ["", "## Command lines", ""]
+    lines += [f"- {row}: `{command}`" for row, command in figures.commands.items()]
+    if figures.notes:
+        lines += ["", "## Notes", ""] + [f"- {note}" for note in figures.notes]
+    by_hand = ROOT / "bench/NOTES.md"
+    if chosen is None and by_hand.exists():
+        lines += ["", by_hand.read_text().rstrip()]
+    return "\n".join(lines) + "\n"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=SMALL + BIG + LIBRARIES, help="measure this part alone; may be repeated")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--files", type=int, default=FILES, help="small files a run")
+    parser.add_argument("--size", type=int, default=GIB, help="bytes of the large file")
+    parser.add_argument("--systems", default="weir,xrootd")
+    parser.add_argument("--dir", type=Path, default=BUILD / "bench", help="where the servers keep their data: a real disk")
+    parser.add_argument("--quick", action="store_true", help="hand --quick to the crates' benches")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    chosen = set(options.only) if options.only else None
+    wanted = chosen or set(SMALL + BIG + LIBRARIES)
+    BUILD.mkdir(exist_ok=True)
+    options.dir.mkdir(parents=True, exist_ok=True)
+    if machine.file_system(options.dir)[0] in ("tmpfs", "ramfs", "overlay"):
+        raise SystemExit(f"{options.dir} is not on a real disk; name one with --dir")
+    kinds = {"weir": Weir, "xrootd": Xrootd}
+    names = options.systems.split(",")
+    systems = [name if name not in names[:at] else f"{name}-again" for at, name in enumerate(names)]
+    figures = rows.Figures()
+    servers: dict[str, Server] = {}
+    try:
+        if wanted & set(SMALL + BIG):
+            for system, name in zip(systems, names, strict=True):
+                home = options.dir / f"server-{system}"
+                shutil.rmtree(home, ignore_errors=True)
+                servers[system] = kinds[name](home).start()
+        if wanted & set(SMALL):
+            small_files(servers, options.runs, options.files, figures)
+        if wanted & set(BIG):
+            big_files(servers, options.runs, options.size, figures)
+    finally:
+        for server in servers.values():
+            if server.alive():
+                server.stop()
+            shutil.rmtree(server.home, ignore_errors=True)
+    for name in LIBRARIES:
+        if name in wanted:
+            library(name, options.dir, options.quick, figures)
+    if "store" in wanted:
+        baseline(options.dir, options.runs, figures)
+    text = report(options.dir, systems, figures, options.runs, chosen)
+    if chosen is None and names == ["weir", "xrootd"]:
+        (ROOT / "bench/RESULTS.md").write_text(text)
+        print("written: bench/RESULTS.md")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
