@@ -1,4 +1,9 @@
-//! How an operation's answer is kept for a retry.
+//! How an operation's answer is kept for a retry (`R`). Each is its fields one after the other, numbers big-endian.
+
+use types::{BodyId, GroupId, Incarnation, Ino, PieceId, SessionId, TreeId, UploadId};
+
+use crate::codec::{BadValue, Decoder};
+use crate::{CommitReply, InterruptReply, Made, OpenKind, OpenedWrite, Removed, Renamed, WriterKey, WriterToken};
 
 /// An answer that can be remembered.
 pub trait Answer: Sized {
@@ -8,21 +13,245 @@ pub trait Answer: Sized {
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
-macro_rules! later { ($($t:ty),*) => { $(impl Answer for $t { fn encode(&self, _out: &mut Vec<u8>) { todo!() } fn decode(_b: &[u8]) -> Option<Self> { todo!() } })* } }
-later!(
-    (),
-    types::Ino,
-    types::BodyId,
-    Option<types::BodyId>,
-    Option<u64>,
-    types::SessionId,
-    types::TreeId,
-    types::Incarnation,
-    crate::Made,
-    crate::Removed,
-    crate::Renamed,
-    crate::OpenedWrite,
-    Option<crate::OpenedWrite>,
-    crate::CommitReply,
-    crate::InterruptReply
-);
+fn put(out: &mut Vec<u8>, n: u64) {
+    out.extend_from_slice(&n.to_be_bytes());
+}
+
+fn put_option(out: &mut Vec<u8>, n: Option<u64>) {
+    out.push(u8::from(n.is_some()));
+    put(out, n.unwrap_or(0));
+}
+
+fn option(from: &mut Decoder<'_>) -> Result<Option<u64>, BadValue> {
+    let some = from.u8()? != 0;
+    let n = from.u64()?;
+    Ok(some.then_some(n))
+}
+
+fn whole<T>(bytes: &[u8], read: impl FnOnce(&mut Decoder<'_>) -> Result<T, BadValue>) -> Option<T> {
+    let mut from = Decoder::part(bytes, "a remembered answer");
+    let value = read(&mut from).ok()?;
+    from.rest().is_empty().then_some(value)
+}
+
+impl Answer for () {
+    fn encode(&self, _out: &mut Vec<u8>) {}
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        bytes.is_empty().then_some(())
+    }
+}
+
+macro_rules! number {
+    ($($name:ident),*) => {
+        $(impl Answer for $name {
+            fn encode(&self, out: &mut Vec<u8>) {
+                put(out, self.0);
+            }
+            fn decode(bytes: &[u8]) -> Option<Self> {
+                whole(bytes, |from| from.u64().map($name))
+            }
+        })*
+    };
+}
+number!(Ino, BodyId, SessionId, TreeId, Incarnation);
+
+impl Answer for Option<BodyId> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_option(out, self.map(|body| body.0));
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        whole(bytes, option).map(|n| n.map(BodyId))
+    }
+}
+
+impl Answer for Option<u64> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_option(out, *self);
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        whole(bytes, option)
+    }
+}
+
+impl Answer for Made {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put(out, self.ino.0);
+        put(out, u64::from(self.made));
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (ino, made) = whole(bytes, |from| Ok((from.u64()?, from.u64()?)))?;
+        Some(Made { ino: Ino(ino), made: u32::try_from(made).ok()? })
+    }
+}
+
+impl Answer for Removed {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put(out, self.ino.0);
+        put_option(out, self.body.map(|body| body.0));
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        whole(bytes, |from| Ok(Removed { ino: Ino(from.u64()?), body: option(from)?.map(BodyId) }))
+    }
+}
+
+impl Answer for Renamed {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put(out, self.ino.0);
+        put_option(out, self.replaced.map(|ino| ino.0));
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        whole(bytes, |from| Ok(Renamed { ino: Ino(from.u64()?), replaced: option(from)?.map(Ino) }))
+    }
+}
+
+fn put_opened(out: &mut Vec<u8>, opened: &OpenedWrite) {
+    put(out, opened.writer.key.0);
+    put(out, u64::from(opened.writer.epoch));
+    put(out, opened.ino.0);
+    put(out, opened.body.0);
+    put(out, opened.group.0);
+    let (kind, upload) = match opened.kind {
+        OpenKind::New => (1, None),
+        OpenKind::Upload(upload) => (2, Some(upload)),
+        OpenKind::Update => (3, None),
+        OpenKind::Resumed(upload) => (4, upload),
+    };
+    out.push(kind);
+    put_option(out, upload.map(|upload| upload.0));
+    put(out, opened.len);
+    put_option(out, opened.dropped.map(|body| body.0));
+}
+
+fn opened(from: &mut Decoder<'_>) -> Result<OpenedWrite, BadValue> {
+    let bad = || BadValue::Damaged("the answer does not read back");
+    let key = WriterKey(from.u64()?);
+    let epoch = u32::try_from(from.u64()?).map_err(|_| bad())?;
+    let ino = Ino(from.u64()?);
+    let body = BodyId(from.u64()?);
+    let group = GroupId(from.u64()?);
+    let kind = from.u8()?;
+    let upload = option(from)?.map(UploadId);
+    let kind = match (kind, upload) {
+        (1, _) => OpenKind::New,
+        (2, Some(upload)) => OpenKind::Upload(upload),
+        (3, _) => OpenKind::Update,
+        (4, upload) => OpenKind::Resumed(upload),
+        _ => return Err(bad()),
+    };
+    let len = from.u64()?;
+    let dropped = option(from)?.map(BodyId);
+    let writer = WriterToken { key, body, epoch };
+    Ok(OpenedWrite { writer, ino, body, piece: PieceId::first(body), group, kind, len, dropped })
+}
+
+impl Answer for OpenedWrite {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_opened(out, self);
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        whole(bytes, opened)
+    }
+}
+
+impl Answer for Option<OpenedWrite> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        if let Some(opened) = self {
+            put_opened(out, opened);
+        }
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() { Some(None) } else { whole(bytes, opened).map(Some) }
+    }
+}
+
+impl Answer for CommitReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            CommitReply::Complete { ino, replaced, upload } => {
+                out.push(1);
+                put(out, ino.0);
+                put_option(out, replaced.map(|body| body.0));
+                put_option(out, upload.map(|upload| upload.0));
+            }
+            CommitReply::Unlinked => out.push(2),
+        }
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        whole(bytes, |from| match from.u8()? {
+            1 => Ok(CommitReply::Complete {
+                ino: Ino(from.u64()?),
+                replaced: option(from)?.map(BodyId),
+                upload: option(from)?.map(UploadId),
+            }),
+            2 => Ok(CommitReply::Unlinked),
+            _ => Err(BadValue::Damaged("the answer does not read back")),
+        })
+    }
+}
+
+impl Answer for InterruptReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(match self {
+            InterruptReply::Marked => 1,
+            InterruptReply::UploadKept => 2,
+            InterruptReply::Unlinked => 3,
+        });
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [1] => Some(InterruptReply::Marked),
+            [2] => Some(InterruptReply::UploadKept),
+            [3] => Some(InterruptReply::Unlinked),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there_and_back<T: Answer + PartialEq + std::fmt::Debug>(value: &T) {
+        let mut bytes = Vec::new();
+        value.encode(&mut bytes);
+        assert_eq!(T::decode(&bytes).as_ref(), Some(value));
+        bytes.push(9);
+        assert_eq!(T::decode(&bytes), None, "bytes behind the end are damage");
+    }
+
+    #[test]
+    fn answers_read_back() {
+        there_and_back(&());
+        there_and_back(&Ino(7));
+        there_and_back(&Some(BodyId(8)));
+        there_and_back(&None::<BodyId>);
+        there_and_back(&Made { ino: Ino(1), made: 3 });
+        there_and_back(&Removed { ino: Ino(1), body: None });
+        there_and_back(&Renamed { ino: Ino(1), replaced: Some(Ino(2)) });
+        there_and_back(&CommitReply::Unlinked);
+        let upload = Some(UploadId(3));
+        there_and_back(&CommitReply::Complete { ino: Ino(1), replaced: Some(BodyId(2)), upload });
+        there_and_back(&InterruptReply::UploadKept);
+        for kind in [
+            OpenKind::New,
+            OpenKind::Upload(UploadId(4)),
+            OpenKind::Update,
+            OpenKind::Resumed(None),
+            OpenKind::Resumed(upload),
+        ] {
+            let body = BodyId(4);
+            let opened = OpenedWrite {
+                writer: WriterToken { key: WriterKey(1), body, epoch: 2 },
+                ino: Ino(3),
+                body,
+                piece: PieceId::first(body),
+                group: GroupId(1),
+                kind,
+                len: 6,
+                dropped: Some(BodyId(9)),
+            };
+            there_and_back(&opened);
+            there_and_back(&Some(opened));
+        }
+    }
+}

@@ -1,8 +1,20 @@
 //! The namespace against itself: every rule between keys, in bounded memory. For `weir fsck` and for the tests.
 
-use kv::Read;
+use std::ops::ControlFlow;
 
-use crate::NsError;
+use kv::{Read, ScanOrder};
+use types::{BodyId, GroupId, Ino, SessionId, UploadId};
+
+use crate::codec::BadValue;
+use crate::ids::{Untaken, untaken};
+use crate::inode::{Content, FileState, Inode, Kind, WriterKey};
+use crate::node::{
+    Dentry, Dir, InodeValue, decode_dentry, decode_inode_value, get_dentry, get_inode_value, get_record, locate,
+};
+use crate::{
+    BodyRecord, EndedWriter, NsError, TreeRecord, UploadRecord, UploadState, WriterKind, WriterRecord, body_record,
+    keys, totals,
+};
 
 /// Something that should not be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,8 +44,317 @@ pub struct CheckCounts {
     pub keys: u64,
 }
 
-/// Reads everything once, asks back where two keys must agree, and calls `report` for each thing that is wrong.
+/// Keys read at a time.
+const PAGE: usize = 1_024;
+
+struct Check<'a> {
+    read: &'a dyn Read,
+    report: &'a mut dyn FnMut(Finding),
+    counts: CheckCounts,
+    untaken: Untaken,
+    /// Sums over the entries of the directory whose entries are being read.
+    sums: Option<Sums>,
+}
+
+struct Sums {
+    dir: Ino,
+    entries: u64,
+    bytes: u64,
+}
+
+/// Reads everything once, asks back where two keys must agree, and calls `report` for each thing that is wrong. An
+/// error comes only from the engine; damaged records are findings.
 pub fn check(read: &dyn Read, report: &mut dyn FnMut(Finding)) -> Result<CheckCounts, NsError> {
-    report(Finding { key: String::new(), what: String::new() });
-    todo!("{}", read.get(b"")?.is_some())
+    let untaken = untaken(read)?;
+    let mut check = Check { read, report, counts: CheckCounts::default(), untaken, sums: None };
+    let mut start = Vec::new();
+    loop {
+        let mut page = Vec::with_capacity(PAGE);
+        read.scan(&start, &[0xff; 8], ScanOrder::Ascending, &mut |key, value| {
+            page.push((key.to_vec(), value.to_vec()));
+            if page.len() == PAGE { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        for (key, value) in &page {
+            check.counts.keys += 1;
+            match check.entry(key, value) {
+                Ok(()) => {}
+                Err(NsError::Kv(error)) => return Err(NsError::Kv(error)),
+                Err(error) => check.found(key, error.to_string()),
+            }
+        }
+        match page.pop() {
+            Some((last, _)) if page.len() + 1 == PAGE => {
+                start = last;
+                start.push(0);
+            }
+            _ => break,
+        }
+    }
+    check.finish_sums()?;
+    if get_record(read, Ino::ROOT).is_err() {
+        check.found(&keys::inode(Ino::ROOT), "the root directory is missing".into());
+    }
+    Ok(check.counts)
+}
+
+impl Check<'_> {
+    fn found(&mut self, key: &[u8], what: String) {
+        (self.report)(Finding { key: key.escape_ascii().to_string(), what });
+    }
+
+    fn must(&mut self, holds: bool, key: &[u8], what: &str) {
+        if !holds {
+            self.found(key, what.into());
+        }
+    }
+
+    fn entry(&mut self, key: &[u8], value: &[u8]) -> Result<(), NsError> {
+        let short = || BadValue::Damaged("the key is too short").at(key);
+        let first = || keys::number_at(key, 1).ok_or_else(short);
+        let second = || keys::number_at(key, 9).ok_or_else(short);
+        match key.first() {
+            Some(b'A') => self.total(key, Ino(first()?)),
+            Some(b'B') => self.body(key, GroupId(first()?), BodyId(second()?), value),
+            Some(b'D') => self.dentry(key, Ino(first()?), value),
+            Some(b'H') => self.hold(key, SessionId(first()?), Ino(second()?)),
+            Some(b'I') => self.inode(key, Ino(first()?), value),
+            Some(b'L') => self.link(key, Ino(first()?), Ino(second()?)),
+            Some(b'T') => self.tree(key, types::TreeId(first()?)),
+            Some(b'U') => self.upload(key, UploadId(first()?), value),
+            Some(b'W') => self.writer(key, value),
+            Some(b'X') => {
+                let there = locate(self.read, Ino(first()?))?.is_some();
+                self.must(there, key, "an attribute of an inode that is not there");
+                Ok(())
+            }
+            Some(b'Y') => {
+                let number = WriterKey(first()?);
+                EndedWriter::decode(number, value).map(drop).map_err(|bad| bad.at(key))
+            }
+            Some(b'Z') => self.deletion(key, BodyId(second()?)),
+            Some(b'C' | b'F' | b'R') => Ok(()),
+            _ => {
+                self.found(key, "a key of a kind that this version does not know".into());
+                Ok(())
+            }
+        }
+    }
+
+    fn total(&mut self, key: &[u8], dir: Ino) -> Result<(), NsError> {
+        let is_dir = matches!(get_inode_value(self.read, dir)?, Some(InodeValue::Record(inode)) if inode.is_dir());
+        self.must(is_dir, key, "totals of a directory that is not there");
+        if crate::rmdir::is_empty(self.read, dir)? {
+            let sum = totals(self.read, dir)?;
+            self.must(sum.entries == 0 && sum.bytes == 0, key, "an empty directory's totals are not zero");
+        }
+        Ok(())
+    }
+
+    fn finish_sums(&mut self) -> Result<(), NsError> {
+        if let Some(sums) = self.sums.take() {
+            let key = keys::totals(sums.dir);
+            match totals(self.read, sums.dir) {
+                Ok(kept) if kept.entries == sums.entries && kept.bytes == sums.bytes => {}
+                Ok(kept) => {
+                    let what = format!(
+                        "totals say {} entries and {} bytes; there are {} and {}",
+                        kept.entries, kept.bytes, sums.entries, sums.bytes
+                    );
+                    self.found(&key, what);
+                }
+                Err(NsError::Kv(error)) => return Err(error.into()),
+                Err(error) => self.found(&key, error.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    fn dentry(&mut self, key: &[u8], dir: Ino, value: &[u8]) -> Result<(), NsError> {
+        if self.sums.as_ref().is_none_or(|sums| sums.dir != dir) {
+            self.finish_sums()?;
+            self.sums = Some(Sums { dir, entries: 0, bytes: 0 });
+            let is_dir = matches!(get_inode_value(self.read, dir)?, Some(InodeValue::Record(inode)) if inode.is_dir());
+            self.must(is_dir, key, "an entry in a directory that is not there");
+        }
+        let name = key.get(9..).unwrap_or(b"");
+        self.must(types::FileName::new(name).is_ok(), key, "an entry with a name that cannot be");
+        let mut len = 0;
+        match decode_dentry(value).map_err(|bad| bad.at(key))? {
+            Dentry::Record(inode) => {
+                self.counts.names += 1;
+                let back = get_inode_value(self.read, inode.ino)?;
+                let points_here = back == Some(InodeValue::Back { parent: dir, name: name.to_vec() });
+                self.must(points_here, key, "the inode does not point back to this entry");
+                self.must(inode.nlink == 1, key, "a record in an entry must have one link");
+                len = inode.content().map_or(0, |content| content.len);
+                self.record(key, &inode)?;
+            }
+            Dentry::Pointer(ino) => {
+                self.counts.names += 1;
+                let record = get_record(self.read, ino)?;
+                self.must(!record.is_dir(), key, "an entry for a file points to a directory");
+                let linked = self.read.get(&keys::link(ino, dir, name))?.is_some();
+                self.must(linked, key, "the file does not know of this link");
+                len = record.content().map_or(0, |content| content.len);
+            }
+            Dentry::Directory(pointer) => {
+                let record = get_record(self.read, pointer.ino)?;
+                let agrees = match &record.kind {
+                    Kind::Directory(there) => {
+                        there.parent == dir
+                            && there.name == name
+                            && pointer == (Dir { ino: record.ino, access: record.access, tree: there.tree })
+                    }
+                    _ => false,
+                };
+                self.must(agrees, key, "the directory's record and its entry do not agree");
+            }
+        }
+        if let Some(sums) = &mut self.sums {
+            sums.entries += 1;
+            sums.bytes += len;
+        }
+        Ok(())
+    }
+
+    fn inode(&mut self, key: &[u8], ino: Ino, value: &[u8]) -> Result<(), NsError> {
+        self.must(ino.0 < self.untaken.ino, key, "an inode number above those that were taken");
+        match decode_inode_value(value).map_err(|bad| bad.at(key))? {
+            InodeValue::Back { parent, name } => {
+                let there = get_dentry(self.read, parent, &name)?;
+                let held = matches!(there, Some(Dentry::Record(inode)) if inode.ino == ino);
+                self.must(held, key, "the entry that it names does not hold it");
+            }
+            InodeValue::Record(inode) => {
+                self.must(inode.ino == ino, key, "the record has another number");
+                match &inode.kind {
+                    Kind::Directory(dir) => {
+                        self.counts.directories += 1;
+                        if ino != Ino::ROOT {
+                            let entry = get_dentry(self.read, dir.parent, &dir.name)?;
+                            let named = entry.is_some_and(|entry| entry.ino() == ino);
+                            self.must(named, key, "a directory without its name");
+                        }
+                    }
+                    _ => {
+                        let links = crate::link::links_of(self.read, ino)?.len() as u64;
+                        self.must(u64::from(inode.nlink) == links, key, "the count of links is wrong");
+                        self.must(inode.nlink > 0 || inode.holders > 0, key, "neither a name nor a holder");
+                    }
+                }
+                self.record(key, &inode)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What holds for each record, wherever it lies.
+    fn record(&mut self, key: &[u8], inode: &Inode) -> Result<(), NsError> {
+        if let Kind::File(content) = &inode.kind {
+            self.content(key, inode.ino, content)?;
+        }
+        let prefix = keys::xattr(inode.ino, b"");
+        let mut attributes = 0;
+        self.read.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |_, _| {
+            attributes += 1;
+            ControlFlow::Continue(())
+        })?;
+        self.must(inode.xattrs == attributes, key, "the count of attributes is wrong");
+        Ok(())
+    }
+
+    fn content(&mut self, key: &[u8], ino: Ino, content: &Content) -> Result<(), NsError> {
+        self.must(content.body.0 < self.untaken.body, key, "a body number above those that were taken");
+        if let FileState::Open(by) | FileState::Updating(by) = content.state {
+            let writer = WriterRecord::get(self.read, by, content.body)?;
+            let writes = writer.is_some_and(|writer| writer.ino == ino);
+            self.must(writes, key, "the writer that it names is not there");
+        }
+        let record = body_record(self.read, content.group, content.body)?;
+        match (content.state, record) {
+            (FileState::Open(_), None) => {}
+            (FileState::Open(_), Some(_)) => self.found(key, "a first writer's body is listed as committed".into()),
+            (_, None) => self.found(key, "its body is not listed".into()),
+            (_, Some(record)) => {
+                let agrees = record.ino == ino && record.len == content.len && record.generation == content.generation;
+                let updating = matches!(content.state, FileState::Updating(_));
+                self.must(agrees || (updating && record.ino == ino), key, "its body is listed otherwise");
+            }
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, key: &[u8], ino: Ino, parent: Ino) -> Result<(), NsError> {
+        let name = key.get(17..).unwrap_or(b"");
+        let named = get_dentry(self.read, parent, name)? == Some(Dentry::Pointer(ino));
+        self.must(named, key, "a link without its entry");
+        Ok(())
+    }
+
+    fn tree(&mut self, key: &[u8], tree: types::TreeId) -> Result<(), NsError> {
+        let root = TreeRecord::get(self.read, tree)?.map(|record| record.root).unwrap_or_default();
+        let record = get_record(self.read, root)?;
+        let agrees = matches!(&record.kind, Kind::Directory(dir) if dir.tree == tree);
+        self.must(agrees, key, "the tree's root does not belong to it");
+        Ok(())
+    }
+
+    fn body(&mut self, key: &[u8], group: GroupId, body: BodyId, value: &[u8]) -> Result<(), NsError> {
+        self.counts.bodies += 1;
+        let record = BodyRecord::decode(group, body, value).map_err(|bad| bad.at(key))?;
+        let located = locate(self.read, record.ino)?;
+        let content = located.as_ref().and_then(|located| located.inode.content());
+        let used = content.is_some_and(|content| content.body == body && content.group == group);
+        self.must(used, key, "a listed body that its inode does not name");
+        Ok(())
+    }
+
+    fn writer(&mut self, key: &[u8], value: &[u8]) -> Result<(), NsError> {
+        self.counts.writers += 1;
+        let writer = WriterRecord::read(key, value)?;
+        self.must(writer.body.0 < self.untaken.body, key, "a body number above those that were taken");
+        if let WriterKind::Upload(upload) = writer.kind {
+            let record = UploadRecord::get(self.read, upload)?;
+            let agrees = record.is_some_and(|record| {
+                record.state == UploadState::InMaking && record.writer == writer.key && record.body == writer.body
+            });
+            self.must(agrees, key, "the upload that it writes is not in the making");
+            return Ok(());
+        }
+        let located = locate(self.read, writer.ino)?;
+        let content = located.as_ref().and_then(|located| located.inode.content());
+        if let Some(content) = content.filter(|content| content.body == writer.body) {
+            let expected = match writer.kind {
+                WriterKind::New => FileState::Open(writer.key),
+                _ => FileState::Updating(writer.key),
+            };
+            self.must(content.state == expected, key, "the file that it writes does not say so");
+        }
+        Ok(())
+    }
+
+    fn upload(&mut self, key: &[u8], upload: UploadId, value: &[u8]) -> Result<(), NsError> {
+        self.counts.uploads += 1;
+        let record = UploadRecord::decode(upload, value).map_err(|bad| bad.at(key))?;
+        let writer = WriterRecord::get(self.read, record.writer, record.body)?.is_some();
+        let in_making = record.state == UploadState::InMaking;
+        self.must(writer == in_making, key, "whether somebody writes it and its state do not agree");
+        self.must(in_making != record.deadline.is_some(), key, "its state and its deadline do not agree");
+        Ok(())
+    }
+
+    fn deletion(&mut self, key: &[u8], body: BodyId) -> Result<(), NsError> {
+        self.counts.deletions += 1;
+        let listed = body_record(self.read, GroupId::DEFAULT, body)?.is_some();
+        self.must(!listed, key, "a body is queued for deletion and listed as in use");
+        let upload = UploadRecord::get(self.read, UploadId(body.0))?.is_some();
+        self.must(!upload, key, "a body is queued for deletion and kept as an upload");
+        Ok(())
+    }
+
+    fn hold(&mut self, key: &[u8], _session: SessionId, ino: Ino) -> Result<(), NsError> {
+        let held = locate(self.read, ino)?.is_some_and(|located| located.inode.holders > 0);
+        self.must(held, key, "a hold of an inode that does not know of it");
+        Ok(())
+    }
 }

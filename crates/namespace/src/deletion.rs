@@ -1,9 +1,13 @@
 //! The deletion queue (`Z`).
 
-use kv::{Read, Txn};
+use std::ops::ControlFlow;
+
+use kv::{Read, ScanOrder, Txn};
 use types::{BodyId, Timestamp};
 
-use crate::{Context, NsError, OpTag, Operation};
+use crate::codec::{BadValue, VERSION};
+use crate::planted::{self, Bug};
+use crate::{Content, Context, FileState, NsError, OpTag, Operation, keys};
 
 /// A body whose pieces are to be deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,9 +18,64 @@ pub struct DueDeletion {
     pub body: BodyId,
 }
 
+/// Queues the deletion of a body that nothing needs.
+pub(crate) fn queue(txn: &mut dyn Txn, ctx: &Context, body: BodyId) {
+    if !planted::is(Bug::ForgetTheDeletion) {
+        txn.put(&keys::deletion(ctx.now, body), &[VERSION]);
+    }
+}
+
+/// An inode gives up its body: its record goes, and its deletion is queued unless a writer or somebody else needs it.
+/// Answers the body if it was queued.
+pub(crate) fn release_body(txn: &mut dyn Txn, ctx: &Context, content: &Content) -> Result<Option<BodyId>, NsError> {
+    if !matches!(content.state, FileState::Open(_)) {
+        txn.delete(&keys::body(content.group, content.body));
+    }
+    if matches!(content.state, FileState::Open(_) | FileState::Updating(_)) {
+        return Ok(None); // its writer's end queues it
+    }
+    if content.shared && is_referred(txn, content.body)? {
+        return Ok(None); // the last referrer queues it
+    }
+    queue(txn, ctx, content.body);
+    Ok(Some(content.body))
+}
+
+/// Whether somebody but its inode needs the body (`F`).
+fn is_referred(read: &dyn Read, body: BodyId) -> Result<bool, NsError> {
+    let prefix = keys::referrers(body);
+    let mut any = false;
+    read.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |_, _| {
+        any = true;
+        ControlFlow::Break(())
+    })?;
+    Ok(any)
+}
+
 /// The oldest `limit` entries after `after`.
 pub fn due_deletions(read: &dyn Read, after: Option<DueDeletion>, limit: usize) -> Result<Vec<DueDeletion>, NsError> {
-    todo!("{after:?} {limit} {}", read.get(b"")?.is_some())
+    let mut start = match after {
+        None => b"Z".to_vec(),
+        Some(after) => keys::deletion(after.seq, after.body).to_vec(),
+    };
+    if after.is_some() {
+        start.push(0);
+    }
+    let (mut found, mut bad) = (Vec::new(), None);
+    if limit == 0 {
+        return Ok(found);
+    }
+    read.scan(&start, b"[", ScanOrder::Ascending, &mut |key, _| {
+        match (keys::number_at(key, 1), keys::number_at(key, 9)) {
+            (Some(seq), Some(body)) => {
+                let seq = Timestamp((seq ^ (1 << 63)).cast_signed());
+                found.push(DueDeletion { seq, body: BodyId(body) });
+            }
+            _ => bad = Some(BadValue::Damaged("the key of a deletion has a wrong length").at(key)),
+        }
+        if bad.is_some() || found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    bad.map_or(Ok(found), Err)
 }
 
 /// The stores have deleted these; at most 1,024 at a time.
@@ -27,8 +86,14 @@ pub struct DeletionDone {
 }
 
 /// See [`DeletionDone`].
-pub fn deletion_done(txn: &mut dyn Txn, ctx: &Context, request: &DeletionDone) -> Result<(), NsError> {
-    todo!("{request:?} {ctx:?} {}", txn.get(b"")?.is_some())
+pub fn deletion_done(txn: &mut dyn Txn, _ctx: &Context, request: &DeletionDone) -> Result<(), NsError> {
+    if request.done.len() > 1_024 {
+        return Err(NsError::TooMany { what: "deletions at a time", bound: 1_024 });
+    }
+    for due in &request.done {
+        txn.delete(&keys::deletion(due.seq, due.body));
+    }
+    Ok(())
 }
 
 impl Operation for DeletionDone {

@@ -86,16 +86,18 @@ pub enum NsError {
         /// Bytes that were kept.
         kept: u64,
     },
-    /// The machine has booted since and acknowledged bytes may be gone. The writer was marked interrupted: this
-    /// error keeps its changes.
+    /// The machine has booted since and acknowledged bytes may be gone. If the store had been asked, the writer was
+    /// marked interrupted with what is kept, and this error keeps its changes.
     #[error(
         "{path}: the server's machine has restarted since, and bytes that were acknowledged may be lost; write the file again from the start"
     )]
     LostBytes {
         /// The path asked for.
         path: String,
-        /// The content that was marked.
+        /// The content.
         body: BodyId,
+        /// Whether it was marked interrupted now.
+        marked: bool,
     },
     /// The handle, epoch, session or request is no longer the current one.
     #[error("{what}: {why}")]
@@ -196,6 +198,6 @@ impl NsError {
     /// Whether what the operation changed before it refused is part of the refusal and must be committed.
     #[must_use]
     pub fn keeps_changes(&self) -> bool {
-        matches!(self, NsError::UploadKept { .. } | NsError::LostBytes { .. })
+        matches!(self, NsError::UploadKept { .. } | NsError::LostBytes { marked: true, .. })
     }
 }

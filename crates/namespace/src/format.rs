@@ -1,9 +1,16 @@
 //! An empty namespace, and the marks that say what a namespace is.
 
 use kv::Txn;
-use types::{BodyId, Incarnation, Ino, SessionId, Timestamp};
+use types::{BodyId, Incarnation, Ino, PrincipalId, SessionId, Timestamp, TreeId};
 
-use crate::{Context, NsError, OpTag, Operation};
+use crate::codec::{BadValue, Decoder, Encoder};
+use crate::ids::{put_untaken, untaken};
+use crate::inode::{DirectoryRecord, Inode, Kind};
+use crate::{Access, Context, NsError, OpTag, Operation, TreeRecord, Want, keys, permit};
+
+const MARK: &[u8] = b"namespace";
+/// Features that a reader must know. None so far.
+const FEATURES: u64 = 0;
 
 /// What was found or made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,13 +23,77 @@ pub struct Formatted {
     pub new: bool,
 }
 
+/// The mark `C namespace`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Mark {
+    features: u64,
+    incarnation: u64,
+    /// Sessions given out so far: runs of servers and sessions of clients.
+    sessions: u64,
+}
+
+fn get_mark(txn: &dyn Txn) -> Result<Option<Mark>, NsError> {
+    let key = keys::mark(MARK);
+    let decode = |value: &[u8]| -> Result<Mark, BadValue> {
+        let mut from = Decoder::new(value, "this namespace")?;
+        let mark = Mark { features: from.u64()?, incarnation: from.u64()?, sessions: from.u64()? };
+        from.end()?;
+        let unknown = mark.features & !FEATURES;
+        if unknown != 0 {
+            return Err(BadValue::Newer("this namespace", u64::from(unknown.trailing_zeros())));
+        }
+        Ok(mark)
+    };
+    txn.get(&key)?.map(|value| decode(&value).map_err(|bad| bad.at(&key))).transpose()
+}
+
+fn put_mark(txn: &mut dyn Txn, mark: Mark) {
+    let mut out = Encoder::new(25);
+    out.u64(mark.features);
+    out.u64(mark.incarnation);
+    out.u64(mark.sessions);
+    txn.put(&keys::mark(MARK), &out.0);
+}
+
 /// Makes the root directory and the default tree if the store of keys is empty; refuses what a later version wrote;
 /// counts this run.
 pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, NsError> {
-    todo!("{now} {}", txn.get(b"")?.is_some())
+    let found = get_mark(txn)?;
+    let new = found.is_none();
+    if new {
+        let root = Inode {
+            ino: Ino::ROOT,
+            access: Access { owner: PrincipalId(0), group: PrincipalId(0), mode: 0o755 },
+            nlink: 1,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            atime: None,
+            xattrs: 0,
+            holders: 0,
+            extra: Vec::new(),
+            kind: Kind::Directory(DirectoryRecord { parent: Ino::ROOT, name: Vec::new(), tree: TreeId::DEFAULT }),
+        };
+        txn.put(&keys::inode(Ino::ROOT), &crate::node::encode_record(&root));
+        TreeRecord { tree: TreeId::DEFAULT, root: Ino::ROOT, made: now }.put(txn);
+    }
+    let mut mark = found.unwrap_or(Mark { features: FEATURES, incarnation: 1, sessions: 0 });
+    mark.sessions += 1;
+    put_mark(txn, mark);
+    Ok(Formatted { incarnation: Incarnation(mark.incarnation), session: SessionId(mark.sessions), new })
 }
 
-/// After a restore from a backup: a new life of the namespace that numbers above everything that a store has seen. The administrator may.
+/// A session number that nobody had before.
+pub(crate) fn next_session(txn: &mut dyn Txn) -> Result<SessionId, NsError> {
+    let unformatted = || BadValue::Damaged("the namespace's mark is missing").at(&keys::mark(MARK));
+    let mut mark = get_mark(txn)?.ok_or_else(unformatted)?;
+    mark.sessions += 1;
+    put_mark(txn, mark);
+    Ok(SessionId(mark.sessions))
+}
+
+/// After a restore from a backup: a new life of the namespace that numbers above everything that a store has seen.
+/// The administrator may. The namespace must be opened again afterwards: numbers in hand are from before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RaiseIncarnation {
     /// The new incarnation is above this too.
@@ -35,7 +106,17 @@ pub struct RaiseIncarnation {
 
 /// See [`RaiseIncarnation`].
 pub fn raise_incarnation(txn: &mut dyn Txn, ctx: &Context, request: &RaiseIncarnation) -> Result<Incarnation, NsError> {
-    todo!("{request:?} {ctx:?} {}", txn.get(b"")?.is_some())
+    let root = Access { owner: PrincipalId(0), group: PrincipalId(0), mode: 0 };
+    permit(&ctx.actor, &root, Want::Own, &|| "the namespace".into())?;
+    let unformatted = || BadValue::Damaged("the namespace's mark is missing").at(&keys::mark(MARK));
+    let mut mark = get_mark(txn)?.ok_or_else(unformatted)?;
+    mark.incarnation = mark.incarnation.max(request.at_least.0) + 1;
+    put_mark(txn, mark);
+    let mut next = untaken(txn)?;
+    next.ino = next.ino.max(request.above_ino.0.saturating_add(1));
+    next.body = next.body.max(request.above_body.0.saturating_add(1));
+    put_untaken(txn, next);
+    Ok(Incarnation(mark.incarnation))
 }
 
 impl Operation for RaiseIncarnation {

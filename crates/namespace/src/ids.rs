@@ -1,20 +1,133 @@
 //! Where inode and body numbers come from: ranges of 2^20, taken durably before the first of them is handed out.
 
+use parking_lot::Mutex;
+
+use kv::Txn;
 use types::{BodyId, Ino};
 
-use crate::NsError;
+use crate::codec::{BadValue, Decoder, Encoder};
+use crate::planted::{self, Bug};
+use crate::{NsError, keys};
+
+/// The durable mark: the first numbers that no run has taken.
+const MARK: &[u8] = b"numbers";
+
+/// First inode number after those that are given by hand (the root is 1).
+const FIRST_INO: u64 = 1 << 10;
+
+/// Numbers that nobody has taken yet, as the mark says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Untaken {
+    pub ino: u64,
+    pub body: u64,
+}
+
+pub(crate) fn untaken(txn: &dyn kv::Read) -> Result<Untaken, NsError> {
+    let key = keys::mark(MARK);
+    let Some(value) = txn.get(&key)? else {
+        return Ok(Untaken { ino: FIRST_INO, body: 1 });
+    };
+    let decode = |value: &[u8]| -> Result<Untaken, BadValue> {
+        let mut from = Decoder::new(value, "the mark of numbers")?;
+        let untaken = Untaken { ino: from.u64()?, body: from.u64()? };
+        from.end()?;
+        Ok(untaken)
+    };
+    decode(&value).map_err(|bad| bad.at(&key))
+}
+
+pub(crate) fn put_untaken(txn: &mut dyn Txn, untaken: Untaken) {
+    let mut out = Encoder::new(17);
+    out.u64(untaken.ino);
+    out.u64(untaken.body);
+    txn.put(&keys::mark(MARK), &out.0);
+}
+
+/// A range of both kinds of numbers that a transaction took. It may be used once that transaction is on the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TakenRange {
+    first: Untaken,
+    len: u64,
+}
+
+/// Takes the next range in `txn`. After the commit is *synced* (a store makes files by these numbers, and a number
+/// that a power failure gives back would be handed out twice), [`IdSource::add`] it.
+pub(crate) fn take_range(txn: &mut dyn Txn, len: u64) -> Result<TakenRange, NsError> {
+    let first = untaken(txn)?;
+    let next = |n: u64| n.checked_add(len).ok_or(NsError::OutOfNumbers);
+    put_untaken(txn, Untaken { ino: next(first.ino)?, body: next(first.body)? });
+    if planted::is(Bug::ReuseABodyNumber) {
+        let first = Untaken { ino: first.ino, body: first.body.saturating_sub(len).max(1) };
+        return Ok(TakenRange { first, len });
+    }
+    Ok(TakenRange { first, len })
+}
+
+#[derive(Debug, Default)]
+struct Numbers {
+    /// Ranges `(next, end)`; the first is being used up.
+    inos: Vec<(u64, u64)>,
+    bodies: Vec<(u64, u64)>,
+    /// Somebody is taking the next range.
+    taking: bool,
+}
+
+fn next(ranges: &mut Vec<(u64, u64)>) -> Option<u64> {
+    let first = ranges.first_mut()?;
+    let number = first.0;
+    first.0 += 1;
+    if first.0 >= first.1 {
+        ranges.remove(0);
+    }
+    Some(number)
+}
+
+fn left(ranges: &[(u64, u64)]) -> u64 {
+    ranges.iter().map(|(next, end)| end - next).sum()
+}
 
 /// Hands out numbers that were never handed out before, by any run.
-#[derive(Debug)]
-pub struct IdSource;
+#[derive(Debug, Default)]
+pub struct IdSource {
+    numbers: Mutex<Numbers>,
+}
 
 impl IdSource {
+    /// Without any numbers yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// The next inode number.
     pub fn next_ino(&self) -> Result<Ino, NsError> {
-        todo!()
+        next(&mut self.numbers.lock().inos).map(Ino).ok_or(NsError::OutOfNumbers)
     }
+
     /// The next body number.
     pub fn next_body(&self) -> Result<BodyId, NsError> {
-        todo!()
+        next(&mut self.numbers.lock().bodies).map(BodyId).ok_or(NsError::OutOfNumbers)
+    }
+
+    /// Adds a range whose taking is on the disk.
+    pub(crate) fn add(&self, range: TakenRange) {
+        let mut numbers = self.numbers.lock();
+        numbers.inos.push((range.first.ino, range.first.ino + range.len));
+        numbers.bodies.push((range.first.body, range.first.body + range.len));
+        numbers.taking = false;
+    }
+
+    /// Whether the caller is to take the next range now: fewer than half of `range` are left and nobody else does.
+    pub(crate) fn should_take(&self, range: u64) -> bool {
+        let mut numbers = self.numbers.lock();
+        let low = left(&numbers.inos).min(left(&numbers.bodies)) < range / 2;
+        let take = low && !numbers.taking;
+        numbers.taking |= take;
+        take
+    }
+
+    /// The taking failed; the next one who is asked tries again.
+    pub(crate) fn taking_failed(&self) {
+        self.numbers.lock().taking = false;
     }
 }

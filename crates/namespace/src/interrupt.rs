@@ -2,7 +2,11 @@
 
 use kv::Txn;
 
-use crate::{Context, NsError, OpTag, Operation, WriterToken};
+use crate::commit::{body_of, current_writer, located_writing};
+use crate::deletion::queue;
+use crate::inode::{Content, FileState, Kind};
+use crate::totals::{adjust_bytes, difference};
+use crate::{Context, EndedHow, NsError, OpTag, Operation, UploadRecord, UploadState, WriterKind, WriterToken, keys};
 
 /// Ends a writer that went away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +30,37 @@ pub enum InterruptReply {
 
 /// See [`Interrupt`]. [`NsError::Stale`] if the writer was fenced or has ended.
 pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Result<InterruptReply, NsError> {
-    todo!("{request:?} {ctx:?} {}", txn.get(b"")?.is_some())
+    let writer = current_writer(txn, &request.writer)?;
+    writer.delete(txn);
+    writer.entomb(txn, EndedHow::Interrupted, ctx.now.plus(ctx.limits.tombstone_keep));
+    if let WriterKind::Upload(upload) = writer.kind {
+        let missing = || NsError::Damaged {
+            key: keys::upload(upload).escape_ascii().to_string(),
+            why: "a writer says that it writes this upload, but there is none",
+        };
+        let mut upload = UploadRecord::get(txn, upload)?.ok_or_else(missing)?;
+        upload.state = UploadState::Interrupted;
+        upload.deadline = Some(ctx.now.plus(ctx.limits.upload_keep));
+        upload.epoch = writer.epoch;
+        upload.kept_len = request.kept_len;
+        upload.put(txn);
+        return Ok(InterruptReply::UploadKept);
+    }
+    let Some((mut located, old)) = located_writing(txn, &writer)? else {
+        queue(txn, ctx, writer.body);
+        return Ok(InterruptReply::Unlinked);
+    };
+    let state = match writer.kind {
+        WriterKind::New => FileState::Interrupted(writer.key),
+        _ => FileState::Complete, // what was complete before stays readable
+    };
+    let content = Content { len: request.kept_len, state, sums: None, ..old };
+    located.inode.kind = Kind::File(content);
+    located.inode.ctime = ctx.now;
+    located.store(txn);
+    body_of(located.inode.ino, &content, writer.epoch).put(txn);
+    adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
+    Ok(InterruptReply::Marked)
 }
 
 impl Operation for Interrupt {

@@ -1,1 +1,193 @@
-//! (in the making)
+//! The keys: one letter, then big-endian numbers and names, so that scans follow order.
+
+use types::{BodyId, ClientIdentity, GroupId, Ino, SessionId, Timestamp, TreeId, UploadId};
+
+use crate::WriterKey;
+
+/// The longest key: a letter, two numbers and a name.
+const KEY_MAX: usize = 1 + 8 + 8 + 255;
+
+/// A key on the stack.
+#[derive(Clone)]
+pub(crate) struct Key {
+    len: usize,
+    bytes: [u8; KEY_MAX],
+}
+
+impl Key {
+    fn new(letter: u8) -> Self {
+        let mut key = Self { len: 1, bytes: [0; KEY_MAX] };
+        key.bytes[0] = letter;
+        key
+    }
+    fn with(mut self, part: &[u8]) -> Self {
+        // Names are bounded before they come here; a longer one would be a fault of ours, and it is cut rather than
+        // allowed to panic: the cut key means nothing and is not found.
+        let end = (self.len + part.len()).min(KEY_MAX);
+        let len = end - self.len;
+        self.bytes[self.len..end].copy_from_slice(&part[..len]);
+        self.len = end;
+        self
+    }
+    fn number(self, n: u64) -> Self {
+        self.with(&n.to_be_bytes())
+    }
+}
+
+impl std::ops::Deref for Key {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// `D`: an entry.
+pub(crate) fn dentry(dir: Ino, name: &[u8]) -> Key {
+    Key::new(b'D').number(dir.0).with(name)
+}
+/// `I`: an inode's record or where its record is.
+pub(crate) fn inode(ino: Ino) -> Key {
+    Key::new(b'I').number(ino.0)
+}
+/// `A`: a shard of a directory's totals.
+pub(crate) fn total(dir: Ino, shard: u16) -> Key {
+    Key::new(b'A').number(dir.0).with(&shard.to_be_bytes())
+}
+/// All shards.
+pub(crate) fn totals(dir: Ino) -> Key {
+    Key::new(b'A').number(dir.0)
+}
+/// `X`: an extended attribute; with an empty name the beginning of all.
+pub(crate) fn xattr(ino: Ino, name: &[u8]) -> Key {
+    Key::new(b'X').number(ino.0).with(name)
+}
+/// `L`: a link of a file with several.
+pub(crate) fn link(ino: Ino, parent: Ino, name: &[u8]) -> Key {
+    Key::new(b'L').number(ino.0).number(parent.0).with(name)
+}
+/// All links.
+pub(crate) fn links(ino: Ino) -> Key {
+    Key::new(b'L').number(ino.0)
+}
+/// `B`: a body.
+pub(crate) fn body(group: GroupId, body: BodyId) -> Key {
+    Key::new(b'B').number(group.0).number(body.0)
+}
+/// All further referrers of a body.
+pub(crate) fn referrers(body: BodyId) -> Key {
+    Key::new(b'F').number(body.0)
+}
+/// `W`: a writer.
+pub(crate) fn writer(key: WriterKey, body: BodyId) -> Key {
+    Key::new(b'W').number(key.0).number(body.0)
+}
+/// All writers of one client and path.
+pub(crate) fn writers_of(key: WriterKey) -> Key {
+    Key::new(b'W').number(key.0)
+}
+/// `Y`: an ended writer.
+pub(crate) fn ended(key: WriterKey) -> Key {
+    Key::new(b'Y').number(key.0)
+}
+/// `U`: an upload.
+pub(crate) fn upload(upload: UploadId) -> Key {
+    Key::new(b'U').number(upload.0)
+}
+/// `Z`: a queued deletion.
+pub(crate) fn deletion(seq: Timestamp, body: BodyId) -> Key {
+    // Times before 1970 would sort last as they are; the sign bit is turned so that all times sort.
+    Key::new(b'Z').number(seq.0.cast_unsigned() ^ (1 << 63)).number(body.0)
+}
+/// `H`: a hold.
+pub(crate) fn hold(session: SessionId, ino: Ino) -> Key {
+    Key::new(b'H').number(session.0).number(ino.0)
+}
+/// `R`: a session's own record.
+pub(crate) fn session(session: SessionId) -> Key {
+    Key::new(b'R').number(session.0)
+}
+/// `R` with a slot: a remembered answer.
+pub(crate) fn answer(session: SessionId, slot: u16) -> Key {
+    Key::new(b'R').number(session.0).with(&slot.to_be_bytes())
+}
+/// `T`: a tree.
+pub(crate) fn tree(tree: TreeId) -> Key {
+    Key::new(b'T').number(tree.0)
+}
+/// `C`: the namespace's own marks.
+pub(crate) fn mark(name: &[u8]) -> Key {
+    Key::new(b'C').with(name)
+}
+
+/// The first key after all that begin with `prefix`.
+pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            break;
+        }
+    }
+    end
+}
+
+/// The number at `at` in a key.
+pub(crate) fn number_at(key: &[u8], at: usize) -> Option<u64> {
+    key.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes)
+}
+
+/// The first half of a writer's key: FNV-1a (64 bits) over user, NUL, pid (4 bytes, big-endian), host, NUL, path.
+pub(crate) fn writer_key(client: &ClientIdentity, path: &[u8]) -> WriterKey {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut feed = |bytes: &[u8]| {
+        for &byte in bytes {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    };
+    feed(client.user.as_bytes());
+    feed(&[0]);
+    feed(&client.pid.to_be_bytes());
+    feed(client.host.as_bytes());
+    feed(&[0]);
+    feed(path);
+    WriterKey(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prefix_is_after_all_of_it() {
+        assert_eq!(end_of(b"D"), b"E");
+        assert_eq!(end_of(b"D\xff\xff"), b"E");
+        assert!(*end_of(&dentry(Ino(0xff), b"")) <= *dentry(Ino(0x100), b""));
+        assert!(*dentry(Ino(7), &[0xff; 255]) < *end_of(&dentry(Ino(7), b"")));
+    }
+
+    #[test]
+    fn times_sort_across_1970() {
+        let keys = [i64::MIN, -1, 0, 1, i64::MAX].map(|t| deletion(Timestamp(t), BodyId(1)).to_vec());
+        assert!(keys.is_sorted());
+    }
+
+    #[test]
+    fn the_longest_key_fits() {
+        assert_eq!(link(Ino(1), Ino(2), &[b'n'; 255]).len(), KEY_MAX);
+    }
+
+    #[test]
+    fn writers_are_told_apart_by_each_part() {
+        let client = |user: &str, pid, host: &str| ClientIdentity { user: user.into(), pid, host: host.into() };
+        let base = writer_key(&client("a", 1, "h"), b"/p");
+        assert_eq!(base, WriterKey(0x73711f9b70506d08), "the hash is part of the format");
+        for other in [
+            writer_key(&client("b", 1, "h"), b"/p"),
+            writer_key(&client("a", 2, "h"), b"/p"),
+            writer_key(&client("a", 1, "i"), b"/p"),
+            writer_key(&client("a", 1, "h"), b"/q"),
+        ] {
+            assert_ne!(base, other);
+        }
+    }
+}

@@ -3,7 +3,16 @@
 use kv::Txn;
 use types::{BodyId, BootId, ClientIdentity, GroupId, Ino, NsPath, PieceId, UploadId};
 
-use crate::{Context, NsError, OpTag, Operation, WriterToken};
+use crate::deletion::release_body;
+use crate::inode::{Content, FileState, Inode, Kind, WriterKey};
+use crate::mkdir::resolve_making;
+use crate::node::{Dentry, Dir, Located, locate_entry, put_new};
+use crate::totals::{Touch, adjust, adjust_bytes, difference};
+use crate::walk::{Last, Resolved, new_access, resolve};
+use crate::{
+    Access, Context, EndedWriter, NsError, OpTag, Operation, UploadRecord, UploadState, Want, WriterKind, WriterRecord,
+    WriterToken, keys, permit,
+};
 
 /// What the client wants of the name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +35,17 @@ pub enum Resume {
     Upload(UploadId),
 }
 
+/// What the store says of a body that was being written when the machine stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Vouched {
+    /// Which.
+    pub body: BodyId,
+    /// Every acknowledged byte is there.
+    pub all_there: bool,
+    /// Length of the prefix that is there, in bytes.
+    pub kept_len: u64,
+}
+
 /// Opens for writing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenWrite {
@@ -45,10 +65,12 @@ pub struct OpenWrite {
     pub boot: BootId,
     /// The announced length (`oss.asize`), in bytes.
     pub expected_len: Option<u64>,
-    /// The client starts its copy again (`tried=`): it may take the place of its own unfinished file or upload.
+    /// The client starts its copy again (`tried=`), or repeats an open whose answer it did not get (the server sees its
+    /// own client open the same name anew while the first handle is detached): it may take the place of its own
+    /// unfinished file or upload, whose handle is fenced.
     pub restarted: bool,
-    /// After a boot: the body of which the store says that no acknowledged byte was lost.
-    pub vouched: Option<BodyId>,
+    /// After a boot: what the store says of the writer's body ([`crate::find_writer`] tells which to ask about).
+    pub vouched: Option<Vouched>,
     /// The wish to resume; with [`How::Update`] only.
     pub resume: Option<Resume>,
 }
@@ -90,7 +112,257 @@ pub struct OpenedWrite {
 
 /// See [`OpenWrite`].
 pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
-    todo!("{request:?} {ctx:?} {}", txn.get(b"")?.is_some())
+    if request.path.is_root() {
+        return Err(NsError::IsDirectory(request.path.to_string()));
+    }
+    match request.how {
+        How::Update => crate::recover::open_update(txn, ctx, request),
+        _ if request.resume.is_some() => {
+            Err(NsError::Invalid { what: request.path.to_string(), why: "to resume, open for update" })
+        }
+        How::NewOnly | How::Replace => open_new(txn, ctx, request),
+    }
+}
+
+fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
+    let path = &request.path;
+    let key = keys::writer_key(&request.client, path.as_bytes());
+    let uploads_dropped = if request.restarted { drop_own_uploads(txn, ctx, request)? } else { None };
+    if (request.how == How::Replace || request.posc) && EndedWriter::get(txn, key)?.is_some() {
+        // Whoever begins anew has given up what it wrote before.
+        txn.delete(&keys::ended(key));
+    }
+    let last = if request.how == How::NewOnly { Last::Keep } else { Last::Follow };
+    let at = if request.mkpath { resolve_making(txn, ctx, path, last)? } else { resolve(txn, &ctx.actor, path, last)? };
+    let Resolved { parent, name, entry } = at;
+    let mut opened = match entry {
+        None => {
+            permit(&ctx.actor, &parent.access, Want::Write, &|| path.to_string())?;
+            if request.posc {
+                let target = Target { parent: &parent, name, replaces: None, access: None };
+                new_upload(txn, ctx, request, key, target)?
+            } else {
+                new_file(txn, ctx, request, key, &parent, &name)?
+            }
+        }
+        Some(Dentry::Directory(_)) if request.how == How::Replace => {
+            return Err(NsError::IsDirectory(path.to_string()));
+        }
+        Some(Dentry::Directory(_)) => return Err(NsError::Exists(path.to_string())),
+        Some(entry) => {
+            let located = locate_entry(txn, parent.ino, &name, entry)?;
+            open_over(txn, ctx, request, key, (&parent, name), located)?
+        }
+    };
+    opened.dropped = opened.dropped.or(uploads_dropped);
+    Ok(opened)
+}
+
+/// There is a file: take its place, or refuse.
+fn open_over(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &OpenWrite,
+    key: WriterKey,
+    (parent, name): (&Dir, Vec<u8>),
+    located: Located,
+) -> Result<OpenedWrite, NsError> {
+    let path = &request.path;
+    let exists = || Err(NsError::Exists(path.to_string()));
+    let Kind::File(content) = located.inode.kind else {
+        return exists(); // a symbolic link: NewOnly does not follow it
+    };
+    let own_unfinished = match content.state {
+        FileState::Open(by) | FileState::Interrupted(by) => request.restarted && by == key,
+        FileState::Complete | FileState::Updating(_) => false,
+    };
+    if request.how == How::NewOnly && (request.posc || !own_unfinished) {
+        return exists();
+    }
+    permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
+    match content.state {
+        _ if own_unfinished && !request.posc => restart(txn, ctx, request, key, located, content),
+        FileState::Open(by) => Err(crate::recover::busy(txn, path, by, content.body)),
+        _ => {
+            let access = Some(located.inode.access);
+            let target = Target { parent, name, replaces: Some(located.inode.ino), access };
+            new_upload(txn, ctx, request, key, target)
+        }
+    }
+}
+
+fn writer(
+    ctx: &Context,
+    request: &OpenWrite,
+    key: WriterKey,
+    kind: WriterKind,
+    ino: Ino,
+    body: BodyId,
+) -> WriterRecord {
+    WriterRecord {
+        key,
+        body,
+        epoch: 1,
+        kind,
+        ino,
+        session: ctx.session,
+        boot: request.boot,
+        client: request.client.clone(),
+        path: request.path.as_bytes().to_vec(),
+        expected_len: request.expected_len,
+        opened: ctx.now,
+    }
+}
+
+fn opened(writer: &WriterRecord, group: GroupId, kind: OpenKind) -> OpenedWrite {
+    OpenedWrite {
+        writer: writer.token(),
+        ino: writer.ino,
+        body: writer.body,
+        piece: writer.piece(),
+        group,
+        kind,
+        len: 0,
+        dropped: None,
+    }
+}
+
+fn new_content(body: BodyId, key: WriterKey) -> Content {
+    Content {
+        body,
+        group: GroupId::DEFAULT,
+        len: 0,
+        state: FileState::Open(key),
+        sums: None,
+        generation: 0,
+        shared: false,
+    }
+}
+
+fn new_file(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &OpenWrite,
+    key: WriterKey,
+    parent: &Dir,
+    name: &[u8],
+) -> Result<OpenedWrite, NsError> {
+    let (ino, body) = (ctx.ids.next_ino()?, ctx.ids.next_body()?);
+    let access = new_access(&ctx.actor, parent, request.mode);
+    let inode = new_inode(ctx, ino, access, Kind::File(new_content(body, key)));
+    put_new(txn, parent.ino, name, &inode);
+    adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
+    let writer = writer(ctx, request, key, WriterKind::New, ino, body);
+    writer.put(txn);
+    Ok(opened(&writer, GroupId::DEFAULT, OpenKind::New))
+}
+
+/// An inode with one link, made now.
+pub(crate) fn new_inode(ctx: &Context, ino: Ino, access: Access, kind: Kind) -> Inode {
+    Inode {
+        ino,
+        access,
+        nlink: 1,
+        mtime: ctx.now,
+        ctime: ctx.now,
+        btime: ctx.now,
+        atime: None,
+        xattrs: 0,
+        holders: 0,
+        extra: Vec::new(),
+        kind,
+    }
+}
+
+/// Where an upload is to appear.
+struct Target<'a> {
+    parent: &'a Dir,
+    name: Vec<u8>,
+    replaces: Option<Ino>,
+    /// Of the file that it replaces.
+    access: Option<Access>,
+}
+
+fn new_upload(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &OpenWrite,
+    key: WriterKey,
+    target: Target<'_>,
+) -> Result<OpenedWrite, NsError> {
+    let body = ctx.ids.next_body()?;
+    let upload = UploadId(body.0);
+    let ino = match target.replaces {
+        Some(ino) => ino,
+        None => ctx.ids.next_ino()?,
+    };
+    let access = target.access.unwrap_or_else(|| new_access(&ctx.actor, target.parent, request.mode));
+    UploadRecord {
+        upload,
+        body,
+        state: UploadState::InMaking,
+        parent: target.parent.ino,
+        name: target.name,
+        replaces: target.replaces,
+        writer: key,
+        client: request.client.clone(),
+        path: request.path.as_bytes().to_vec(),
+        owner: ctx.actor.principal,
+        group: access.group,
+        mode: access.mode,
+        created: ctx.now,
+        deadline: None,
+        epoch: 0,
+        kept_len: 0,
+        sums: None,
+    }
+    .put(txn);
+    let writer = writer(ctx, request, key, WriterKind::Upload(upload), ino, body);
+    writer.put(txn);
+    Ok(opened(&writer, GroupId::DEFAULT, OpenKind::Upload(upload)))
+}
+
+/// The client's own unfinished file begins again: same inode, new body; the old handle is fenced.
+fn restart(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &OpenWrite,
+    key: WriterKey,
+    mut located: Located,
+    old: Content,
+) -> Result<OpenedWrite, NsError> {
+    let body = ctx.ids.next_body()?;
+    if matches!(old.state, FileState::Open(_)) {
+        txn.delete(&keys::writer(key, old.body));
+        crate::deletion::queue(txn, ctx, old.body);
+    } else {
+        release_body(txn, ctx, &old)?;
+    }
+    let content = Content { generation: old.generation, ..new_content(body, key) };
+    located.inode.kind = Kind::File(content);
+    located.inode.mtime = ctx.now;
+    located.inode.ctime = ctx.now;
+    located.store(txn);
+    adjust_bytes(txn, ctx, &located, difference(0, old.len))?;
+    let writer = writer(ctx, request, key, WriterKind::New, located.inode.ino, body);
+    writer.put(txn);
+    Ok(OpenedWrite { dropped: Some(old.body), ..opened(&writer, content.group, OpenKind::New) })
+}
+
+/// A restart gives up the uploads that the same client has in the making for this path.
+fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<Option<BodyId>, NsError> {
+    let mut dropped = None;
+    for writer in crate::find_writer(txn, &request.client, &request.path)? {
+        let WriterKind::Upload(upload) = writer.kind else { continue };
+        if let Some(record) = UploadRecord::get(txn, upload)? {
+            crate::uploads::permit_own(ctx, &record)?;
+        }
+        writer.delete(txn);
+        txn.delete(&keys::upload(upload));
+        crate::deletion::queue(txn, ctx, writer.body);
+        dropped = Some(writer.body);
+    }
+    Ok(dropped)
 }
 
 impl Operation for OpenWrite {

@@ -1,10 +1,13 @@
 //! The records beside the inode: writers, uploads, ended writers, bodies.
 
+use kv::{Read, Txn};
 use types::{
     BodyId, BootId, ClientIdentity, ErrorCode, GroupId, Ino, PieceId, PrincipalId, SessionId, Timestamp, UploadId,
 };
 
-use crate::{Sums, WriterKey, WriterToken};
+use crate::codec::{BadValue, Decoder, Encoder, field_u64};
+use crate::node::{decode_sums, encode_sums};
+use crate::{NsError, Sums, WriterKey, WriterToken, keys};
 
 /// What somebody who writes is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,6 +103,8 @@ pub struct UploadRecord {
     pub created: Timestamp,
     /// When it may be forgotten; `None` while it is in the making.
     pub deadline: Option<Timestamp>,
+    /// The epoch of its last writer, once it is not in the making any more.
+    pub epoch: u32,
     /// Bytes kept, once it is not in the making any more.
     pub kept_len: u64,
     /// Checksums, if it was complete.
@@ -115,6 +120,8 @@ pub enum EndedHow {
     Completed,
     /// Thrown away.
     Dropped,
+    /// Its commit was refused; it is kept as an upload.
+    Refused,
 }
 
 /// `Y`: an ended writer, remembered so that its client, recovering late, does not write into what is visible now.
@@ -149,4 +156,253 @@ pub struct BodyRecord {
     pub generation: u32,
     /// The writer's epoch.
     pub epoch: u32,
+}
+
+const TAG_EXPECTED_LEN: u8 = 0x01;
+const TAG_DEADLINE: u8 = 0x01;
+
+impl WriterRecord {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::new(128 + self.path.len());
+        let (kind, upload) = match self.kind {
+            WriterKind::New => (1, 0),
+            WriterKind::Update => (2, 0),
+            WriterKind::Upload(upload) => (3, upload.0),
+        };
+        out.u8(kind);
+        out.u32(self.epoch);
+        out.u64(self.ino.0);
+        out.u64(upload);
+        out.u64(self.session.0);
+        out.0.extend_from_slice(&self.boot.0.to_be_bytes());
+        out.i64(self.opened.0);
+        out.client(&self.client);
+        out.bytes(&self.path);
+        if let Some(len) = self.expected_len {
+            out.tag_u64(TAG_EXPECTED_LEN, len);
+        }
+        out.0
+    }
+
+    fn decode(key: WriterKey, body: BodyId, value: &[u8]) -> Result<Self, BadValue> {
+        let mut from = Decoder::new(value, "a writer")?;
+        let kind = from.u8()?;
+        let epoch = from.u32()?;
+        let ino = Ino(from.u64()?);
+        let upload = UploadId(from.u64()?);
+        let kind = match kind {
+            1 => WriterKind::New,
+            2 => WriterKind::Update,
+            3 => WriterKind::Upload(upload),
+            _ => return Err(BadValue::Damaged("it has an unknown kind of writer")),
+        };
+        let session = SessionId(from.u64()?);
+        let boot = from.boot()?;
+        let opened = Timestamp(from.i64()?);
+        let client = from.client()?;
+        let path = from.path()?.to_vec();
+        let mut expected_len = None;
+        from.tags(|tag, field| match tag {
+            TAG_EXPECTED_LEN => field_u64(field).map(|len| expected_len = Some(len)).map(|()| true),
+            _ => Ok(false),
+        })?;
+        Ok(Self { key, body, epoch, kind, ino, session, boot, client, path, expected_len, opened })
+    }
+
+    /// From a key and value of a scan.
+    pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Self, NsError> {
+        let bad = || BadValue::Damaged("the key of a writer has a wrong length").at(key);
+        let first = keys::number_at(key, 1).ok_or_else(bad)?;
+        let second = keys::number_at(key, 9).ok_or_else(bad)?;
+        Self::decode(WriterKey(first), BodyId(second), value).map_err(|error| error.at(key))
+    }
+
+    pub(crate) fn get(read: &dyn Read, key: WriterKey, body: BodyId) -> Result<Option<Self>, NsError> {
+        let full = keys::writer(key, body);
+        read.get(&full)?.map(|value| Self::decode(key, body, &value).map_err(|bad| bad.at(&full))).transpose()
+    }
+
+    pub(crate) fn put(&self, txn: &mut dyn Txn) {
+        txn.put(&keys::writer(self.key, self.body), &self.encode());
+    }
+
+    pub(crate) fn delete(&self, txn: &mut dyn Txn) {
+        txn.delete(&keys::writer(self.key, self.body));
+    }
+
+    /// Remembers that this writer ended in a way that its client may not know of.
+    pub(crate) fn entomb(&self, txn: &mut dyn Txn, how: EndedHow, until: Timestamp) {
+        let ended = EndedWriter {
+            key: self.key,
+            body: self.body,
+            how,
+            until,
+            client: self.client.clone(),
+            path: self.path.clone(),
+        };
+        txn.put(&keys::ended(self.key), &ended.encode());
+    }
+}
+
+impl EndedWriter {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::new(64 + self.path.len());
+        out.u8(match self.how {
+            EndedHow::Interrupted => 1,
+            EndedHow::Completed => 2,
+            EndedHow::Dropped => 3,
+            EndedHow::Refused => 4,
+        });
+        out.u64(self.body.0);
+        out.i64(self.until.0);
+        out.client(&self.client);
+        out.bytes(&self.path);
+        out.0
+    }
+
+    pub(crate) fn decode(key: WriterKey, value: &[u8]) -> Result<Self, BadValue> {
+        let mut from = Decoder::new(value, "an ended writer")?;
+        let how = match from.u8()? {
+            1 => EndedHow::Interrupted,
+            2 => EndedHow::Completed,
+            3 => EndedHow::Dropped,
+            4 => EndedHow::Refused,
+            _ => return Err(BadValue::Damaged("it has an unknown way of ending")),
+        };
+        let body = BodyId(from.u64()?);
+        let until = Timestamp(from.i64()?);
+        let client = from.client()?;
+        let path = from.path()?.to_vec();
+        from.end()?;
+        Ok(Self { key, body, how, until, client, path })
+    }
+
+    pub(crate) fn get(read: &dyn Read, key: WriterKey) -> Result<Option<Self>, NsError> {
+        let full = keys::ended(key);
+        read.get(&full)?.map(|value| Self::decode(key, &value).map_err(|bad| bad.at(&full))).transpose()
+    }
+}
+
+/// Codes of a refused upload. Part of the format.
+const REFUSALS: [(u8, ErrorCode); 5] = [
+    (1, ErrorCode::NotFound),
+    (2, ErrorCode::Exists),
+    (3, ErrorCode::IsDirectory),
+    (4, ErrorCode::Busy),
+    (5, ErrorCode::Denied),
+];
+
+impl UploadRecord {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::new(160 + self.name.len() + self.path.len());
+        let (state, refusal) = match self.state {
+            UploadState::InMaking => (1, 0),
+            UploadState::Interrupted => (2, 0),
+            UploadState::Refused(code) => {
+                (3, REFUSALS.iter().find(|(_, known)| *known == code).map_or(0, |(number, _)| *number))
+            }
+        };
+        out.u8(state);
+        out.u8(refusal);
+        out.u64(self.body.0);
+        out.u64(self.parent.0);
+        out.bytes(&self.name);
+        out.u64(self.replaces.map_or(0, |ino| ino.0));
+        out.u64(self.writer.0);
+        out.u32(self.epoch);
+        out.client(&self.client);
+        out.bytes(&self.path);
+        out.u16(self.mode);
+        out.u32(self.owner.0);
+        out.u32(self.group.0);
+        out.i64(self.created.0);
+        out.u64(self.kept_len);
+        encode_sums(&mut out, self.sums.as_ref());
+        if let Some(deadline) = self.deadline {
+            out.tag(TAG_DEADLINE, &deadline.0.to_be_bytes());
+        }
+        out.0
+    }
+
+    pub(crate) fn decode(upload: UploadId, value: &[u8]) -> Result<Self, BadValue> {
+        let mut from = Decoder::new(value, "an upload")?;
+        let (state, refusal) = (from.u8()?, from.u8()?);
+        let state = match state {
+            1 => UploadState::InMaking,
+            2 => UploadState::Interrupted,
+            3 => {
+                let known = REFUSALS.iter().find(|(number, _)| *number == refusal);
+                UploadState::Refused(known.map_or(ErrorCode::Invalid, |(_, code)| *code))
+            }
+            _ => return Err(BadValue::Damaged("it has an unknown upload state")),
+        };
+        let body = BodyId(from.u64()?);
+        let parent = Ino(from.u64()?);
+        let name = from.name()?.to_vec();
+        let replaces = Some(Ino(from.u64()?)).filter(|ino| ino.0 != 0);
+        let writer = WriterKey(from.u64()?);
+        let epoch = from.u32()?;
+        let client = from.client()?;
+        let path = from.path()?.to_vec();
+        let mode = from.u16()?;
+        let (owner, group) = (PrincipalId(from.u32()?), PrincipalId(from.u32()?));
+        let created = Timestamp(from.i64()?);
+        let kept_len = from.u64()?;
+        let sums = decode_sums(&mut from)?;
+        let mut deadline = None;
+        from.tags(|tag, field| match tag {
+            TAG_DEADLINE => {
+                deadline = Some(Timestamp(field_u64(field)?.cast_signed()));
+                Ok(true)
+            }
+            _ => Ok(false),
+        })?;
+        Ok(Self {
+            upload,
+            body,
+            state,
+            parent,
+            name,
+            replaces,
+            writer,
+            epoch,
+            client,
+            path,
+            owner,
+            group,
+            mode,
+            created,
+            deadline,
+            kept_len,
+            sums,
+        })
+    }
+
+    pub(crate) fn get(read: &dyn Read, upload: UploadId) -> Result<Option<Self>, NsError> {
+        let key = keys::upload(upload);
+        read.get(&key)?.map(|value| Self::decode(upload, &value).map_err(|bad| bad.at(&key))).transpose()
+    }
+
+    pub(crate) fn put(&self, txn: &mut dyn Txn) {
+        txn.put(&keys::upload(self.upload), &self.encode());
+    }
+}
+
+impl BodyRecord {
+    pub(crate) fn put(&self, txn: &mut dyn Txn) {
+        let mut out = Encoder::new(25);
+        out.u64(self.ino.0);
+        out.u64(self.len);
+        out.u32(self.generation);
+        out.u32(self.epoch);
+        txn.put(&keys::body(self.group, self.body), &out.0);
+    }
+
+    pub(crate) fn decode(group: GroupId, body: BodyId, value: &[u8]) -> Result<Self, BadValue> {
+        let mut from = Decoder::new(value, "a body")?;
+        let (ino, len) = (Ino(from.u64()?), from.u64()?);
+        let (generation, epoch) = (from.u32()?, from.u32()?);
+        from.end()?;
+        Ok(Self { group, body, ino, len, generation, epoch })
+    }
 }

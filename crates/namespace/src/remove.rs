@@ -3,7 +3,11 @@
 use kv::Txn;
 use types::{BodyId, Ino, NsPath};
 
-use crate::{Context, NsError, OpTag, Operation};
+use crate::deletion::release_body;
+use crate::node::{Dentry, Dir, Located, Place, get_record};
+use crate::totals::{Touch, adjust, difference};
+use crate::walk::{Last, resolve_existing};
+use crate::{Context, Inode, Kind, NsError, OpTag, Operation, Want, keys, permit};
 
 /// What was removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +27,64 @@ pub struct Remove {
 
 /// See [`Remove`].
 pub fn remove(txn: &mut dyn Txn, ctx: &Context, request: &Remove) -> Result<Removed, NsError> {
-    todo!("{request:?} {ctx:?} {}", txn.get(b"")?.is_some())
+    let path = &request.path;
+    let (parent, name, entry) = resolve_existing(txn, &ctx.actor, path, Last::Keep)?;
+    let inode = match entry {
+        Dentry::Directory(_) => return Err(NsError::IsDirectory(path.to_string())),
+        Dentry::Record(inode) => Some(inode),
+        Dentry::Pointer(ino) => Some(get_record(txn, ino)?),
+    };
+    let owner = inode.as_ref().map_or(ctx.actor.principal, Inode::owner);
+    permit_removal(ctx, &parent, owner, path)?;
+    unlink(txn, ctx, &parent, &name)
+}
+
+/// `w` on the directory, and what a sticky one asks for.
+pub(crate) fn permit_removal(
+    ctx: &Context,
+    dir: &Dir,
+    entry_owner: types::PrincipalId,
+    path: &NsPath,
+) -> Result<(), NsError> {
+    permit(&ctx.actor, &dir.access, Want::Write, &|| path.to_string())?;
+    crate::permission::permit_unlink(&ctx.actor, &dir.access, entry_owner, &|| path.to_string())
+}
+
+/// Takes away a name that is not a directory's, and with the last name the inode.
+pub(crate) fn unlink(txn: &mut dyn Txn, ctx: &Context, dir: &Dir, name: &[u8]) -> Result<Removed, NsError> {
+    let key = keys::dentry(dir.ino, name);
+    let mut inode = match crate::node::get_dentry(txn, dir.ino, name)? {
+        Some(Dentry::Record(inode)) => inode,
+        Some(Dentry::Pointer(ino)) => {
+            txn.delete(&keys::link(ino, dir.ino, name));
+            get_record(txn, ino)?
+        }
+        _ => return Err(NsError::NotFound(name.escape_ascii().to_string(), "file")),
+    };
+    txn.delete(&key);
+    let bytes = inode.content().map_or(0, |content| difference(0, content.len));
+    adjust(txn, ctx, dir.ino, inode.ino.0, -1, bytes, Touch::Entries)?;
+    inode.nlink = inode.nlink.saturating_sub(1);
+    inode.ctime = ctx.now;
+    let ino = inode.ino;
+    if inode.nlink > 0 || inode.holders > 0 {
+        Located { inode, place: Place::Own }.store(txn);
+        return Ok(Removed { ino, body: None });
+    }
+    let body = drop_inode(txn, ctx, &inode)?;
+    Ok(Removed { ino, body })
+}
+
+/// Takes away an inode without names and holders: its record, its attributes, its claim on its body.
+pub(crate) fn drop_inode(txn: &mut dyn Txn, ctx: &Context, inode: &Inode) -> Result<Option<BodyId>, NsError> {
+    txn.delete(&keys::inode(inode.ino));
+    if inode.xattrs > 0 {
+        crate::xattr::delete_all(txn, inode.ino)?;
+    }
+    match &inode.kind {
+        Kind::File(content) => release_body(txn, ctx, content),
+        _ => Ok(None),
+    }
 }
 
 impl Operation for Remove {

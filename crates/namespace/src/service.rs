@@ -1,11 +1,16 @@
 //! The thin convenience on top: a namespace on an engine, with its numbers, its session and its counters.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use kv::{Durability, Kv, Read};
+use kv::{Durability, Kv, OpOutcome, Read, transact};
+use parking_lot::Mutex;
 use types::{Incarnation, SessionId, Timestamp};
 
-use crate::{Actor, Context, IdSource, Limits, NsError, Operation, RequestNumber};
+use crate::ids::take_range;
+use crate::{
+    Actor, Context, Formatted, IdSource, Limits, NsError, OpTag, Operation, RequestNumber, format_or_open, perform,
+};
 
 /// Settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +27,7 @@ impl Default for NamespaceConfig {
     }
 }
 
-/// Counts since the start, by operation (index: [`crate::OpTag`] as a number).
+/// Counts since the start, by operation (index: [`OpTag`] as a number).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CountersSnapshot {
     /// Changes that were committed.
@@ -33,41 +38,104 @@ pub struct CountersSnapshot {
     pub failed: Vec<u64>,
 }
 
+#[derive(Debug)]
+struct Counters([[AtomicU64; 3]; OpTag::COUNT]);
+
+impl Counters {
+    fn count<T>(&self, tag: OpTag, result: &Result<T, NsError>) {
+        let column = match result {
+            Ok(_) => 0,
+            Err(NsError::Kv(_)) => 2,
+            Err(_) => 1,
+        };
+        self.0[tag as usize][column].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn column(&self, column: usize) -> Vec<u64> {
+        self.0.iter().map(|row| row[column].load(Ordering::Relaxed)).collect()
+    }
+}
+
 /// A namespace. Shared by all threads of a server.
 pub struct Namespace {
     kv: Arc<dyn Kv>,
+    config: NamespaceConfig,
+    formatted: Formatted,
+    ids: Arc<IdSource>,
+    counters: Arc<Counters>,
 }
 
 impl Namespace {
     /// Opens the namespace on `kv`, making the root directory if it is empty, and takes the first numbers. Waits for
     /// the disk.
     pub fn open(kv: Arc<dyn Kv>, now: Timestamp, config: NamespaceConfig) -> Result<Arc<Namespace>, NsError> {
-        todo!("{now} {config:?} {}", kv.snapshot().get(b"")?.is_some())
+        let range = config.id_range.max(2);
+        let config = NamespaceConfig { id_range: range, ..config };
+        let opened = transact(&*kv, Durability::Synced, move |txn| {
+            let result = format_or_open(txn, now).and_then(|formatted| Ok((formatted, take_range(txn, range)?)));
+            (if result.is_ok() { OpOutcome::Commit } else { OpOutcome::Abort }, result)
+        })?;
+        let (formatted, first) = opened?;
+        let ids = Arc::new(IdSource::new());
+        ids.add(first);
+        let counters = Arc::new(Counters(std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)))));
+        Ok(Arc::new(Namespace { kv, config, formatted, ids, counters }))
     }
 
     /// This life of the namespace.
     pub fn incarnation(&self) -> Incarnation {
-        todo!()
+        self.formatted.incarnation
     }
 
     /// This run of the server.
     pub fn session(&self) -> SessionId {
-        todo!()
+        self.formatted.session
     }
 
     /// Where numbers come from.
     pub fn ids(&self) -> &Arc<IdSource> {
-        todo!()
+        &self.ids
     }
 
     /// What operations are handed.
     pub fn context(&self, now: Timestamp, actor: &Actor, request: Option<RequestNumber>) -> Context {
-        todo!("{now} {actor:?} {request:?}")
+        Context {
+            now,
+            actor: actor.clone(),
+            session: self.formatted.session,
+            request,
+            limits: self.config.limits,
+            ids: Arc::clone(&self.ids),
+        }
     }
 
     /// Reads on a consistent view of committed state.
     pub fn read<T>(&self, reading: impl FnOnce(&dyn Read) -> Result<T, NsError>) -> Result<T, NsError> {
-        reading(&*self.kv.snapshot())
+        let snapshot = self.kv.snapshot();
+        reading(&*snapshot)
+    }
+
+    /// Takes the next range of numbers in good time, without waiting.
+    fn take_numbers(&self) {
+        let range = self.config.id_range;
+        if !self.ids.should_take(range) {
+            return;
+        }
+        let taken = Arc::new(Mutex::new(None));
+        let (inner, ids) = (Arc::clone(&taken), Arc::clone(&self.ids));
+        self.kv.submit(
+            Durability::Synced,
+            Box::new(move |txn| {
+                let result = take_range(txn, range);
+                let outcome = if result.is_ok() { OpOutcome::Commit } else { OpOutcome::Abort };
+                *inner.lock() = result.ok();
+                outcome
+            }),
+            Box::new(move |result| match (result, taken.lock().take()) {
+                (Ok(()), Some(range)) => ids.add(range),
+                _ => ids.taking_failed(),
+            }),
+        );
     }
 
     /// Queues a change; `done` is called once, on an engine thread, when it is as durable as asked or refused.
@@ -79,8 +147,29 @@ impl Namespace {
         op: O,
         done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
     ) {
-        let _ = (durability, ctx, op, done);
-        todo!()
+        self.take_numbers();
+        let slot = Arc::new(Mutex::new(None));
+        let inner = Arc::clone(&slot);
+        let counters = Arc::clone(&self.counters);
+        self.kv.submit(
+            durability,
+            Box::new(move |txn| {
+                let (outcome, result) = perform(txn, &ctx, &op);
+                *inner.lock() = Some(result);
+                outcome
+            }),
+            Box::new(move |committed| {
+                let result = match (committed, slot.lock().take()) {
+                    (Err(error), _) => Err(NsError::Kv(error)),
+                    (Ok(()), Some(result)) => result,
+                    (Ok(()), None) => {
+                        Err(NsError::Kv(kv::KvError::Stopped { reason: "the engine did not run the operation".into() }))
+                    }
+                };
+                counters.count(O::TAG, &result);
+                done(result);
+            }),
+        );
     }
 
     /// Makes a change and waits for it.
@@ -90,12 +179,21 @@ impl Namespace {
         ctx: Context,
         op: O,
     ) -> Result<O::Reply, NsError> {
-        let _ = (durability, ctx, op);
-        todo!()
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        self.change(durability, ctx, op, move |result| {
+            // The receiver waits below; it is gone only if its thread panicked.
+            let _ = sender.send(result);
+        });
+        let stopped = || NsError::Kv(kv::KvError::Stopped { reason: "the committer is gone".into() });
+        receiver.recv().map_err(|_| stopped())?
     }
 
     /// What was done since the start.
     pub fn counters(&self) -> CountersSnapshot {
-        todo!()
+        CountersSnapshot {
+            done: self.counters.column(0),
+            refused: self.counters.column(1),
+            failed: self.counters.column(2),
+        }
     }
 }

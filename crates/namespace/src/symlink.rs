@@ -1,13 +1,20 @@
 //! Symbolic links.
 
 use kv::{Read, Txn};
-use types::{Ino, NsPath};
+use types::{Ino, NsPath, PATH_MAX};
 
-use crate::{Actor, Context, NsError, OpTag, Operation};
+use crate::node::{locate_entry, put_new};
+use crate::totals::{Touch, adjust};
+use crate::walk::{Last, new_access, resolve, resolve_existing};
+use crate::{Actor, Context, Inode, Kind, NsError, OpTag, Operation, Want, permit};
 
 /// The target of the symbolic link at `path`.
 pub fn readlink(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Vec<u8>, NsError> {
-    todo!("{actor:?} {path} {}", read.get(b"")?.is_some())
+    let (parent, name, entry) = resolve_existing(read, actor, path, Last::Keep)?;
+    match locate_entry(read, parent.ino, &name, entry)?.inode.kind {
+        Kind::Symlink(target) => Ok(target),
+        _ => Err(NsError::Invalid { what: path.to_string(), why: "it is not a symbolic link" }),
+    }
 }
 
 /// Makes a symbolic link.
@@ -21,7 +28,35 @@ pub struct Symlink {
 
 /// See [`Symlink`].
 pub fn symlink(txn: &mut dyn Txn, ctx: &Context, request: &Symlink) -> Result<Ino, NsError> {
-    todo!("{request:?} {ctx:?} {}", txn.get(b"")?.is_some())
+    let path = &request.path;
+    if request.target.len() > PATH_MAX {
+        return Err(types::NameError::PathTooLong(request.target.len()).into());
+    }
+    if request.target.is_empty() || request.target.contains(&0) {
+        return Err(NsError::Invalid { what: path.to_string(), why: "a link's target has 1 to 4096 bytes and no NUL" });
+    }
+    let at = resolve(txn, &ctx.actor, path, Last::Keep)?;
+    if at.entry.is_some() {
+        return Err(NsError::Exists(path.to_string()));
+    }
+    permit(&ctx.actor, &at.parent.access, Want::Write, &|| path.to_string())?;
+    let ino = ctx.ids.next_ino()?;
+    let inode = Inode {
+        ino,
+        access: new_access(&ctx.actor, &at.parent, 0o777),
+        nlink: 1,
+        mtime: ctx.now,
+        ctime: ctx.now,
+        btime: ctx.now,
+        atime: None,
+        xattrs: 0,
+        holders: 0,
+        extra: Vec::new(),
+        kind: Kind::Symlink(request.target.clone()),
+    };
+    put_new(txn, at.parent.ino, &at.name, &inode);
+    adjust(txn, ctx, at.parent.ino, ino.0, 1, 0, Touch::Entries)?;
+    Ok(ino)
 }
 
 impl Operation for Symlink {

@@ -3,7 +3,10 @@
 use kv::Txn;
 use types::{BootId, ClientIdentity, NsPath};
 
-use crate::{Context, NsError, OpTag, OpenedWrite, Operation};
+use crate::node::{Dentry, locate_entry};
+use crate::recover::begin_update;
+use crate::walk::{Last, resolve_existing};
+use crate::{Context, FileState, How, NsError, OpTag, OpenWrite, OpenedWrite, Operation, Want, permit};
 
 /// Begins to cut or extend a complete file: an update in place. The server then truncates the piece, completes it and commits. `None`: it has that length already.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,9 +21,36 @@ pub struct Truncate {
     pub boot: BootId,
 }
 
-/// See [`Truncate`].
+/// See [`Truncate`]. What is being written is busy, also for its own writer, who truncates by its handle.
 pub fn truncate(txn: &mut dyn Txn, ctx: &Context, request: &Truncate) -> Result<Option<OpenedWrite>, NsError> {
-    todo!("{request:?} {ctx:?} {}", txn.get(b"")?.is_some())
+    let path = &request.path;
+    if request.len > i64::MAX.unsigned_abs() {
+        return Err(NsError::TooLarge { what: "the length", len: request.len, bound: i64::MAX.unsigned_abs() });
+    }
+    let (parent, name, entry) = resolve_existing(txn, &ctx.actor, path, Last::Follow)?;
+    if matches!(entry, Dentry::Directory(_)) {
+        return Err(NsError::IsDirectory(path.to_string()));
+    }
+    let located = locate_entry(txn, parent.ino, &name, entry)?;
+    permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
+    let content = located.inode.content();
+    if content.is_some_and(|content| content.state == FileState::Complete && content.len == request.len) {
+        return Ok(None);
+    }
+    let open = OpenWrite {
+        path: path.clone(),
+        how: How::Update,
+        mkpath: false,
+        mode: 0,
+        posc: false,
+        client: request.client.clone(),
+        boot: request.boot,
+        expected_len: Some(request.len),
+        restarted: false,
+        vouched: None,
+        resume: None,
+    };
+    begin_update(txn, ctx, &open, located, false).map(Some)
 }
 
 impl Operation for Truncate {

@@ -1,9 +1,12 @@
 //! Who is writing (`W`), and which bodies are there (`B`).
 
-use kv::Read;
+use std::ops::ControlFlow;
+
+use kv::{Read, ScanOrder};
 use types::{BodyId, ClientIdentity, GroupId, NsPath};
 
-use crate::{BodyRecord, NsError, WriterKey, WriterRecord};
+use crate::codec::BadValue;
+use crate::{BodyRecord, NsError, WriterKey, WriterRecord, keys};
 
 /// Names one writer at one epoch. A server keeps it with the handle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -16,19 +19,54 @@ pub struct WriterToken {
     pub epoch: u32,
 }
 
+/// Scans `start..end`, decoding each entry, until `limit` were kept.
+pub(crate) fn collect<T>(
+    read: &dyn Read,
+    start: &[u8],
+    end: &[u8],
+    limit: usize,
+    mut decode: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, NsError>,
+) -> Result<Vec<T>, NsError> {
+    let (mut found, mut bad) = (Vec::new(), None);
+    if limit == 0 {
+        return Ok(found);
+    }
+    read.scan(start, end, ScanOrder::Ascending, &mut |key, value| {
+        match decode(key, value) {
+            Ok(Some(entry)) => found.push(entry),
+            Ok(None) => {}
+            Err(error) => bad = Some(error),
+        }
+        if bad.is_some() || found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    bad.map_or(Ok(found), Err)
+}
+
 /// Those who write, in key order after `after`, at most `limit`.
 pub fn writers(
     read: &dyn Read,
     after: Option<(WriterKey, BodyId)>,
     limit: usize,
 ) -> Result<Vec<WriterRecord>, NsError> {
-    todo!("{}", limit + usize::from(after.is_some()) + usize::from(read.get(b"")?.is_some()))
+    let mut start = b"W".to_vec();
+    if let Some((key, body)) = after {
+        start = keys::writer(key, body).to_vec();
+        start.push(0);
+    }
+    collect(read, &start, b"X", limit, |key, value| WriterRecord::read(key, value).map(Some))
 }
+
+/// Most writers of one client and path that are looked at.
+const SAME_MAX: usize = 64;
 
 /// The writers that a re-open of `path` by `client` would match. A server asks before it opens when the machine has
 /// booted since, to learn from the store whether bytes were lost ([`crate::OpenWrite::vouched`]).
 pub fn find_writer(read: &dyn Read, client: &ClientIdentity, path: &NsPath) -> Result<Vec<WriterRecord>, NsError> {
-    todo!("{client:?} {path} {}", read.get(b"")?.is_some())
+    let prefix = keys::writers_of(keys::writer_key(client, path.as_bytes()));
+    collect(read, &prefix, &keys::end_of(&prefix), SAME_MAX, |key, value| {
+        let writer = WriterRecord::read(key, value)?;
+        Ok((writer.client == *client && writer.path == path.as_bytes()).then_some(writer))
+    })
 }
 
 /// The bodies of `group` in order after `after`, at most `limit`: for audits of stores.
@@ -38,10 +76,17 @@ pub fn bodies(
     after: Option<BodyId>,
     limit: usize,
 ) -> Result<Vec<BodyRecord>, NsError> {
-    todo!("{group} {after:?} {limit} {}", read.get(b"")?.is_some())
+    let start = keys::body(group, BodyId(after.map_or(0, |body| body.0.saturating_add(1))));
+    let end = keys::end_of(&keys::body(group, BodyId(u64::MAX)));
+    collect(read, &start, &end, limit, |key, value| {
+        let bad = || BadValue::Damaged("the key of a body has a wrong length").at(key);
+        let body = keys::number_at(key, 9).map(BodyId).ok_or_else(bad)?;
+        BodyRecord::decode(group, body, value).map(Some).map_err(|error| error.at(key))
+    })
 }
 
 /// One body's record.
 pub fn body_record(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Option<BodyRecord>, NsError> {
-    todo!("{group} {body} {}", read.get(b"")?.is_some())
+    let key = keys::body(group, body);
+    read.get(&key)?.map(|value| BodyRecord::decode(group, body, &value).map_err(|bad| bad.at(&key))).transpose()
 }
