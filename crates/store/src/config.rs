@@ -42,7 +42,7 @@ impl Default for StoreConfig {
             ranges_max: 4096,
             held_pages_max: 64,
             snapshot_after_bytes: 128 << 20,
-            settle_step_bytes: 32 << 20,
+            settle_step_bytes: 8 << 20,
             buffers_max: 16,
             find_orphans: true,
             #[cfg(any(test, feature = "planted"))]

@@ -14,12 +14,6 @@ pub enum StoreError {
         /// What was asked for.
         piece: PieceId,
     },
-    /// Somebody has it open for writing already.
-    #[error("piece {piece} is open for writing already; close that writer first")]
-    Busy {
-        /// The piece.
-        piece: PieceId,
-    },
     /// The body's number has been used on this store before. Numbers are never used twice.
     #[error(
         "body {body} has been used on this store before and cannot be made again; was an old backup of the namespace restored \
@@ -116,7 +110,6 @@ impl StoreError {
     pub fn code(&self) -> ErrorCode {
         match self {
             StoreError::NotFound { .. } => ErrorCode::NotFound,
-            StoreError::Busy { .. } => ErrorCode::Busy,
             StoreError::BodyUsed { .. } => ErrorCode::Exists,
             StoreError::StaleIncarnation { .. } | StoreError::Closed { .. } => ErrorCode::Stale,
             StoreError::Failed { .. } => ErrorCode::Io,

@@ -12,16 +12,43 @@
 //! checksums (`docs/formats.md`). The records are in a `LoggedIndex`; what is under way is in the log's stream
 //! `STORE_DATA`.
 
+mod buffers;
+mod codec;
 mod config;
+mod end;
 mod error;
+mod floor;
+mod holds;
+mod life;
+mod log_record;
+mod making;
+mod object;
+mod orphans;
+mod pages;
+mod piece;
+mod plan;
+mod ranges;
 mod reader;
+mod rebuild;
+mod record;
+mod recover;
+mod replay;
+mod segment;
+mod segments;
+mod settle;
+mod sidecar;
+mod small;
 mod status;
 mod store;
+mod sums;
+mod trim;
+mod verify;
 mod writer;
 
 pub use config::{PIECE_LEN_MAX, Planted, StoreConfig};
 pub use error::StoreError;
 pub use reader::Reader;
+pub use rebuild::Rebuilt;
 pub use status::{Completed, NewPiece, PieceState, PieceStatus, Space, StoreRecovery, Verified};
 pub use store::{RecordIndex, Store};
 pub use writer::Writer;

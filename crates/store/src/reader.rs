@@ -1,33 +1,343 @@
-//! Reading, verified.
+//! Reading, verified: the reader's side.
 
-use types::PieceId;
+use std::sync::Arc;
+
+use disk::Access;
+use parking_lot::Mutex;
+use types::{Crc32c, PAGE_SIZE, PieceId};
 
 use crate::StoreError;
+use crate::config::Planted;
+use crate::log_record::Beginning;
+use crate::object::ObjectFiles;
+use crate::pages::{Stretch, framed_len, read_framed, read_into};
+use crate::piece::{OpenPiece, State};
+use crate::record::Place;
+use crate::store::Inner;
+use crate::sums::{PAGE, PageSum, pages_of};
+use crate::writer::index;
 
-/// A piece open for reading. Several threads may use it.
-pub struct Reader {}
+/// Bytes read in one go; keeps the vectors of pages short.
+const STEP: usize = 2 << 20;
+/// Pages whose sums are read from the sidecar together, and how many such blocks a reader remembers.
+const BLOCK_PAGES: u64 = 1024;
+const BLOCKS: usize = 4;
 
-#[allow(clippy::todo, missing_docs, unused_variables, clippy::len_without_is_empty)]
+/// A piece open for reading. Several threads may use it. Remembers at most 32 KiB of checksums.
+pub struct Reader {
+    inner: Arc<Inner>,
+    piece: Arc<OpenPiece>,
+    remembered: Mutex<Remembered>,
+}
+
+#[derive(Default)]
+struct Remembered {
+    version: u64,
+    blocks: Vec<(u64, Arc<[PageSum]>)>,
+    next: usize,
+}
+
+/// How a piece is to be read right now.
+enum View {
+    /// A small one, all of it.
+    Content(Arc<[u8]>),
+    /// A large one that nobody writes to.
+    Still { files: Arc<ObjectFiles>, len: u64, version: u64 },
+    /// One that is being written; `len` is what readers see of it.
+    Moving { files: Option<Arc<ObjectFiles>>, len: u64 },
+}
+
+impl View {
+    fn len(&self) -> u64 {
+        match self {
+            View::Content(content) => content.len() as u64,
+            View::Still { len, .. } | View::Moving { len, .. } => *len,
+        }
+    }
+}
+
+#[allow(clippy::len_without_is_empty)] // a file's length, not a collection's
 impl Reader {
+    /// Reads a small piece's content at once, so that whatever happens to it later, this reader goes on.
+    pub(crate) fn open(inner: Arc<Inner>, piece: Arc<OpenPiece>) -> Result<Self, StoreError> {
+        let reader = Self { inner, piece, remembered: Mutex::default() };
+        {
+            let mut state = reader.piece.state.lock();
+            if state.removed {
+                return Err(StoreError::NotFound { piece: reader.piece.id });
+            }
+            reader.view(&mut state)?;
+        }
+        Ok(reader)
+    }
+
     /// Which piece it is.
+    #[must_use]
     pub fn piece(&self) -> PieceId {
-        todo!()
+        self.piece.id
+    }
+
+    fn view(&self, state: &mut State) -> Result<View, StoreError> {
+        if let Some(life) = &state.life {
+            let len = match life.birth.beginning {
+                Beginning::Update => life.len,
+                Beginning::New | Beginning::Resumed => life.durable_prefix,
+            };
+            let in_file = life.in_file.end() > 0;
+            let files = if in_file { Some(self.inner.files(self.piece.id, state)?) } else { None };
+            return Ok(View::Moving { files, len });
+        }
+        let Some(record) = &state.record else { return Err(StoreError::NotFound { piece: self.piece.id }) };
+        if record.place != Place::Object {
+            return Ok(View::Content(self.inner.content(self.piece.id, state)?));
+        }
+        let (len, version) = (record.len, state.version);
+        let files = match &state.files {
+            Some(files) => Arc::clone(files),
+            None => {
+                let missing = || StoreError::damaged(format!("the file of piece {} is missing", self.piece.id));
+                let files = self.inner.objects.open(self.piece.id, Access::ReadWrite)?.ok_or_else(missing)?;
+                let files = Arc::new(files);
+                state.files = Some(Arc::clone(&files));
+                files
+            }
+        };
+        Ok(View::Still { files, len, version })
     }
 
     /// The length now; of a piece in the making: its durable prefix.
+    #[must_use]
     pub fn len(&self) -> u64 {
-        todo!()
+        let state = self.piece.state.lock();
+        match (&state.life, &state.record) {
+            (Some(life), _) if life.birth.beginning == Beginning::Update => life.len,
+            (Some(life), _) => life.durable_prefix,
+            (None, Some(record)) => record.len,
+            (None, None) => 0,
+        }
     }
 
     /// Reads at `offset`, verified. Returns how many bytes; fewer than asked only at the end.
+    ///
+    /// # Errors
+    /// [`StoreError::Checksum`]; `buf` then holds nothing of the page.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
-        todo!()
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset.saturating_add(done as u64);
+            let view = self.view(&mut self.piece.state.lock())?;
+            let left = view.len().saturating_sub(at);
+            // Steps end at page borders.
+            let step = index(left).min(buf.len() - done).min(STEP - index(at % PAGE));
+            if step == 0 {
+                break;
+            }
+            self.read_step(view, at, &mut buf[done..done + step])?;
+            done += step;
+        }
+        Ok(done)
+    }
+
+    fn read_step(&self, view: View, at: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        match view {
+            View::Content(content) => {
+                buf.copy_from_slice(&content[index(at)..][..buf.len()]);
+                Ok(())
+            }
+            View::Still { files, len, version } => {
+                let stretch = self.stretch(at, buf.len(), len);
+                let sums = self.sums(&files, stretch, version)?;
+                match read_into(&files, stretch, &sums, buf) {
+                    Err(StoreError::Checksum { .. }) => self.read_locked(at, buf),
+                    other => other,
+                }
+            }
+            View::Moving { files, .. } => {
+                let all_in_file = {
+                    let state = self.piece.state.lock();
+                    let last = pages_of(at + buf.len() as u64);
+                    state.life.as_ref().is_some_and(|life| life.in_file.contains(at / PAGE, last))
+                };
+                let Some(files) = files.filter(|_| all_in_file) else { return self.read_locked(at, buf) };
+                let stretch = self.stretch(at, buf.len(), u64::MAX);
+                let sums = files.sums(stretch.first_page(), stretch.pages())?;
+                match read_into(&files, stretch, &sums, buf) {
+                    Err(StoreError::Checksum { .. }) => self.read_locked(at, buf),
+                    other => other,
+                }
+            }
+        }
+    }
+
+    /// Reads while nothing can change: what did not match may have been overwritten just then.
+    fn read_locked(&self, at: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        let mut state = self.piece.state.lock();
+        match self.view(&mut state)? {
+            View::Moving { .. } => self.inner.read_life(self.piece.id, &mut state, at, buf),
+            View::Content(content) => {
+                let from = &content[index(at).min(content.len())..];
+                let len = from.len().min(buf.len());
+                buf[..len].copy_from_slice(&from[..len]);
+                buf[len..].fill(0);
+                Ok(())
+            }
+            View::Still { files, len, .. } => {
+                let stretch = self.stretch(at, buf.len(), len);
+                let sums = files.sums(stretch.first_page(), stretch.pages())?;
+                read_into(&files, stretch, &sums, buf)
+            }
+        }
+    }
+
+    fn stretch(&self, offset: u64, len: usize, end: u64) -> Stretch {
+        Stretch { piece: self.piece.id, offset, len, end, check: !self.inner.config.has(Planted::SkipCrc) }
+    }
+
+    /// The sums of a stretch of a piece that nobody writes to, from the sidecar or from what is remembered of it.
+    fn sums(&self, files: &ObjectFiles, stretch: Stretch, version: u64) -> Result<Vec<PageSum>, StoreError> {
+        let mut sums = Vec::with_capacity(stretch.pages());
+        let end = stretch.first_page() + stretch.pages() as u64;
+        let mut page = stretch.first_page();
+        while page < end {
+            let block = page / BLOCK_PAGES;
+            let stop = end.min((block + 1) * BLOCK_PAGES);
+            let found = self.block(files, block, version)?;
+            let (from, to) = (index(page - block * BLOCK_PAGES), index(stop - block * BLOCK_PAGES));
+            sums.extend_from_slice(&found[from..to]);
+            page = stop;
+        }
+        Ok(sums)
+    }
+
+    fn block(&self, files: &ObjectFiles, block: u64, version: u64) -> Result<Arc<[PageSum]>, StoreError> {
+        let mut remembered = self.remembered.lock();
+        if remembered.version != version {
+            *remembered = Remembered { version, ..Remembered::default() };
+        }
+        if let Some((_, sums)) = remembered.blocks.iter().find(|(number, _)| *number == block) {
+            return Ok(Arc::clone(sums));
+        }
+        let sums: Arc<[PageSum]> = files.sums(block * BLOCK_PAGES, index(BLOCK_PAGES))?.into();
+        let entry = (block, Arc::clone(&sums));
+        if remembered.blocks.len() < BLOCKS {
+            remembered.blocks.push(entry);
+        } else {
+            let next = remembered.next % BLOCKS;
+            remembered.blocks[next] = entry;
+            remembered.next = next + 1;
+        }
+        Ok(sums)
     }
 
     /// Appends to `out`, for each page touched, its CRC32C (4 bytes, big-endian) and then its bytes, as XRootD's pgread sends them.
     /// The first page is short if `offset` is not a multiple of 4096, and the last one by what is asked for and by the end of the
     /// piece; the CRC is over the bytes that follow. Returns the bytes of data. On an error `out` is as it was.
+    ///
+    /// # Errors
+    /// [`StoreError::Checksum`].
     pub fn read_pages(&self, offset: u64, len: u32, out: &mut Vec<u8>) -> Result<usize, StoreError> {
-        todo!()
+        let before = out.len();
+        let wanted = self.len().saturating_sub(offset).min(u64::from(len));
+        let total = framed_len(offset, index(wanted));
+        out.resize(before + total, 0);
+        let result = self.read_pages_into(offset, index(wanted), &mut out[before..]);
+        match &result {
+            Ok(got) => out.truncate(before + framed_len(offset, *got)),
+            Err(_) => out.truncate(before),
+        }
+        result
+    }
+
+    /// [`Reader::read_pages`] into a buffer of the caller's own, of at least `len` bytes and 4 more for each page touched. After an
+    /// error what is in the buffer is not to be used.
+    ///
+    /// # Errors
+    /// [`StoreError::Checksum`].
+    pub fn read_pages_into(&self, offset: u64, len: usize, out: &mut [u8]) -> Result<usize, StoreError> {
+        let mut done = 0;
+        let mut rest = out;
+        while done < len {
+            let at = offset.saturating_add(done as u64);
+            let view = self.view(&mut self.piece.state.lock())?;
+            let step = index(view.len().saturating_sub(at)).min(len - done).min(STEP - index(at % PAGE));
+            if step == 0 {
+                break;
+            }
+            let (frames, next) = std::mem::take(&mut rest).split_at_mut(framed_len(at, step));
+            self.read_pages_step(view, at, step, frames)?;
+            rest = next;
+            done += step;
+        }
+        Ok(done)
+    }
+
+    fn read_pages_step(&self, view: View, at: u64, len: usize, out: &mut [u8]) -> Result<(), StoreError> {
+        if let View::Still { files, len: end, version } = &view {
+            let stretch = self.stretch(at, len, *end);
+            let sums = self.sums(files, stretch, *version)?;
+            match read_framed(files, stretch, &sums, out) {
+                Err(StoreError::Checksum { .. }) => {}
+                other => return other,
+            }
+        }
+        let mut bytes = vec![0; len];
+        self.read_step(view, at, &mut bytes)?;
+        let mut rest = out;
+        let mut bytes = bytes.as_slice();
+        let mut first = PAGE_SIZE - index(at % PAGE);
+        while !bytes.is_empty() {
+            let (part, next) = bytes.split_at(bytes.len().min(first));
+            let (frame, after) = std::mem::take(&mut rest).split_at_mut(4 + part.len());
+            frame[..4].copy_from_slice(&Crc32c::of(part).0.to_be_bytes());
+            frame[4..].copy_from_slice(part);
+            (rest, bytes, first) = (after, next, PAGE_SIZE);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.inner.release(&self.piece);
+    }
+}
+
+impl Inner {
+    /// Reads what a life has: pages of the file, compared, and held pages over them; zeros where nothing is.
+    pub(crate) fn read_life(
+        &self,
+        piece: PieceId,
+        state: &mut State,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<(), StoreError> {
+        buf.fill(0);
+        let end = offset + buf.len() as u64;
+        let Some(life) = &state.life else { return Err(StoreError::NotFound { piece }) };
+        let pages: Vec<(u64, u64)> = life
+            .in_file
+            .as_slice()
+            .iter()
+            .map(|(first, last)| ((first * PAGE).max(offset), (last * PAGE).min(end)))
+            .filter(|(start, stop)| start < stop)
+            .collect();
+        if !pages.is_empty() {
+            let files = self.files(piece, state)?;
+            for (start, stop) in pages {
+                let mut at = start;
+                while at < stop {
+                    let step = (stop - at).min(STEP as u64 - at % PAGE);
+                    let check = !self.config.has(Planted::SkipCrc);
+                    let stretch = Stretch { piece, offset: at, len: index(step), end: u64::MAX, check };
+                    let sums = files.sums(stretch.first_page(), stretch.pages())?;
+                    read_into(&files, stretch, &sums, &mut buf[index(at - offset)..index(at + step - offset)])?;
+                    at += step;
+                }
+            }
+        }
+        if let Some(life) = &state.life {
+            life.copy_held(offset, buf);
+        }
+        Ok(())
     }
 }

@@ -1,26 +1,155 @@
 //! The store: its table of open pieces, and what is asked of it.
 
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use disk::Disk;
-use journal::{Journal, Seq};
-use kv::KvError;
-use types::PieceId;
+use journal::{Appended, Journal, Seq, StreamId};
+use kv::{Batch, KvError, ScanOrder};
+use parking_lot::Mutex;
+use types::{BodyId, PieceId};
 
+use crate::buffers::Buffers;
+use crate::config::Planted;
+use crate::floor::Floor;
+use crate::holds::{Holds, Removal};
+use crate::life::Life;
+use crate::log_record::{Beginning, Birth, LogRecord, Subject};
+use crate::object::Objects;
+use crate::piece::OpenPiece;
+use crate::record::{PIECES_END, PieceRecord, Seen, SegmentStat, piece_key, piece_of_key, segment_key};
+use crate::segments::SegmentFiles;
+use crate::sidecar::PATH_HINT_MAX;
 use crate::{NewPiece, PieceStatus, Reader, Space, StoreConfig, StoreError, StoreRecovery, Verified, Writer};
 
 /// The map of records that the store keeps: `kv::LoggedIndex` on the stream `STORE_INDEX`.
 pub trait RecordIndex: Send + Sync {
-    /// Puts (`Some`) and deletes (`None`) in the log's order, visible to snapshots at once; not yet durable.
-    fn append(&self, changes: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<Seq, KvError>;
+    /// Takes a batch into the log's order, visible to snapshots at once; not yet durable. `urgent`: it frees space, and may use
+    /// the log's reserve.
+    fn append(&self, batch: &Batch, urgent: bool) -> Result<Seq, KvError>;
     /// A consistent view of everything appended.
     fn snapshot(&self) -> Box<dyn kv::Read + Send + '_>;
 }
 
-/// Pieces of bodies on one disk. All calls may come from any thread.
-pub struct Store {}
+impl RecordIndex for kv::LoggedIndex {
+    fn append(&self, batch: &Batch, urgent: bool) -> Result<Seq, KvError> {
+        if urgent { self.append_urgent(batch) } else { self.append(batch) }
+    }
 
-#[allow(clippy::todo, missing_docs, unused_variables)]
+    fn snapshot(&self) -> Box<dyn kv::Read + Send + '_> {
+        kv::LoggedIndex::snapshot(self)
+    }
+}
+
+/// What the store remembers of bodies, and whether the index knows it.
+pub(crate) struct Memory {
+    pub(crate) seen: Seen,
+    pub(crate) changed: bool,
+}
+
+/// Everything that the parts of the store share.
+///
+/// Locks, in the order in which they may be taken: `table`, a piece's state, `seen`, `records`, `holds`.
+pub(crate) struct Inner {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) index: Arc<dyn RecordIndex>,
+    pub(crate) config: StoreConfig,
+    pub(crate) objects: Objects,
+    pub(crate) segments: SegmentFiles,
+    pub(crate) buffers: Buffers,
+    pub(crate) floor: Floor,
+    /// Pieces that somebody has open, or that are being written.
+    pub(crate) table: Mutex<HashMap<PieceId, Arc<OpenPiece>>>,
+    pub(crate) seen: Mutex<Memory>,
+    /// Held while a record of the index is replaced; the segments' numbers go with the records.
+    pub(crate) records: Mutex<BTreeMap<u64, SegmentStat>>,
+    pub(crate) holds: Mutex<Holds>,
+}
+
+/// Pieces of bodies on one disk. All calls may come from any thread.
+pub struct Store {
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl Inner {
+    /// Appends a record to the stream of pieces being written.
+    pub(crate) fn log(&self, subject: Subject, record: &LogRecord<'_>) -> Result<Appended, StoreError> {
+        let (head, tail) = record.encode(subject);
+        let parts = [head.as_slice(), tail];
+        match record {
+            // These free space, or end what holds the log.
+            LogRecord::Gone | LogRecord::Cut => Ok(self.journal.append_urgent(StreamId::STORE_DATA, &parts)?),
+            _ => Ok(self.journal.append(StreamId::STORE_DATA, &parts)?),
+        }
+    }
+
+    /// A piece's record in the index.
+    pub(crate) fn record(&self, piece: PieceId) -> Result<Option<PieceRecord>, StoreError> {
+        let bytes = self.index.snapshot().get(&piece_key(piece))?;
+        bytes.map(|bytes| PieceRecord::decode(&bytes)).transpose()
+    }
+
+    /// Replaces a piece's record, and keeps count of what is live in segments.
+    pub(crate) fn replace_record(
+        &self,
+        piece: PieceId,
+        old: Option<&PieceRecord>,
+        new: Option<&PieceRecord>,
+    ) -> Result<Seq, StoreError> {
+        let mut segments = self.records.lock();
+        // What settled or moved meanwhile is only known under the lock.
+        let old = if old.is_some() { self.record(piece)? } else { None };
+        let mut batch = Batch::new();
+        match new {
+            Some(record) => batch.put(&piece_key(piece), &record.encode()),
+            None => batch.delete(&piece_key(piece)),
+        }
+        let mut changed = None;
+        if let Some(old) = &old
+            && let crate::record::Place::Segment { segment, .. } = old.place
+            && let Some(stat) = segments.get(&segment)
+        {
+            let stat = SegmentStat { live: stat.live.saturating_sub(old.bytes_in_segment()), ..*stat };
+            batch.put(&segment_key(segment), &stat.encode());
+            changed = Some((segment, stat));
+        }
+        let seq = self.index.append(&batch, new.is_none())?;
+        if let Some((segment, stat)) = changed {
+            segments.insert(segment, stat);
+        }
+        Ok(seq)
+    }
+
+    /// The open piece, or the one that the index knows, opened. `None`: there is none.
+    pub(crate) fn find(&self, piece: PieceId) -> Result<Option<Arc<OpenPiece>>, StoreError> {
+        let mut table = self.table.lock();
+        if let Some(open) = table.get(&piece) {
+            return Ok(Some(Arc::clone(open)));
+        }
+        let Some(record) = self.record(piece)? else { return Ok(None) };
+        let open = Arc::new(OpenPiece::ended(piece, record));
+        table.insert(piece, Arc::clone(&open));
+        Ok(Some(open))
+    }
+
+    /// Called when a reader or writer goes: forgets a piece that nobody has open.
+    pub(crate) fn release(&self, piece: &Arc<OpenPiece>) {
+        let mut table = self.table.lock();
+        let ours = table.get(&piece.id).is_some_and(|open| Arc::ptr_eq(open, piece));
+        // One reference is the table's and one the caller's.
+        if ours && Arc::strong_count(piece) <= 2 && piece.state.lock().life.is_none() {
+            table.remove(&piece.id);
+        }
+    }
+
+    /// All pieces with a life.
+    pub(crate) fn open_pieces(&self) -> Vec<Arc<OpenPiece>> {
+        self.table.lock().values().cloned().collect()
+    }
+}
+
 impl Store {
     /// Opens the store in the folder `dir` of `disk`, or makes one. `journal` and `index` are open (recovered) already.
     pub fn open(
@@ -30,61 +159,172 @@ impl Store {
         index: Arc<dyn RecordIndex>,
         config: StoreConfig,
     ) -> Result<(Arc<Store>, StoreRecovery), StoreError> {
-        todo!()
+        crate::recover::open(disk, dir, journal, index, config)
     }
 
     /// Begins a piece. Its body's number must never have been used on this store. In the kernel when this returns.
     pub fn create(&self, piece: PieceId, new: NewPiece<'_>) -> Result<Arc<Writer>, StoreError> {
-        todo!()
+        let inner = &self.inner;
+        inner.floor.check(&*inner.disk, 0)?;
+        let birth = Birth {
+            generation: 1,
+            beginning: Beginning::New,
+            incarnation: new.incarnation,
+            expected_len: new.expected_len,
+            path_hint: new.path_hint[..new.path_hint.len().min(PATH_HINT_MAX)].to_vec(),
+        };
+        let subject = Subject { piece, generation: 1 };
+        let appended = {
+            let mut memory = inner.seen.lock();
+            if new.incarnation < memory.seen.incarnation {
+                return Err(StoreError::StaleIncarnation { given: new.incarnation, seen: memory.seen.incarnation });
+            }
+            if piece.body == BodyId(0) || (memory.seen.has(piece.body) && !inner.config.has(Planted::ReuseBody)) {
+                return Err(StoreError::BodyUsed { body: piece.body });
+            }
+            inner.holds.lock().begin(piece, inner.journal.appended());
+            let appended = match inner.log(subject, &LogRecord::Born(birth.clone())) {
+                Ok(appended) => appended,
+                Err(e) => {
+                    inner.holds.lock().end(piece, Seq::ZERO);
+                    return Err(e);
+                }
+            };
+            memory.seen.add(piece.body, new.incarnation);
+            memory.changed = true;
+            appended
+        };
+        let mut life = Life::new(birth, inner.config.small_max);
+        life.last = appended.seq;
+        let open = Arc::new(OpenPiece::living(piece, None, life));
+        inner.table.lock().insert(piece, Arc::clone(&open));
+        inner.journal.write_to(appended.seq)?;
+        Ok(Arc::new(Writer::new(Arc::clone(inner), open, 1)))
     }
 
     /// Goes on with a piece in the making (the writer that is there is shared), resumes an interrupted one, or begins an update
-    /// in place of a complete one.
+    /// in place of a complete one (durably marked before this returns).
     pub fn reopen(&self, piece: PieceId) -> Result<Arc<Writer>, StoreError> {
-        todo!()
+        let inner = &self.inner;
+        let open = inner.find(piece)?.ok_or(StoreError::NotFound { piece })?;
+        let generation = inner.begin_again(&open)?;
+        Ok(Arc::new(Writer::new(Arc::clone(inner), open, generation)))
     }
 
     /// Opens for reading: a complete piece, an interrupted one (what was kept), or one in the making (its durable prefix, as it
     /// grows).
     pub fn open_read(&self, piece: PieceId) -> Result<Arc<Reader>, StoreError> {
-        todo!()
+        let open = self.inner.find(piece)?.ok_or(StoreError::NotFound { piece })?;
+        Ok(Arc::new(Reader::open(Arc::clone(&self.inner), open)?))
     }
 
     /// What is known of a piece; `None`: nothing.
     pub fn status(&self, piece: PieceId) -> Result<Option<PieceStatus>, StoreError> {
-        todo!()
+        let open = self.inner.table.lock().get(&piece).cloned();
+        match open {
+            Some(open) => Ok(open.status()),
+            None => Ok(self.inner.record(piece)?.map(|record| record.status())),
+        }
     }
 
-    /// Ends a piece in the making without completing it. Returns the length of the durable prefix that is kept. Appended, not
-    /// synced. An update in place is ended as complete with what was written.
+    /// Ends a piece in the making without completing it. Returns the length that is kept: everything without a gap from the
+    /// beginning, made durable (after a failed sync: what was durable before). Appended, not synced. An update in place is ended
+    /// as complete with what was written.
     pub fn interrupt(&self, piece: PieceId) -> Result<u64, StoreError> {
-        todo!()
+        let open = self.inner.find(piece)?.ok_or(StoreError::NotFound { piece })?;
+        let kept = self.inner.interrupt(&open);
+        self.inner.release(&open);
+        kept
     }
 
-    /// Removes a piece in any state. Open readers go on; writers are refused. Appended, not synced; the bytes go when the record is
-    /// durable. No error where there is none.
+    /// Removes a piece in any state. Open readers go on; writers are refused. Appended, not synced; the files go when the record
+    /// is durable. No error where there is none.
     pub fn delete(&self, piece: PieceId) -> Result<(), StoreError> {
-        todo!()
+        let inner = &self.inner;
+        let Some(open) = inner.find(piece)? else { return Ok(()) };
+        let mut state = open.state.lock();
+        if state.removed {
+            return Ok(());
+        }
+        let record_generation = state.record.as_ref().map_or(0, |record| record.generation);
+        let generation = state.life.as_ref().map_or(record_generation, |life| life.birth.generation);
+        // First the mark in the stream of lives, so that replay never takes the records of a removed piece for one in the making.
+        let gone = inner.log(Subject { piece, generation }, &LogRecord::Gone)?.seq;
+        let mut after = gone;
+        if let Some(record) = &state.record {
+            after = inner.replace_record(piece, Some(record), None)?;
+        }
+        state.removed = true;
+        open.changed.notify_all();
+        drop(state);
+        {
+            let mut holds = inner.holds.lock();
+            holds.end(piece, after);
+            holds.remove(piece, Removal { gone, after });
+        }
+        let mut table = inner.table.lock();
+        if table.get(&piece).is_some_and(|there| Arc::ptr_eq(there, &open)) {
+            table.remove(&piece);
+        }
+        drop(table);
+        if inner.config.has(Planted::UnlinkBeforeRecord) {
+            inner.remove_files(Seq(u64::MAX))?;
+        }
+        Ok(())
     }
 
     /// Reads everything and compares; `progress` gets the bytes read so far and may say stop by returning false.
     pub fn verify(&self, piece: PieceId, progress: &mut dyn FnMut(u64) -> bool) -> Result<Verified, StoreError> {
-        todo!()
+        crate::verify::verify(&*self.open_read(piece)?, self.status(piece)?, progress)
     }
 
     /// Pieces in order after `after`, at most `limit`.
     pub fn pieces(&self, after: Option<PieceId>, limit: usize) -> Result<Vec<(PieceId, PieceStatus)>, StoreError> {
-        todo!()
+        let start = after.map_or(vec![b'p'], |piece| [piece_key(piece).as_slice(), &[0]].concat());
+        let mut found: BTreeMap<PieceId, PieceStatus> = BTreeMap::new();
+        let mut trouble = None;
+        self.inner.index.snapshot().scan(&start, PIECES_END, ScanOrder::Ascending, &mut |key, value| {
+            let decoded = piece_of_key(key)
+                .ok_or_else(|| StoreError::damaged("a key in the index"))
+                .and_then(|piece| Ok((piece, PieceRecord::decode(value)?.status())));
+            match decoded {
+                Ok((piece, status)) => {
+                    found.insert(piece, status);
+                }
+                Err(e) => trouble = Some(e),
+            }
+            if found.len() >= limit || trouble.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        if let Some(e) = trouble {
+            return Err(e);
+        }
+        for open in self.inner.open_pieces() {
+            match open.status() {
+                Some(status) if after.is_none_or(|after| after < open.id) => {
+                    found.insert(open.id, status);
+                }
+                _ => {}
+            }
+        }
+        Ok(found.into_iter().take(limit).collect())
     }
 
     /// The once-a-second work: syncs open writers, settles small pieces out of the log, compacts segments, removes files of deleted
-    /// pieces, moves the trim mark, looks at the free space.
+    /// pieces, moves the trim mark, looks at the free space. Does all of it and then returns the first error.
     pub fn tick(&self) -> Result<(), StoreError> {
-        todo!()
+        let inner = &self.inner;
+        let steps = [
+            inner.sync_writers(),
+            inner.settle(),
+            inner.compact(),
+            inner.trim(),
+            inner.floor.look(&*inner.disk).map(|_| ()),
+        ];
+        steps.into_iter().collect()
     }
 
     /// Sizes of the file system and whether new data is refused.
     pub fn space(&self) -> Result<Space, StoreError> {
-        todo!()
+        self.inner.floor.look(&*self.inner.disk)
     }
 }

@@ -1,58 +1,313 @@
-//! A piece in the making, or being updated.
+//! A piece in the making, or being updated: the writer's side.
 
-use types::PieceId;
+use std::sync::Arc;
 
+use parking_lot::MutexGuard;
+use types::{PAGE_SIZE, PieceId};
+
+use crate::buffers::BUFFER;
+use crate::config::{PIECE_LEN_MAX, Planted};
+use crate::log_record::{BYTES_HEADER, LogRecord, Subject};
+use crate::object::ObjectFiles;
+use crate::piece::{OpenPiece, State};
+use crate::plan::{Part, plan};
+use crate::store::Inner;
+use crate::sums::{PAGE, PageSum, pages_of};
 use crate::{Completed, StoreError};
 
-/// A piece open for writing. Several threads may write to it at once.
-pub struct Writer {}
+/// Longest write to the file in one call.
+const DIRECT_MAX: usize = 8 << 20;
 
-#[allow(clippy::todo, missing_docs, unused_variables, clippy::len_without_is_empty)]
+/// A piece open for writing. Several threads may write to it at once.
+pub struct Writer {
+    inner: Arc<Inner>,
+    piece: Arc<OpenPiece>,
+    generation: u64,
+}
+
+#[allow(clippy::len_without_is_empty)] // a file's length, not a collection's
 impl Writer {
+    pub(crate) fn new(inner: Arc<Inner>, piece: Arc<OpenPiece>, generation: u64) -> Self {
+        Self { inner, piece, generation }
+    }
+
     /// Which piece it is.
+    #[must_use]
     pub fn piece(&self) -> PieceId {
-        todo!()
+        self.piece.id
+    }
+
+    fn subject(&self) -> Subject {
+        Subject { piece: self.piece.id, generation: self.generation }
     }
 
     /// Writes all of `data`. When it returns, the bytes and the record of their range are in the kernel. Data at an address and
     /// offset that are multiples of 4096 goes to the disk without another copy.
+    ///
+    /// # Errors
+    /// After one (no space, a disk error) earlier writes stand; of this one nothing is claimed, or a part of it.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
-        todo!()
+        let len = data.len() as u64;
+        let end = offset.checked_add(len).filter(|end| *end <= PIECE_LEN_MAX).ok_or(StoreError::TooLarge {
+            offset,
+            len,
+            max: PIECE_LEN_MAX,
+        })?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let inner = &*self.inner;
+        inner.floor.check(&*inner.disk, len)?;
+        // Other writes to the same pages wait, so that the order in the log is the order in which they take effect.
+        let pages = (offset - offset % PAGE, pages_of(end) * PAGE);
+        let (parts, bases, files) = {
+            let mut state = self.piece.state.lock();
+            while state.paused || state.in_flight.iter().any(|other| other.0 < pages.1 && pages.0 < other.1) {
+                self.piece.changed.wait(&mut state);
+            }
+            let prepared = self.prepare(&mut state, offset, end)?;
+            state.in_flight.push(pages);
+            prepared
+        };
+        let mut done = Vec::with_capacity(parts.len());
+        let result = parts.iter().try_for_each(|part| {
+            let bytes = |start: u64, end: u64| &data[index(start - offset)..index(end - offset)];
+            let done_part = match *part {
+                Part::Fresh { start, end } => self.write_fresh(files.as_deref(), start, bytes(start, end))?,
+                Part::Redo { start, end } => self.write_redo(&bases, start, bytes(start, end))?,
+            };
+            done.extend(done_part);
+            Ok(())
+        });
+        let mut state = self.piece.state.lock();
+        state.in_flight.retain(|other| *other != pages);
+        self.piece.changed.notify_all();
+        let life = self.piece.life(&mut state, self.generation)?;
+        let mut last = life.last;
+        for step in done {
+            last = last.max(step.seq);
+            match step.what {
+                What::InFile { first_page, count } => life.into_file(first_page, count),
+                What::Laid { wrote, start, image } => match image {
+                    Some(image) => life.lay(wrote, start, &image),
+                    None => {
+                        let (from, to) = (index(start - offset), index(wrote.1 - offset));
+                        life.lay(wrote, start, &data[from..to]);
+                    }
+                },
+            }
+            life.dirty = true;
+            life.whole = step.whole;
+        }
+        if result.is_err() {
+            // Pages may have reached the file that nobody was told of.
+            life.leftovers = true;
+        }
+        life.last = last;
+        drop(state);
+        result.map_err(|e: StoreError| if e.is_no_space() { inner.floor.no_space() } else { e })?;
+        Ok(inner.journal.write_to(last)?)
+    }
+
+    /// Decides how to write, makes room, and reads the pages that are overwritten in part.
+    #[allow(clippy::type_complexity)] // used once
+    fn prepare(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        offset: u64,
+        end: u64,
+    ) -> Result<(Vec<Part>, Vec<(u64, Vec<u8>)>, Option<Arc<ObjectFiles>>), StoreError> {
+        let inner = &*self.inner;
+        let piece = self.piece.id;
+        let life = self.piece.life(state, self.generation)?;
+        if let Some(reason) = &life.failed {
+            return Err(StoreError::Failed { piece, reason: reason.clone() });
+        }
+        let limit = inner.config.ranges_max;
+        if life.written.len_with(offset, end) > limit || life.in_file.len() > limit + inner.config.held_pages_max {
+            return Err(StoreError::TooManyRanges { piece, limit });
+        }
+        life.large |= end > inner.config.small_max;
+        if life.large && life.held.len() > inner.config.held_pages_max {
+            inner.flush(piece, state, None)?;
+        }
+        let life = self.piece.life(state, self.generation)?;
+        let parts = plan(offset, end, life.large, &|page| life.taken(page));
+        let fresh = parts.iter().any(|part| matches!(part, Part::Fresh { .. }));
+        // At most the first and the last page are touched in part.
+        let mut partial = vec![(offset / PAGE, !offset.is_multiple_of(PAGE)), (end / PAGE, !end.is_multiple_of(PAGE))];
+        partial.dedup_by_key(|(page, _)| *page);
+        let bases: Vec<u64> = partial
+            .into_iter()
+            .filter(|(page, touched)| *touched && life.in_file.contains(*page, page + 1))
+            .map(|(page, _)| page)
+            .collect();
+        let files = if fresh || !bases.is_empty() { Some(inner.files(piece, state)?) } else { None };
+        let bases: Result<Vec<_>, StoreError> = match &files {
+            Some(files) => bases.into_iter().map(|page| Ok((page, files.page(piece, page)?))).collect(),
+            None => Ok(Vec::new()),
+        };
+        Ok((parts, bases?, files))
+    }
+
+    /// Whole new pages: to the file, their sums to the sidecar, then the record.
+    fn write_fresh(&self, files: Option<&ObjectFiles>, start: u64, data: &[u8]) -> Result<Vec<Done>, StoreError> {
+        let inner = &*self.inner;
+        let files = files.ok_or_else(|| StoreError::damaged("a piece without its file"))?;
+        let direct = inner.objects.direct(files)?;
+        let first_page = start / PAGE;
+        let mut sums = Vec::with_capacity(data.len() / PAGE_SIZE);
+        if (data.as_ptr() as usize).is_multiple_of(PAGE_SIZE) {
+            for (at, chunk) in (start..).step_by(DIRECT_MAX).zip(data.chunks(DIRECT_MAX)) {
+                sums.extend(chunk.chunks(PAGE_SIZE).map(PageSum::of));
+                direct.write_at(chunk, at)?;
+            }
+        } else {
+            let mut buffer = inner.buffers.take();
+            for (at, chunk) in (start..).step_by(BUFFER).zip(data.chunks(BUFFER)) {
+                let buffer = &mut buffer[..chunk.len()];
+                buffer.copy_from_slice(chunk);
+                sums.extend(buffer.chunks(PAGE_SIZE).map(PageSum::of));
+                direct.write_at(buffer, at)?;
+            }
+        }
+        files.write_sums(first_page, &sums)?;
+        let crcs = sums.iter().map(|sum| sum.crc32c.0).collect();
+        let count = sums.len() as u64;
+        let seq = if inner.config.has(Planted::ForgetRange) {
+            inner.journal.appended()
+        } else {
+            inner.log(self.subject(), &LogRecord::InFile { first_page, crcs })?.seq
+        };
+        Ok(vec![Done { seq, whole: None, what: What::InFile { first_page, count } }])
+    }
+
+    /// Anything else: the bytes to the log. Where the file holds a page's older content, the whole page as it will be.
+    fn write_redo(&self, bases: &[(u64, Vec<u8>)], start: u64, data: &[u8]) -> Result<Vec<Done>, StoreError> {
+        let inner = &*self.inner;
+        let mut done = Vec::new();
+        let mut rest = data;
+        let mut at = start;
+        while !rest.is_empty() {
+            let page = at / PAGE;
+            let base = bases.iter().find(|(base, _)| *base == page);
+            // Up to the next page that needs its base.
+            let next = bases.iter().map(|(base, _)| *base).filter(|base| *base > page).min();
+            let stop = match (base, next) {
+                (Some(_), _) => (page + 1) * PAGE,
+                (None, Some(next)) => next * PAGE,
+                (None, None) => u64::MAX,
+            };
+            let (part, after) = rest.split_at(rest.len().min(index(stop - at)));
+            let wrote = (at, at + part.len() as u64);
+            let image = base.map(|(_, base)| {
+                let mut image = base.clone();
+                let within = index(at % PAGE);
+                image[within..within + part.len()].copy_from_slice(part);
+                image
+            });
+            let offset = if image.is_some() { page * PAGE } else { at };
+            let bytes = image.as_deref().unwrap_or(part);
+            let appended = inner.log(self.subject(), &LogRecord::Bytes { wrote, offset, bytes })?;
+            // If this is all that the piece consists of, its bytes need not be logged again when it is completed.
+            let whole = (offset == 0 && image.is_none()).then_some((appended.location, BYTES_HEADER));
+            done.push(Done { seq: appended.seq, whole, what: What::Laid { wrote, start: offset, image } });
+            at = wrote.1;
+            rest = after;
+        }
+        Ok(done)
     }
 
     /// Reads what was written, durable or not; gaps read as zeros. Returns how many bytes; fewer than asked only at the end.
+    ///
+    /// # Errors
+    /// [`StoreError::Checksum`].
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
-        todo!()
+        let mut state = self.piece.state.lock();
+        let len = self.piece.life(&mut state, self.generation)?.len;
+        let wanted = index(len.saturating_sub(offset)).min(buf.len());
+        let buf = &mut buf[..wanted];
+        self.inner.read_life(self.piece.id, &mut state, offset, buf)?;
+        Ok(wanted)
     }
 
     /// Cuts or extends (with zeros). A cut is durable when this returns.
+    ///
+    /// # Errors
+    /// When the log or the disk refuses.
     pub fn truncate(&self, len: u64) -> Result<(), StoreError> {
-        todo!()
+        if len > PIECE_LEN_MAX {
+            return Err(StoreError::TooLarge { offset: 0, len, max: PIECE_LEN_MAX });
+        }
+        self.inner.truncate(&self.piece, self.generation, len)
     }
 
     /// Makes everything that was acknowledged so far durable. Returns the durable prefix.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] from then on if the disk could not sync.
     pub fn sync(&self) -> Result<u64, StoreError> {
-        todo!()
+        self.inner.sync(&self.piece, self.generation)
     }
 
     /// The end of the highest written byte (or what it was truncated to).
+    #[must_use]
     pub fn len(&self) -> u64 {
-        todo!()
+        let state = self.piece.state.lock();
+        match (&state.life, &state.record) {
+            (Some(life), _) => life.len,
+            (None, Some(record)) => record.len,
+            (None, None) => 0,
+        }
     }
 
     /// Bytes without a gap from the beginning that a power failure cannot undo.
+    #[must_use]
     pub fn durable_prefix(&self) -> u64 {
-        todo!()
+        let state = self.piece.state.lock();
+        match (&state.life, &state.record) {
+            (Some(life), _) => life.durable_prefix,
+            (None, Some(record)) => record.len,
+            (None, None) => 0,
+        }
     }
 
     /// Whether there are gaps below [`Writer::len`].
+    #[must_use]
     pub fn gaps(&self) -> bool {
-        todo!()
+        self.piece.state.lock().life.as_ref().is_some_and(|life| life.written.prefix() < life.len)
     }
 
     /// Makes the data durable and appends the record. The piece is complete when the log is synced up to `seq`. Gaps read as zeros
     /// from then on and count as zeros in the sums.
+    ///
+    /// # Errors
+    /// Without a record the piece is still in the making, and this can be tried again.
     pub fn complete(&self) -> Result<Completed, StoreError> {
-        todo!()
+        self.inner.complete(&self.piece, self.generation)
     }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.inner.release(&self.piece);
+    }
+}
+
+/// A step of a write that is in the log, to be taken in memory.
+struct Done {
+    seq: journal::Seq,
+    /// Where the bytes lie, if they begin the piece.
+    whole: Option<(journal::Location, u32)>,
+    what: What,
+}
+
+enum What {
+    InFile { first_page: u64, count: u64 },
+    Laid { wrote: (u64, u64), start: u64, image: Option<Vec<u8>> },
+}
+
+/// A distance inside a buffer. Buffers are shorter than the address space.
+pub(crate) fn index(distance: u64) -> usize {
+    usize::try_from(distance).unwrap_or(usize::MAX)
 }

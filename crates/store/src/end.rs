@@ -1,0 +1,239 @@
+//! How a life ends: completed, or interrupted.
+
+use parking_lot::MutexGuard;
+use types::PieceId;
+
+use crate::config::Planted;
+use crate::life::Life;
+use crate::log_record::{BYTES_HEADER, Beginning, LogRecord};
+use crate::object::ObjectFiles;
+use crate::piece::{OpenPiece, State};
+use crate::ranges::Ranges;
+use crate::record::{Ended, PieceRecord, Place};
+use crate::sidecar::Header;
+use crate::store::Inner;
+use crate::sums::{PAGE, PageSum, RunningSum, pages_of};
+use crate::writer::index;
+use crate::{Completed, StoreError};
+
+/// Pages looked at in one step.
+const STEP_PAGES: u64 = 8192;
+
+impl Inner {
+    pub(crate) fn complete(&self, piece: &OpenPiece, generation: u64) -> Result<Completed, StoreError> {
+        let mut state = piece.state.lock();
+        piece.pause(&mut state);
+        let result = match piece.life(&mut state, generation).map(|life| life.len) {
+            Ok(len) => self.end(piece, &mut state, generation, Ended::Complete, len),
+            Err(e) => Err(e),
+        };
+        piece.resume(&mut state);
+        result.map_err(|e| if e.is_no_space() { self.floor.no_space() } else { e })
+    }
+
+    pub(crate) fn interrupt(&self, piece: &OpenPiece) -> Result<u64, StoreError> {
+        let mut state = piece.state.lock();
+        piece.pause(&mut state);
+        let result = self.interrupt_paused(piece, &mut state);
+        piece.resume(&mut state);
+        result
+    }
+
+    fn interrupt_paused(&self, piece: &OpenPiece, state: &mut MutexGuard<'_, State>) -> Result<u64, StoreError> {
+        let failed = state.life.as_ref().is_some_and(|life| life.failed.is_some());
+        if failed {
+            // What lies on the disk is not known: take only what the log and the disk agree on, as after a power failure.
+            state.files = None;
+            let (life, _) = self.reload(piece.id, state)?;
+            state.life = Some(life);
+        }
+        let Some(life) = &state.life else {
+            return match &state.record {
+                Some(record) if !state.removed => Ok(record.len),
+                _ => Err(StoreError::NotFound { piece: piece.id }),
+            };
+        };
+        let (ended, len) = match life.birth.beginning {
+            Beginning::Update => (Ended::Complete, life.len),
+            Beginning::New | Beginning::Resumed => (Ended::Interrupted, life.written.prefix().min(life.len)),
+        };
+        let generation = life.birth.generation;
+        Ok(self.end(piece, state, generation, ended, len)?.len)
+    }
+
+    /// Ends a life with `len` bytes. No write is under way.
+    fn end(
+        &self,
+        piece: &OpenPiece,
+        state: &mut MutexGuard<'_, State>,
+        generation: u64,
+        ended: Ended,
+        len: u64,
+    ) -> Result<Completed, StoreError> {
+        let life = piece.life(state, generation)?;
+        if let Some(reason) = &life.failed {
+            return Err(StoreError::Failed { piece: piece.id, reason: reason.clone() });
+        }
+        let no_file = life.in_file == Ranges::default() && len <= self.config.small_max;
+        let was_object = matches!(&state.record, Some(record) if record.place == Place::Object);
+        let small = no_file && state.files.is_none() && !was_object;
+        let record = if small {
+            self.end_small(piece.id, state, ended, len)?
+        } else {
+            self.end_large(piece, state, generation, ended, len)?
+        };
+        let old = state.record.as_ref();
+        let seq = self.replace_record(piece.id, old, Some(&record))?;
+        let completed = Completed { len, adler32: record.adler32, crc32c: record.crc32c, seq };
+        let mut holds = self.holds.lock();
+        match record.place {
+            Place::Log { .. } => holds.end_unsettled(piece.id, len),
+            _ => holds.end(piece.id, seq),
+        }
+        drop(holds);
+        state.record = Some(record);
+        state.life = None;
+        state.content = None;
+        state.version += 1;
+        Ok(completed)
+    }
+
+    /// All the bytes of a small piece are held, and in the log.
+    fn end_small(&self, piece: PieceId, state: &mut State, ended: Ended, len: u64) -> Result<PieceRecord, StoreError> {
+        let Some(life) = &mut state.life else { return Err(StoreError::NotFound { piece }) };
+        let mut content = vec![0; index(len)];
+        life.copy_held(0, &mut content);
+        let place = match life.whole {
+            _ if len == 0 => Place::Empty,
+            Some((location, skip)) if u64::from(location.len - skip) == len => Place::Log { location, skip },
+            _ => {
+                let record = LogRecord::Bytes { wrote: (0, 0), offset: 0, bytes: &content };
+                let appended = self.log(life.subject(piece), &record)?;
+                life.last = appended.seq;
+                Place::Log { location: appended.location, skip: BYTES_HEADER }
+            }
+        };
+        let sum = RunningSum::of(&content);
+        let path_hint = if len == 0 { Vec::new() } else { life.birth.path_hint.clone() };
+        Ok(PieceRecord {
+            page_crcs: content.chunks(PAGE as usize).map(|page| types::Crc32c::of(page).0).collect(),
+            path_hint,
+            ..record_of(life, ended, sum, place)
+        })
+    }
+
+    fn end_large(
+        &self,
+        piece: &OpenPiece,
+        state: &mut MutexGuard<'_, State>,
+        generation: u64,
+        ended: Ended,
+        len: u64,
+    ) -> Result<PieceRecord, StoreError> {
+        self.hold_page(piece.id, state, len)?;
+        self.flush(piece.id, state, Some(len))?;
+        let files = self.files(piece.id, state)?;
+        let life = piece.life(state, generation)?;
+        if life.leftovers {
+            self.clear_gaps(&files, life, len)?;
+        }
+        let (last, rest) = (len / PAGE, len % PAGE);
+        if rest > 0 && !life.taken(last) {
+            files.write_sums(last, &[PageSum::of(&vec![0; index(rest)])])?;
+        }
+        let sum = whole_sum(&files, &life.in_file, len)?;
+        // What lies behind an interrupted piece's end is left alone: its record is not durable yet, and the log may still need it.
+        if ended == Ended::Complete || files.data.len()? < len {
+            files.data.set_len(len)?;
+        }
+        let record = record_of(life, ended, sum, Place::Object);
+        files.write_header(&Header {
+            piece: piece.id,
+            generation,
+            ended: Some(ended),
+            incarnation: record.incarnation,
+            len,
+            adler32: record.adler32,
+            crc32c: record.crc32c,
+            path_hint: life.birth.path_hint.clone(),
+        })?;
+        if !self.config.has(Planted::AcknowledgeBeforeSync) {
+            let synced = MutexGuard::unlocked(state, || self.objects.sync(&files));
+            let life = piece.life(state, generation)?;
+            if let Err(e) = synced {
+                life.failed = Some(e.to_string());
+                return Err(e.into());
+            }
+        }
+        Ok(record)
+    }
+
+    /// Writes zeros where nothing was written but the file has leftovers of what failed or was dropped.
+    fn clear_gaps(&self, files: &ObjectFiles, life: &Life, len: u64) -> Result<(), StoreError> {
+        let mut taken = life.in_file.clone();
+        for page in life.held.keys() {
+            taken.insert(*page, page + 1);
+        }
+        let direct = self.objects.direct(files)?;
+        let mut found = vec![0; (PAGE * 256) as usize];
+        for (first, end) in taken.gaps(pages_of(len)) {
+            for start in (first..end).step_by(256) {
+                let pages = (end - start).min(256);
+                let found = &mut found[..index(pages * PAGE)];
+                files.read_padded(found, start * PAGE)?;
+                if found.iter().any(|byte| *byte != 0) {
+                    let mut buffer = self.buffers.take();
+                    let zeros = &mut buffer[..found.len()];
+                    zeros.fill(0);
+                    direct.write_at(zeros, start * PAGE)?;
+                }
+                files.write_sums(start, &vec![PageSum::zero_page(); index(pages)])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn record_of(life: &Life, ended: Ended, sum: RunningSum, place: Place) -> PieceRecord {
+    PieceRecord {
+        ended,
+        generation: life.birth.generation,
+        incarnation: life.birth.incarnation,
+        len: sum.len,
+        adler32: sum.adler32,
+        crc32c: sum.crc32c,
+        place,
+        page_crcs: Vec::new(),
+        path_hint: Vec::new(),
+    }
+}
+
+/// The sums of a large piece from those of its pages. Gaps are zeros.
+fn whole_sum(files: &ObjectFiles, in_file: &Ranges, len: u64) -> Result<RunningSum, StoreError> {
+    let (full, rest) = (len / PAGE, len % PAGE);
+    let mut sum = RunningSum::EMPTY;
+    let mut at = 0;
+    for &(start, end) in in_file.as_slice() {
+        let end = end.min(full);
+        if start >= end {
+            break;
+        }
+        sum.push_zero_pages(start - at);
+        let mut next = start;
+        while next < end {
+            let count = (end - next).min(STEP_PAGES);
+            for page in files.sums(next, index(count))? {
+                sum.push(page, PAGE);
+            }
+            next += count;
+        }
+        at = end;
+    }
+    sum.push_zero_pages(full - at);
+    if rest > 0
+        && let Some(last) = files.sums(full, 1)?.first()
+    {
+        sum.push(*last, rest);
+    }
+    Ok(sum)
+}

@@ -1,0 +1,57 @@
+//! The free-space floor: new data is refused before the file system is really full.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use disk::Disk;
+
+use crate::{Space, StoreConfig, StoreError};
+
+/// Bytes that may be written between two looks at the file system.
+const LOOK_AFTER: u64 = 64 << 20;
+
+/// What is known of the free space, without asking the file system for each write.
+pub(crate) struct Floor {
+    configured: Option<u64>,
+    floor: AtomicU64,
+    free: AtomicU64,
+    /// Bytes written since the last look.
+    since: AtomicU64,
+}
+
+impl Floor {
+    pub(crate) fn new(config: &StoreConfig) -> Self {
+        let (floor, free, since) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(u64::MAX / 2));
+        Self { configured: config.floor, floor, free, since }
+    }
+
+    /// Looks at the file system.
+    pub(crate) fn look(&self, disk: &dyn Disk) -> Result<Space, StoreError> {
+        let space = disk.space()?;
+        let floor = self.configured.unwrap_or_else(|| (space.total / 20).min(1 << 30));
+        self.floor.store(floor, Ordering::Relaxed);
+        self.free.store(space.free, Ordering::Relaxed);
+        self.since.store(0, Ordering::Relaxed);
+        Ok(Space { total: space.total, free: space.free, floor, floor_reached: space.free < floor })
+    }
+
+    /// Refuses `len` more bytes if they would go below the floor.
+    pub(crate) fn check(&self, disk: &dyn Disk, len: u64) -> Result<(), StoreError> {
+        let left = |len: u64| {
+            let used = self.since.load(Ordering::Relaxed).saturating_add(len);
+            self.free.load(Ordering::Relaxed).saturating_sub(used) >= self.floor.load(Ordering::Relaxed)
+        };
+        if self.since.load(Ordering::Relaxed) >= LOOK_AFTER || !left(len) {
+            self.look(disk)?;
+            if !left(len) {
+                return Err(self.no_space());
+            }
+        }
+        self.since.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The refusal, with numbers.
+    pub(crate) fn no_space(&self) -> StoreError {
+        StoreError::NoSpace { free: self.free.load(Ordering::Relaxed), floor: self.floor.load(Ordering::Relaxed) }
+    }
+}

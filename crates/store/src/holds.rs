@@ -1,0 +1,151 @@
+//! What must stay in the log, and how far it may be trimmed.
+
+use std::collections::{BTreeMap, HashMap};
+
+use journal::Seq;
+use types::PieceId;
+
+/// Everything that holds records of `STORE_DATA` in the log.
+#[derive(Default)]
+pub(crate) struct Holds {
+    /// Pieces being written: the oldest record that recovery would need.
+    lives: HashMap<PieceId, Seq>,
+    /// Small pieces whose bytes lie in the log: (oldest record needed, piece) to length.
+    unsettled: BTreeMap<(Seq, PieceId), u64>,
+    unsettled_bytes: u64,
+    /// Needed from the first record on until the second is durable.
+    released: Vec<(Seq, Seq)>,
+    /// Removals that are not finished: the record that says so must stay until the files are gone.
+    removals: BTreeMap<PieceId, Removal>,
+}
+
+/// A removed piece whose files may still be there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Removal {
+    /// The first record that says so.
+    pub(crate) gone: Seq,
+    /// When this is durable the files can go.
+    pub(crate) after: Seq,
+}
+
+impl Holds {
+    /// A life begins: nothing appended after `appended` may go.
+    pub(crate) fn begin(&mut self, piece: PieceId, appended: Seq) {
+        self.lives.insert(piece, appended.next());
+    }
+
+    /// The life's state was written anew at `snapshot`; what is older is not needed once that is durable.
+    pub(crate) fn advance(&mut self, piece: PieceId, snapshot: Seq) {
+        if let Some(first) = self.lives.insert(piece, snapshot) {
+            self.released.push((first, snapshot));
+        }
+    }
+
+    pub(crate) fn of(&self, piece: PieceId) -> Option<Seq> {
+        self.lives.get(&piece).copied()
+    }
+
+    /// The life has ended with `record`; its bytes are not in the log, or not needed any more.
+    pub(crate) fn end(&mut self, piece: PieceId, record: Seq) {
+        if let Some(first) = self.lives.remove(&piece) {
+            self.released.push((first, record));
+        }
+    }
+
+    /// The life has ended and its bytes stay in the log until they are settled.
+    pub(crate) fn end_unsettled(&mut self, piece: PieceId, len: u64) {
+        if let Some(first) = self.lives.remove(&piece) {
+            self.add_unsettled(first, piece, len);
+        }
+    }
+
+    pub(crate) fn add_unsettled(&mut self, first: Seq, piece: PieceId, len: u64) {
+        self.unsettled.insert((first, piece), len);
+        self.unsettled_bytes += len;
+    }
+
+    /// The oldest unsettled pieces, up to about `bytes` (and always one).
+    pub(crate) fn oldest_unsettled(&self, bytes: u64) -> Vec<(Seq, PieceId)> {
+        let mut sum = 0;
+        let mut oldest = Vec::new();
+        for (key, len) in &self.unsettled {
+            if sum >= bytes || oldest.len() >= 4096 {
+                break;
+            }
+            sum += len;
+            oldest.push(*key);
+        }
+        oldest
+    }
+
+    pub(crate) fn unsettled(&self) -> usize {
+        self.unsettled.len()
+    }
+
+    /// Settled by `record`.
+    pub(crate) fn settled(&mut self, key: (Seq, PieceId), record: Seq) {
+        if let Some(len) = self.unsettled.remove(&key) {
+            self.unsettled_bytes -= len;
+            self.released.push((key.0, record));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, piece: PieceId, removal: Removal) {
+        self.removals.insert(piece, removal);
+    }
+
+    /// Removals whose records are durable.
+    pub(crate) fn due_removals(&self, durable: Seq) -> Vec<PieceId> {
+        self.removals.iter().filter(|(_, removal)| removal.after <= durable).map(|(piece, _)| *piece).collect()
+    }
+
+    pub(crate) fn is_being_removed(&self, piece: PieceId) -> bool {
+        self.removals.contains_key(&piece)
+    }
+
+    pub(crate) fn removed(&mut self, piece: PieceId) {
+        self.removals.remove(&piece);
+    }
+
+    /// Records below this may go when everything up to `durable` is durable.
+    pub(crate) fn trim(&mut self, durable: Seq) -> Seq {
+        self.released.retain(|(_, until)| *until > durable);
+        let lives = self.lives.values().copied();
+        let unsettled = self.unsettled.keys().next().map(|key| key.0);
+        let released = self.released.iter().map(|(first, _)| *first);
+        let removals = self.removals.values().map(|removal| removal.gone);
+        lives.chain(unsettled).chain(released).chain(removals).fold(durable.next(), Seq::min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::BodyId;
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_thing_needed_holds_the_log() {
+        let (a, b) = (PieceId::first(BodyId(1)), PieceId::first(BodyId(2)));
+        let mut holds = Holds::default();
+        assert_eq!(holds.trim(Seq(10)), Seq(11));
+        holds.begin(a, Seq(4));
+        holds.begin(b, Seq(6));
+        assert_eq!(holds.trim(Seq(10)), Seq(5));
+        holds.end_unsettled(a, 100);
+        assert_eq!(holds.trim(Seq(10)), Seq(5));
+        holds.settled((Seq(5), a), Seq(20));
+        assert_eq!(holds.trim(Seq(19)), Seq(5));
+        assert_eq!(holds.trim(Seq(20)), Seq(7));
+        holds.advance(b, Seq(22));
+        assert_eq!(holds.trim(Seq(21)), Seq(7));
+        assert_eq!(holds.trim(Seq(22)), Seq(22));
+        holds.end(b, Seq(30));
+        holds.remove(a, Removal { gone: Seq(24), after: Seq(25) });
+        assert_eq!(holds.trim(Seq(30)), Seq(24));
+        assert_eq!(holds.due_removals(Seq(24)), []);
+        assert_eq!(holds.due_removals(Seq(25)), [a]);
+        holds.removed(a);
+        assert_eq!(holds.trim(Seq(30)), Seq(31));
+    }
+}

@@ -1,0 +1,168 @@
+//! One span of writing of one piece, in memory. The same steps are taken when the log is replayed, so that what comes
+//! back after a stop is what was there before.
+
+use std::collections::BTreeMap;
+
+use journal::{Location, Seq};
+use types::PAGE_SIZE;
+
+use crate::log_record::{Birth, Snapshot};
+use crate::ranges::Ranges;
+use crate::sums::{PAGE, pages_of};
+
+/// A page that is not (only) in the file. Bytes that nobody wrote are zero.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Held {
+    pub(crate) bytes: Box<[u8]>,
+    /// The file holds an older content of this page: the log must be durable before it is overwritten.
+    pub(crate) image: bool,
+}
+
+/// The state of a life.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    pub(crate) birth: Birth,
+    pub(crate) len: u64,
+    /// Whether it has, or gets, a file of its own.
+    pub(crate) large: bool,
+    /// Written bytes.
+    pub(crate) written: Ranges,
+    /// Pages whose newest content is in the file. Never also held.
+    pub(crate) in_file: Ranges,
+    /// Pages whose newest content is here and in the log.
+    pub(crate) held: BTreeMap<u64, Held>,
+    /// Bytes from 0 that a power failure cannot undo.
+    pub(crate) durable_prefix: u64,
+    /// The last record of this life.
+    pub(crate) last: Seq,
+    /// There are acknowledged changes that were not synced.
+    pub(crate) dirty: bool,
+    /// The file may hold leftovers where nothing is written: gaps must be looked at before they count as zeros.
+    pub(crate) leftovers: bool,
+    /// The whole content lies in the log in one piece here (location, skip); forgotten at the next change.
+    pub(crate) whole: Option<(Location, u32)>,
+    /// Raised whenever something written is taken away, so that a sync under way does not claim it.
+    pub(crate) cuts: u64,
+    /// The first failed sync.
+    pub(crate) failed: Option<String>,
+}
+
+impl Life {
+    pub(crate) fn new(birth: Birth, small_max: u64) -> Self {
+        let large = birth.expected_len.is_some_and(|len| len > small_max);
+        Self {
+            birth,
+            len: 0,
+            large,
+            written: Ranges::default(),
+            in_file: Ranges::default(),
+            held: BTreeMap::new(),
+            durable_prefix: 0,
+            last: Seq::ZERO,
+            dirty: false,
+            leftovers: false,
+            whole: None,
+            cuts: 0,
+            failed: None,
+        }
+    }
+
+    pub(crate) fn from_snapshot(snapshot: Snapshot, small_max: u64) -> Self {
+        let mut life = Self::new(snapshot.birth, small_max);
+        life.len = snapshot.len;
+        life.large |= snapshot.large;
+        life.written = snapshot.written;
+        life.in_file = snapshot.in_file;
+        for (page, image, bytes) in snapshot.held {
+            life.held.insert(page, Held { bytes: bytes.into_boxed_slice(), image });
+        }
+        life
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let held = self.held.iter().map(|(page, held)| (*page, held.image, held.bytes.to_vec())).collect();
+        Snapshot {
+            birth: self.birth.clone(),
+            len: self.len,
+            large: self.large,
+            written: self.written.clone(),
+            in_file: self.in_file.clone(),
+            held,
+        }
+    }
+
+    /// Whether something was written to this page before.
+    pub(crate) fn taken(&self, page: u64) -> bool {
+        self.held.contains_key(&page) || self.in_file.contains(page, page + 1)
+    }
+
+    /// Lays bytes over what is held. A page whose newest content is in the file must be covered in full.
+    pub(crate) fn lay(&mut self, wrote: (u64, u64), offset: u64, bytes: &[u8]) {
+        let mut at = offset;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let page = at / PAGE;
+            let within = usize::try_from(at % PAGE).unwrap_or(0);
+            let (part, after) = rest.split_at(rest.len().min(PAGE_SIZE - within));
+            let image = self.in_file.contains(page, page + 1);
+            debug_assert!(
+                !image || part.len() == PAGE_SIZE,
+                "page {page} is in the file and only a part of it is laid"
+            );
+            let held =
+                self.held.entry(page).or_insert_with(|| Held { bytes: vec![0; PAGE_SIZE].into_boxed_slice(), image });
+            held.bytes[within..within + part.len()].copy_from_slice(part);
+            if image {
+                self.in_file.remove(page, page + 1);
+            }
+            at += part.len() as u64;
+            rest = after;
+        }
+        self.written.insert(wrote.0, wrote.1);
+        if wrote.0 < wrote.1 {
+            self.len = self.len.max(wrote.1);
+        }
+    }
+
+    /// Whole pages have come into the file.
+    pub(crate) fn into_file(&mut self, first_page: u64, count: u64) {
+        self.large = true;
+        // Only ever there after a write of which a part was logged and then refused.
+        self.held.retain(|page, _| *page < first_page || *page >= first_page + count);
+        self.in_file.insert(first_page, first_page + count);
+        let (start, end) = (first_page * PAGE, (first_page + count) * PAGE);
+        self.written.insert(start, end);
+        self.len = self.len.max(end);
+    }
+
+    /// Sets the length. If it cuts through a page, that page must be held.
+    pub(crate) fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            self.written.remove(len, u64::MAX);
+            self.in_file.remove(pages_of(len), u64::MAX);
+            self.held.split_off(&pages_of(len));
+            let within = usize::try_from(len % PAGE).unwrap_or(0);
+            if let (true, Some(held)) = (within > 0, self.held.get_mut(&(len / PAGE))) {
+                held.bytes[within..].fill(0);
+            }
+            self.durable_prefix = self.durable_prefix.min(len);
+            self.leftovers = true;
+            self.cuts += 1;
+        }
+        self.len = len;
+    }
+
+    /// What is held, from `offset` on, copied over `buf`.
+    pub(crate) fn copy_held(&self, offset: u64, buf: &mut [u8]) {
+        let end = offset + buf.len() as u64;
+        for (page, held) in self.held.range(offset / PAGE..pages_of(end)) {
+            let start = page * PAGE;
+            let (from, to) = (offset.max(start), end.min(start + PAGE));
+            if let (Ok(into), Ok(within), Ok(len)) =
+                (usize::try_from(from - offset), usize::try_from(from - start), usize::try_from(to - from))
+            {
+                buf[into..into + len].copy_from_slice(&held.bytes[within..within + len]);
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The records of the log's stream `STORE_DATA`: what happens to pieces that are being written.
+//!
+//! A piece's *life* is one span of writing: it begins when the piece is made, resumed or updated, has a generation of its own,
+//! and ends with the record in the index that carries the same generation. Records of ended lives mean nothing any more
+//! (except that a small piece's bytes may still lie in them).
+
+use types::{Incarnation, PieceId};
+
+use crate::StoreError;
+use crate::codec::{Decoder, Encoder};
+use crate::ranges::Ranges;
+
+/// Version of all records of this stream.
+const VERSION: u8 = 1;
+
+/// How a life began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Beginning {
+    /// The piece was made.
+    New,
+    /// It had been interrupted.
+    Resumed,
+    /// It was complete.
+    Update,
+}
+
+/// What is known of a life from its beginning.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Birth {
+    pub(crate) generation: u64,
+    pub(crate) beginning: Beginning,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) expected_len: Option<u64>,
+    pub(crate) path_hint: Vec<u8>,
+}
+
+/// The whole state of a life; everything of this life before it in the log is superseded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) birth: Birth,
+    pub(crate) len: u64,
+    /// Whether it has (or will have) a file of its own.
+    pub(crate) large: bool,
+    /// Written bytes.
+    pub(crate) written: Ranges,
+    /// Pages that are in the file, synced, with their sums in the sidecar, synced.
+    pub(crate) in_file: Ranges,
+    /// Pages that are not (only) in the file: number, whether the file holds an older content of it, 4096 bytes.
+    pub(crate) held: Vec<(u64, bool, Vec<u8>)>,
+}
+
+/// One record. Borrowed: the bytes stay where they are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum LogRecord<'a> {
+    /// A life begins with nothing written.
+    Born(Birth),
+    /// Bytes to be laid over what is there. `wrote` is what the writer wrote; `bytes`, from `offset`, may be more (a whole
+    /// page, where the file holds an older content of it).
+    Bytes { wrote: (u64, u64), offset: u64, bytes: &'a [u8] },
+    /// Whole pages are in the file (in the kernel, not yet synced).
+    InFile { first_page: u64, crcs: Vec<u32> },
+    /// All held pages have been written to the file (in the kernel). Nothing depends on it but recovery's memory.
+    Flushed,
+    /// The length will be this. Durable before the file is cut.
+    Truncate { len: u64 },
+    /// The file has been cut, durably.
+    Cut,
+    /// `InFile` pages recorded before log position `before` are durable in the file, and their sums in the sidecar.
+    Synced { before: u64 },
+    /// The whole state anew.
+    Snapshot(Snapshot),
+    /// The piece was removed: lives up to this generation mean nothing.
+    Gone,
+}
+
+/// Whose record it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Subject {
+    pub(crate) piece: PieceId,
+    pub(crate) generation: u64,
+}
+
+fn encode_birth(out: &mut Encoder, birth: &Birth) {
+    let beginning = match birth.beginning {
+        Beginning::New => 0,
+        Beginning::Resumed => 1,
+        Beginning::Update => 2,
+    };
+    out.u8(beginning).u64(birth.incarnation.0);
+    out.u8(u8::from(birth.expected_len.is_some())).u64(birth.expected_len.unwrap_or(0));
+    out.short_bytes(&birth.path_hint);
+}
+
+fn decode_birth(input: &mut Decoder<'_>, generation: u64) -> Result<Birth, StoreError> {
+    let beginning = match input.u8()? {
+        0 => Beginning::New,
+        1 => Beginning::Resumed,
+        2 => Beginning::Update,
+        _ => return Err(input.fail("unknown beginning")),
+    };
+    let incarnation = Incarnation(input.u64()?);
+    let expected = (input.u8()? != 0, input.u64()?);
+    let path_hint = input.short_bytes()?.to_vec();
+    Ok(Birth { generation, beginning, incarnation, expected_len: expected.0.then_some(expected.1), path_hint })
+}
+
+/// Bytes before the bytes of a [`LogRecord::Bytes`].
+pub(crate) const BYTES_HEADER: u32 = 2 + 10 + 8 + 24;
+
+impl LogRecord<'_> {
+    /// The record as parts to be laid end to end (the second is the bytes of `Bytes`, not copied).
+    pub(crate) fn encode(&self, subject: Subject) -> (Vec<u8>, &[u8]) {
+        let mut out = Encoder::default();
+        let kind = match self {
+            LogRecord::Born(_) => 1,
+            LogRecord::Bytes { .. } => 2,
+            LogRecord::InFile { .. } => 3,
+            LogRecord::Flushed => 4,
+            LogRecord::Truncate { .. } => 5,
+            LogRecord::Cut => 6,
+            LogRecord::Synced { .. } => 7,
+            LogRecord::Snapshot(_) => 8,
+            LogRecord::Gone => 9,
+        };
+        out.u8(VERSION).u8(kind).piece(subject.piece).u64(subject.generation);
+        match self {
+            LogRecord::Born(birth) => encode_birth(&mut out, birth),
+            LogRecord::Bytes { wrote, offset, bytes } => {
+                out.u64(wrote.0).u64(wrote.1).u64(*offset);
+                return (out.0, bytes);
+            }
+            LogRecord::InFile { first_page, crcs } => {
+                out.u64(*first_page).u32s(crcs);
+            }
+            LogRecord::Flushed | LogRecord::Cut | LogRecord::Gone => {}
+            LogRecord::Truncate { len } => {
+                out.u64(*len);
+            }
+            LogRecord::Synced { before } => {
+                out.u64(*before);
+            }
+            LogRecord::Snapshot(snapshot) => {
+                encode_birth(&mut out, &snapshot.birth);
+                out.u64(snapshot.len).u8(u8::from(snapshot.large)).ranges(&snapshot.written).ranges(&snapshot.in_file);
+                out.u32(u32::try_from(snapshot.held.len()).unwrap_or(u32::MAX));
+                for (page, image, bytes) in &snapshot.held {
+                    out.u64(*page).u8(u8::from(*image)).raw(bytes);
+                }
+            }
+        }
+        (out.0, &[])
+    }
+
+    pub(crate) fn decode(payload: &[u8]) -> Result<(Subject, LogRecord<'_>), StoreError> {
+        let mut input = Decoder::new(payload, "a record of the log's store stream");
+        let version = input.u8()?;
+        let kind = input.u8()?;
+        if version != VERSION || !(1..=9).contains(&kind) {
+            return Err(StoreError::Unsupported { what: format!("a store record (version {version}, kind {kind})") });
+        }
+        let subject = Subject { piece: input.piece()?, generation: input.u64()? };
+        let record = match kind {
+            1 => LogRecord::Born(decode_birth(&mut input, subject.generation)?),
+            2 => {
+                let (wrote, offset) = ((input.u64()?, input.u64()?), input.u64()?);
+                let bytes = input.rest();
+                let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| input.fail("an offset too large"))?;
+                if wrote.0 < offset || wrote.1 > end || wrote.0 > wrote.1 || end > crate::PIECE_LEN_MAX {
+                    return Err(input.fail("bytes outside of their range"));
+                }
+                LogRecord::Bytes { wrote, offset, bytes }
+            }
+            3 => {
+                let (first_page, crcs) = (input.u64()?, input.u32s()?);
+                if first_page > crate::PIECE_LEN_MAX / crate::sums::PAGE {
+                    return Err(input.fail("an offset too large"));
+                }
+                LogRecord::InFile { first_page, crcs }
+            }
+            4 => LogRecord::Flushed,
+            5 => LogRecord::Truncate { len: input.u64()? },
+            6 => LogRecord::Cut,
+            7 => LogRecord::Synced { before: input.u64()? },
+            8 => {
+                let birth = decode_birth(&mut input, subject.generation)?;
+                let (len, large) = (input.u64()?, input.u8()? != 0);
+                let (written, in_file) = (input.ranges()?, input.ranges()?);
+                let count = input.count(9 + types::PAGE_SIZE)?;
+                let held: Result<Vec<_>, StoreError> = (0..count)
+                    .map(|_| Ok((input.u64()?, input.u8()? != 0, input.raw(types::PAGE_SIZE)?.to_vec())))
+                    .collect();
+                LogRecord::Snapshot(Snapshot { birth, len, large, written, in_file, held: held? })
+            }
+            _ => LogRecord::Gone,
+        };
+        input.end()?;
+        Ok((subject, record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::BodyId;
+
+    use super::*;
+
+    fn all() -> Vec<LogRecord<'static>> {
+        let birth = Birth {
+            generation: 7,
+            beginning: Beginning::Resumed,
+            incarnation: Incarnation(3),
+            expected_len: Some(99),
+            path_hint: b"/a/b".to_vec(),
+        };
+        let mut written = Ranges::up_to(10);
+        written.insert(20, 30);
+        vec![
+            LogRecord::Born(birth.clone()),
+            LogRecord::Bytes { wrote: (5, 8), offset: 4, bytes: b"xabcx" },
+            LogRecord::InFile { first_page: 3, crcs: vec![1, 2, 3] },
+            LogRecord::Flushed,
+            LogRecord::Truncate { len: 5 },
+            LogRecord::Cut,
+            LogRecord::Synced { before: 77 },
+            LogRecord::Snapshot(Snapshot {
+                birth,
+                len: 30,
+                large: true,
+                written,
+                in_file: Ranges::up_to(1),
+                held: vec![(2, true, vec![9; 4096])],
+            }),
+            LogRecord::Gone,
+        ]
+    }
+
+    #[test]
+    fn records_come_back_and_cut_or_changed_ones_never_panic() {
+        let subject = Subject { piece: PieceId::first(BodyId(0x1234)), generation: 7 };
+        for record in all() {
+            let (head, tail) = record.encode(subject);
+            if let LogRecord::Bytes { .. } = record {
+                assert_eq!(head.len(), BYTES_HEADER as usize);
+            }
+            let payload = [head.as_slice(), tail].concat();
+            assert_eq!(LogRecord::decode(&payload).unwrap(), (subject, record.clone()));
+            for cut in 0..payload.len() {
+                let _ = LogRecord::decode(&payload[..cut]);
+            }
+            for at in 0..payload.len().min(200) {
+                let mut changed = payload.clone();
+                changed[at] ^= 0xff;
+                let _ = LogRecord::decode(&changed);
+            }
+        }
+        assert!(matches!(LogRecord::decode(&[2, 1]), Err(StoreError::Unsupported { .. })));
+    }
+}

@@ -1,0 +1,386 @@
+//! What keeps a life going: files, held pages on their way into them, syncs, snapshots, truncation, new lives.
+
+use std::sync::Arc;
+
+use disk::Access;
+use journal::Seq;
+use parking_lot::MutexGuard;
+use types::PieceId;
+
+use crate::StoreError;
+use crate::buffers::BUFFER;
+use crate::config::Planted;
+use crate::life::{Held, Life};
+use crate::log_record::{Beginning, Birth, LogRecord};
+use crate::object::ObjectFiles;
+use crate::piece::{OpenPiece, State};
+use crate::ranges::Ranges;
+use crate::record::{Ended, Place};
+use crate::sidecar::Header;
+use crate::store::Inner;
+use crate::sums::{PAGE, PageSum, pages_of};
+use crate::writer::index;
+
+impl Inner {
+    /// The open files of a large piece; made if there are none yet.
+    pub(crate) fn files(&self, piece: PieceId, state: &mut State) -> Result<Arc<ObjectFiles>, StoreError> {
+        if let Some(files) = &state.files {
+            return Ok(Arc::clone(files));
+        }
+        let has_file = matches!(&state.record, Some(record) if record.place == Place::Object);
+        let files = match &state.life {
+            Some(life) if !has_file && life.in_file == Ranges::default() => {
+                let header = Header {
+                    piece,
+                    generation: life.birth.generation,
+                    ended: None,
+                    incarnation: life.birth.incarnation,
+                    len: 0,
+                    adler32: types::Adler32::EMPTY,
+                    crc32c: types::Crc32c::EMPTY,
+                    path_hint: life.birth.path_hint.clone(),
+                };
+                let files = self.objects.create(&header)?;
+                if let Some(len) = life.birth.expected_len {
+                    files.data.allocate(0, len)?;
+                }
+                files
+            }
+            _ => self
+                .objects
+                .open(piece, Access::ReadWrite)?
+                .ok_or_else(|| StoreError::damaged(format!("the file of piece {piece} is missing")))?,
+        };
+        let files = Arc::new(files);
+        state.files = Some(Arc::clone(&files));
+        Ok(files)
+    }
+
+    /// Writes all held pages to the file. Pages that replace an older content only after the log is durable. `end`: the length
+    /// at which the piece ends; the last page's sums then cover its bytes alone.
+    pub(crate) fn flush(&self, piece: PieceId, state: &mut State, end: Option<u64>) -> Result<(), StoreError> {
+        if let Some(life) = &state.life
+            && life.held.values().any(|held| held.image)
+            && !self.config.has(Planted::OverwriteBeforeLog)
+        {
+            self.journal.sync_to(life.last)?;
+        }
+        let flushed = !state.life.as_ref().is_some_and(|life| life.held.is_empty());
+        self.flush_pages(piece, state, end)?;
+        if let Some(life) = &mut state.life
+            && flushed
+            && end.is_none()
+        {
+            life.last = self.log(life.subject(piece), &LogRecord::Flushed)?.seq;
+        }
+        Ok(())
+    }
+
+    /// The same, where the log is known to be durable.
+    pub(crate) fn flush_pages(&self, piece: PieceId, state: &mut State, end: Option<u64>) -> Result<(), StoreError> {
+        let files = match &state.life {
+            Some(life) if !life.held.is_empty() => self.files(piece, state)?,
+            _ => return Ok(()),
+        };
+        let Some(life) = &mut state.life else { return Ok(()) };
+        let direct = self.objects.direct(&files)?;
+        let mut buffer = self.buffers.take();
+        for (first, pages) in runs(&life.held) {
+            let mut sums = Vec::with_capacity(pages.len());
+            for ((number, held), into) in (first..).zip(&pages).zip(buffer.chunks_mut(PAGE as usize)) {
+                into.copy_from_slice(&held.bytes);
+                let covered = end.map_or(PAGE, |end| end.saturating_sub(number * PAGE).min(PAGE));
+                sums.push(PageSum::of(&into[..index(covered)]));
+            }
+            direct.write_at(&buffer[..pages.len() * PAGE as usize], first * PAGE)?;
+            files.write_sums(first, &sums)?;
+        }
+        drop(buffer);
+        life.large = true;
+        // The last page's sums may now be of a part of it: it stays held until the life has ended with that length.
+        let last = end.filter(|end| !end.is_multiple_of(PAGE)).map(|end| end / PAGE);
+        for (page, held) in std::mem::take(&mut life.held) {
+            if last == Some(page) {
+                life.held.insert(page, Held { image: true, ..held });
+            } else {
+                life.in_file.insert(page, page + 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything acknowledged durable; gives the durable prefix.
+    pub(crate) fn sync(&self, piece: &OpenPiece, generation: u64) -> Result<u64, StoreError> {
+        let mut state = piece.state.lock();
+        while state.syncing {
+            piece.changed.wait(&mut state);
+        }
+        let files = state.files.clone();
+        let life = piece.life(&mut state, generation)?;
+        if let Some(reason) = &life.failed {
+            return Err(StoreError::Failed { piece: piece.id, reason: reason.clone() });
+        }
+        if !life.dirty {
+            return Ok(life.durable_prefix);
+        }
+        // Every record of this life that is in the log now was appended after its bytes went into the file.
+        let (prefix, last, cuts) = (life.written.prefix(), life.last, life.cuts);
+        let before = self.journal.appended().next();
+        life.dirty = false;
+        state.syncing = true;
+        drop(state);
+        let synced = match &files {
+            Some(files) if !self.config.has(Planted::AcknowledgeBeforeSync) => self.objects.sync(files),
+            _ => Ok(()),
+        };
+        let logged = self.journal.sync_to(last);
+        let mut state = piece.state.lock();
+        state.syncing = false;
+        piece.changed.notify_all();
+        let life = piece.life(&mut state, generation)?;
+        if let Err(e) = synced {
+            life.dirty = true;
+            life.failed = Some(e.to_string());
+            return Err(e.into());
+        }
+        if let Err(e) = logged {
+            life.dirty = true;
+            return Err(e.into());
+        }
+        let prefix = if life.cuts == cuts { prefix } else { prefix.min(life.written.prefix()) };
+        life.durable_prefix = life.durable_prefix.max(prefix);
+        if files.is_some() {
+            life.last = self.log(life.subject(piece.id), &LogRecord::Synced { before: before.0 })?.seq;
+        }
+        Ok(life.durable_prefix)
+    }
+
+    /// Writes the whole state of a life anew, so that the log before it can be trimmed.
+    pub(crate) fn snapshot(&self, piece: &OpenPiece) -> Result<(), StoreError> {
+        let mut state = piece.state.lock();
+        piece.pause(&mut state);
+        let result = self.snapshot_paused(piece, &mut state);
+        piece.resume(&mut state);
+        result
+    }
+
+    /// The same, where nothing is under way.
+    pub(crate) fn snapshot_paused(
+        &self,
+        piece: &OpenPiece,
+        state: &mut MutexGuard<'_, State>,
+    ) -> Result<(), StoreError> {
+        let files = state.files.clone();
+        let removed = state.removed;
+        let Some(life) = state.life.as_mut().filter(|life| !removed && life.failed.is_none()) else { return Ok(()) };
+        if let Some(files) = files
+            && let Err(e) = self.objects.sync(&files)
+        {
+            life.failed = Some(e.to_string());
+            return Err(e.into());
+        }
+        let record = LogRecord::Snapshot(life.snapshot());
+        life.last = self.log(life.subject(piece.id), &record)?.seq;
+        self.holds.lock().advance(piece.id, life.last);
+        Ok(())
+    }
+
+    /// Syncs all writers that have something to sync, and renews those that hold too much of the log.
+    pub(crate) fn sync_writers(&self) -> Result<(), StoreError> {
+        let mut result = Ok(());
+        let mut keep_first = |step: Result<(), StoreError>| {
+            if result.is_ok() {
+                result = step;
+            }
+        };
+        let cutoff = self.renew_before();
+        for piece in self.open_pieces() {
+            let Some(generation) = ({
+                let state = piece.state.lock();
+                let living = state.life.as_ref().filter(|life| !state.removed && life.failed.is_none());
+                living.map(|life| life.birth.generation)
+            }) else {
+                continue;
+            };
+            match self.sync(&piece, generation) {
+                // It ended in the meantime.
+                Err(StoreError::Closed { .. }) => {}
+                other => keep_first(other.map(|_| ())),
+            }
+            if self.holds.lock().of(piece.id).is_some_and(|first| first < cutoff) {
+                keep_first(self.snapshot(&piece));
+            }
+        }
+        result
+    }
+
+    /// Lives that hold records before this are to be written anew.
+    fn renew_before(&self) -> Seq {
+        let mut bytes = 0;
+        for segment in self.journal.segments().iter().rev() {
+            bytes += segment.bytes;
+            if bytes > self.config.snapshot_after_bytes {
+                return segment.first;
+            }
+        }
+        Seq::ZERO
+    }
+
+    /// Cuts or extends a piece.
+    pub(crate) fn truncate(&self, piece: &OpenPiece, generation: u64, len: u64) -> Result<(), StoreError> {
+        let mut state = piece.state.lock();
+        piece.pause(&mut state);
+        let result = self.truncate_paused(piece, &mut state, generation, len);
+        piece.resume(&mut state);
+        result
+    }
+
+    fn truncate_paused(
+        &self,
+        piece: &OpenPiece,
+        state: &mut MutexGuard<'_, State>,
+        generation: u64,
+        len: u64,
+    ) -> Result<(), StoreError> {
+        let life = piece.life(state, generation)?;
+        if let Some(reason) = &life.failed {
+            return Err(StoreError::Failed { piece: piece.id, reason: reason.clone() });
+        }
+        let cuts = len < life.len;
+        if cuts {
+            self.hold_page(piece.id, state, len)?;
+        }
+        let life = piece.life(state, generation)?;
+        life.last = self.log(life.subject(piece.id), &LogRecord::Truncate { len })?.seq;
+        life.set_len(len);
+        life.large |= len > self.config.small_max;
+        life.dirty = true;
+        life.whole = None;
+        let last = life.last;
+        if !cuts {
+            return Ok(self.journal.write_to(last)?);
+        }
+        // The file is cut when the log is sure to say so, and nothing new is written before it is.
+        let cut =
+            self.journal.sync_to(last).map_err(StoreError::from).and_then(|()| self.cut_file(piece.id, state, len));
+        let life = piece.life(state, generation)?;
+        if let Err(e) = cut {
+            life.failed.get_or_insert(e.to_string());
+            return Err(e);
+        }
+        life.last = self.log(life.subject(piece.id), &LogRecord::Cut)?.seq;
+        Ok(self.journal.write_to(life.last)?)
+    }
+
+    /// Cuts the file, if there is one, to the pages that `len` touches.
+    pub(crate) fn cut_file(&self, piece: PieceId, state: &mut State, len: u64) -> Result<(), StoreError> {
+        let has_file =
+            state.files.is_some() || state.life.as_ref().is_some_and(|life| life.in_file != Ranges::default());
+        if !has_file && !matches!(&state.record, Some(record) if record.place == Place::Object) {
+            return Ok(());
+        }
+        let files = self.files(piece, state)?;
+        let end = pages_of(len) * PAGE;
+        if files.data.len()? > end {
+            files.data.set_len(end)?;
+        }
+        Ok(self.objects.sync(&files)?)
+    }
+
+    /// If `len` cuts through a page that is in the file: holds it, with its whole present content in the log.
+    pub(crate) fn hold_page(&self, piece: PieceId, state: &mut State, len: u64) -> Result<(), StoreError> {
+        let page = len / PAGE;
+        let in_file = state.life.as_ref().is_some_and(|life| life.in_file.contains(page, page + 1));
+        if len.is_multiple_of(PAGE) || !in_file {
+            return Ok(());
+        }
+        let bytes = self.files(piece, state)?.page(piece, page)?;
+        let Some(life) = &mut state.life else { return Ok(()) };
+        let nothing = (page * PAGE, page * PAGE);
+        let record = LogRecord::Bytes { wrote: nothing, offset: page * PAGE, bytes: &bytes };
+        life.last = self.log(life.subject(piece), &record)?.seq;
+        life.lay(nothing, page * PAGE, &bytes);
+        life.whole = None;
+        Ok(())
+    }
+
+    /// A new life for a piece that has ended, or the one that it has; gives its generation. Durable when this returns.
+    pub(crate) fn begin_again(&self, piece: &Arc<OpenPiece>) -> Result<u64, StoreError> {
+        let mut state = piece.state.lock();
+        if state.removed {
+            return Err(StoreError::NotFound { piece: piece.id });
+        }
+        if let Some(life) = &state.life {
+            return Ok(life.birth.generation);
+        }
+        self.floor.check(&*self.disk, 0)?;
+        let record = state.record.clone().ok_or(StoreError::NotFound { piece: piece.id })?;
+        let birth = Birth {
+            generation: record.generation + 1,
+            beginning: if record.ended == Ended::Complete { Beginning::Update } else { Beginning::Resumed },
+            incarnation: record.incarnation,
+            expected_len: None,
+            path_hint: self.path_hint(piece.id, &mut state, &record)?,
+        };
+        let mut life = Life::new(birth, self.config.small_max);
+        life.len = record.len;
+        life.written = Ranges::up_to(record.len);
+        life.durable_prefix = record.len;
+        if record.place == Place::Object {
+            // A last page that is not full is taken out of the file, so that what is there is never overwritten by an append.
+            let whole = record.len / PAGE;
+            life.large = true;
+            life.in_file = Ranges::up_to(whole);
+            life.leftovers = true;
+            let rest = record.len % PAGE;
+            if rest > 0 {
+                let files = self.files(piece.id, &mut state)?;
+                let mut bytes = vec![0; PAGE as usize];
+                files.read_padded(&mut bytes, whole * PAGE)?;
+                bytes[index(rest)..].fill(0);
+                let found = types::Crc32c::of(&bytes[..index(rest)]);
+                if files.sums(whole, 1)?.first().map(|sum| sum.crc32c) != Some(found) {
+                    return Err(StoreError::Checksum { piece: piece.id, page: whole });
+                }
+                life.held.insert(whole, Held { bytes: bytes.into_boxed_slice(), image: true });
+            }
+        } else {
+            let content = self.content(piece.id, &mut state)?;
+            for (page, bytes) in (0..).zip(content.chunks(PAGE as usize)) {
+                let mut held = vec![0; PAGE as usize];
+                held[..bytes.len()].copy_from_slice(bytes);
+                life.held.insert(page, Held { bytes: held.into_boxed_slice(), image: false });
+            }
+        }
+        self.holds.lock().begin(piece.id, self.journal.appended());
+        let logged =
+            self.log(life.subject(piece.id), &LogRecord::Snapshot(life.snapshot())).map(|appended| appended.seq);
+        let logged = logged.and_then(|seq| Ok(self.journal.sync_to(seq).map(|()| seq)?));
+        life.last = match logged {
+            Ok(seq) => seq,
+            Err(e) => {
+                self.holds.lock().end(piece.id, self.journal.appended());
+                return Err(e);
+            }
+        };
+        let generation = life.birth.generation;
+        state.life = Some(life);
+        state.content = None;
+        state.version += 1;
+        Ok(generation)
+    }
+}
+
+/// Held pages as runs that follow each other, none longer than a buffer.
+fn runs(held: &std::collections::BTreeMap<u64, Held>) -> Vec<(u64, Vec<&Held>)> {
+    let mut runs: Vec<(u64, Vec<&Held>)> = Vec::new();
+    for (page, held) in held {
+        match runs.last_mut() {
+            Some((first, run)) if *first + run.len() as u64 == *page && run.len() < BUFFER / PAGE as usize => {
+                run.push(held)
+            }
+            _ => runs.push((*page, vec![held])),
+        }
+    }
+    runs
+}

@@ -1,0 +1,186 @@
+//! The files of a large piece: the plain file with its bytes, and the sidecar with its pages' checksums.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use disk::{Access, Disk, DiskError, DiskFile, OpenOptions};
+use parking_lot::Mutex;
+use types::{ErrorCode, PieceId};
+
+use crate::StoreError;
+use crate::sidecar::{Header, SUMS_AT, sum_offset};
+use crate::sums::{PAGE, PAGE_SUM_BYTES, PageSum};
+
+/// The paths of large pieces, and which of their folders are known to be durable.
+pub(crate) struct Objects {
+    disk: Arc<dyn Disk>,
+    root: String,
+    direct: bool,
+    /// Folders whose own names were synced since the store was opened.
+    known: Mutex<HashSet<String>>,
+}
+
+/// The open files of one large piece.
+pub(crate) struct ObjectFiles {
+    /// Through the page cache.
+    pub(crate) data: Arc<dyn DiskFile>,
+    /// Past it, where the file system can (opened for the first write).
+    direct: Mutex<Option<Arc<dyn DiskFile>>>,
+    pub(crate) side: Arc<dyn DiskFile>,
+    folder: String,
+    path: String,
+    /// Whether the names are known to be durable.
+    named: Mutex<bool>,
+}
+
+impl Objects {
+    pub(crate) fn new(disk: Arc<dyn Disk>, dir: &str, direct: bool) -> Self {
+        let root = if dir.is_empty() { "objects".to_owned() } else { format!("{dir}/objects") };
+        Self { disk, root, direct, known: Mutex::default() }
+    }
+
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// The folder: 256 bodies that follow each other share one.
+    fn folder(&self, piece: PieceId) -> (String, String) {
+        let [.., high, low, _] = piece.body.0.to_be_bytes();
+        let above = format!("{}/{high:02x}", self.root);
+        let folder = format!("{above}/{low:02x}");
+        (above, folder)
+    }
+
+    pub(crate) fn path(&self, piece: PieceId) -> String {
+        format!("{}/{piece}", self.folder(piece).1)
+    }
+
+    /// Opens what is there for writing; `None` if there is no file.
+    pub(crate) fn open(&self, piece: PieceId, access: Access) -> Result<Option<ObjectFiles>, StoreError> {
+        let (_, folder) = self.folder(piece);
+        let path = self.path(piece);
+        let open = |path: &str| match self.disk.open(path, OpenOptions { access, direct: false }) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) if e.code() == ErrorCode::NotFound => Ok(None),
+            Err(e) => Err(StoreError::from(e)),
+        };
+        let Some(data) = open(&path)? else { return Ok(None) };
+        let Some(side) = open(&format!("{path}.crc"))? else { return Ok(None) };
+        Ok(Some(ObjectFiles { data, direct: Mutex::new(None), side, folder, path, named: Mutex::new(false) }))
+    }
+
+    /// Makes the files of a piece; what is left of an earlier try is emptied.
+    pub(crate) fn create(&self, header: &Header) -> Result<ObjectFiles, StoreError> {
+        let (above, folder) = self.folder(header.piece);
+        if !self.known.lock().contains(&folder) {
+            self.disk.create_dir_all(&folder)?;
+            // From the top down, once in a run of the store: a name is only safe in a folder that is.
+            for dir in [&self.root, &above] {
+                self.disk.sync_dir(dir)?;
+            }
+            self.disk.sync_dir(self.root.rsplit_once('/').map_or("", |(parent, _)| parent))?;
+            self.known.lock().insert(folder.clone());
+        }
+        let path = self.path(header.piece);
+        let make = |path: &str| -> Result<Arc<dyn DiskFile>, StoreError> {
+            let open = |access| self.disk.open(path, OpenOptions { access, direct: false });
+            match open(Access::CreateNew) {
+                Err(e) if e.code() == ErrorCode::Exists => {
+                    let file = open(Access::ReadWrite)?;
+                    file.set_len(0)?;
+                    Ok(file)
+                }
+                other => Ok(other?),
+            }
+        };
+        let side = make(&format!("{path}.crc"))?;
+        let data = make(&path)?;
+        side.write_at(&header.encode(), header.offset())?;
+        Ok(ObjectFiles { data, direct: Mutex::new(None), side, folder, path, named: Mutex::new(false) })
+    }
+
+    /// The handle for writes of whole pages.
+    pub(crate) fn direct(&self, files: &ObjectFiles) -> Result<Arc<dyn DiskFile>, StoreError> {
+        let mut direct = files.direct.lock();
+        if let Some(file) = &*direct {
+            return Ok(Arc::clone(file));
+        }
+        let file = if self.direct {
+            self.disk.open(&files.path, OpenOptions { access: Access::ReadWrite, direct: true })?
+        } else {
+            Arc::clone(&files.data)
+        };
+        *direct = Some(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Makes bytes, sums and names durable.
+    pub(crate) fn sync(&self, files: &ObjectFiles) -> Result<(), DiskError> {
+        files.data.sync_data()?;
+        files.side.sync_data()?;
+        let mut named = files.named.lock();
+        if !*named {
+            self.disk.sync_dir(&files.folder)?;
+            *named = true;
+        }
+        Ok(())
+    }
+
+    /// Removes a piece's files; gives the folder to be synced, if there was anything.
+    pub(crate) fn remove(&self, piece: PieceId) -> Result<Option<String>, StoreError> {
+        let path = self.path(piece);
+        let mut found = false;
+        // The sidecar first: bytes without one are known to belong to nothing.
+        for path in [format!("{path}.crc"), path] {
+            match self.disk.remove(&path) {
+                Ok(()) => found = true,
+                Err(e) if e.code() == ErrorCode::NotFound => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(found.then(|| self.folder(piece).1))
+    }
+}
+
+impl ObjectFiles {
+    /// The sums of `count` pages from `first` on. Where the sidecar ends, zero pages.
+    pub(crate) fn sums(&self, first: u64, count: usize) -> Result<Vec<PageSum>, StoreError> {
+        let mut bytes = vec![0; count * PAGE_SUM_BYTES as usize];
+        self.side.read_at(&mut bytes, sum_offset(first))?;
+        let chunks = bytes.as_chunks::<8>().0;
+        Ok(chunks.iter().map(|chunk| PageSum::decode(*chunk)).collect())
+    }
+
+    pub(crate) fn write_sums(&self, first: u64, sums: &[PageSum]) -> Result<(), StoreError> {
+        let bytes: Vec<u8> = sums.iter().flat_map(|sum| sum.encode()).collect();
+        Ok(self.side.write_at(&bytes, sum_offset(first))?)
+    }
+
+    pub(crate) fn write_header(&self, header: &Header) -> Result<(), StoreError> {
+        Ok(self.side.write_at(&header.encode(), header.offset())?)
+    }
+
+    pub(crate) fn newest_header(&self) -> Result<Option<Header>, StoreError> {
+        let mut bytes = vec![0; SUMS_AT as usize];
+        let got = self.side.read_at(&mut bytes, 0)?;
+        bytes.truncate(got);
+        Header::newest(&bytes)
+    }
+
+    /// Fills `buf` from the file; where it ends, with zeros. Unchecked.
+    pub(crate) fn read_padded(&self, buf: &mut [u8], offset: u64) -> Result<(), StoreError> {
+        let got = self.data.read_at(buf, offset)?;
+        buf[got..].fill(0);
+        Ok(())
+    }
+
+    /// One whole page, checked.
+    pub(crate) fn page(&self, piece: PieceId, page: u64) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = vec![0; PAGE as usize];
+        self.read_padded(&mut bytes, page * PAGE)?;
+        match self.sums(page, 1)?.first() {
+            Some(sum) if sum.crc32c == types::Crc32c::of(&bytes) => Ok(bytes),
+            _ => Err(StoreError::Checksum { piece, page }),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Reading pages of a large piece and comparing them. Nothing else hands out bytes of files.
+
+use std::io::IoSliceMut;
+
+use types::{Crc32c, PAGE_SIZE, PieceId};
+
+use crate::StoreError;
+use crate::object::ObjectFiles;
+use crate::sums::{PAGE, PageSum, pages_of};
+use crate::writer::index;
+
+/// A stretch of a file to be read: whole pages are read around it and compared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) piece: PieceId,
+    /// Where it begins, and how many bytes; not empty, and inside `end`.
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+    /// Where the file's last page ends, as its sums count it.
+    pub(crate) end: u64,
+    /// Whether to compare (always, but for a planted bug).
+    pub(crate) check: bool,
+}
+
+impl Stretch {
+    pub(crate) fn first_page(self) -> u64 {
+        self.offset / PAGE
+    }
+
+    pub(crate) fn pages(self) -> usize {
+        index(pages_of(self.offset + self.len as u64) - self.first_page())
+    }
+
+    /// Bytes before it in its first page, and after it in its last.
+    fn edges(self) -> (usize, usize) {
+        let stop = self.offset + self.len as u64;
+        let last_end = (pages_of(stop) * PAGE).min(self.end.max(stop));
+        (index(self.offset % PAGE), index(last_end - stop))
+    }
+}
+
+/// The sum of a page that lies in up to three parts.
+fn sum_of(parts: [&[u8]; 3]) -> Crc32c {
+    parts
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .fold(Crc32c::EMPTY, |sum, part| sum.combine(Crc32c::of(part), part.len() as u64))
+}
+
+/// Fills `bufs` and then zeros.
+fn fill(files: &ObjectFiles, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<(), StoreError> {
+    let mut got = files.data.read_vectored_at(bufs, offset)?;
+    for buf in bufs {
+        let here = got.min(buf.len());
+        buf[here..].fill(0);
+        got -= here;
+    }
+    Ok(())
+}
+
+/// Reads a stretch into `buf`, which is as long.
+pub(crate) fn read_into(files: &ObjectFiles, at: Stretch, sums: &[PageSum], buf: &mut [u8]) -> Result<(), StoreError> {
+    let (before, after) = at.edges();
+    let (mut head, mut tail) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
+    let (head, tail) = (&mut head[..before], &mut tail[..after]);
+    {
+        let mut bufs = [IoSliceMut::new(head), IoSliceMut::new(buf), IoSliceMut::new(tail)];
+        fill(files, &mut bufs, at.offset - before as u64)?;
+    }
+    let mut rest: &[u8] = buf;
+    let (first, last) = (at.first_page(), at.first_page() + at.pages() as u64 - 1);
+    for (page, sum) in (first..=last).zip(sums) {
+        let head: &[u8] = if page == first { head } else { &[] };
+        let tail: &[u8] = if page == last { tail } else { &[] };
+        let (part, next) = rest.split_at(rest.len().min(PAGE_SIZE - head.len()));
+        let found = if head.is_empty() && tail.is_empty() { Crc32c::of(part) } else { sum_of([head, part, tail]) };
+        if found != sum.crc32c && at.check {
+            buf.fill(0);
+            return Err(StoreError::Checksum { piece: at.piece, page });
+        }
+        rest = next;
+    }
+    Ok(())
+}
+
+/// Reads a stretch into `out` as XRootD's pgread sends it: before each page's bytes their CRC32C, big-endian. `out` is as long as
+/// that ([`framed_len`]).
+pub(crate) fn read_framed(
+    files: &ObjectFiles,
+    at: Stretch,
+    sums: &[PageSum],
+    out: &mut [u8],
+) -> Result<(), StoreError> {
+    let (before, after) = at.edges();
+    let (mut head, mut tail) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
+    let (head, tail) = (&mut head[..before], &mut tail[..after]);
+    {
+        let mut bufs = Vec::with_capacity(at.pages() + 2);
+        bufs.push(IoSliceMut::new(head));
+        let first = (at.len).min(PAGE_SIZE - before);
+        let (first_frame, frames) = out.split_at_mut(4 + first);
+        bufs.push(IoSliceMut::new(&mut first_frame[4..]));
+        for frame in frames.chunks_mut(4 + PAGE_SIZE) {
+            bufs.push(IoSliceMut::new(&mut frame[4..]));
+        }
+        bufs.push(IoSliceMut::new(tail));
+        fill(files, &mut bufs, at.offset - before as u64)?;
+    }
+    let (first, last) = (at.first_page(), at.first_page() + at.pages() as u64 - 1);
+    let mut rest: &mut [u8] = out;
+    for (page, sum) in (first..=last).zip(sums) {
+        let head: &[u8] = if page == first { head } else { &[] };
+        let tail: &[u8] = if page == last { tail } else { &[] };
+        let cut = rest.len().min(4 + PAGE_SIZE - head.len());
+        let (frame, next) = std::mem::take(&mut rest).split_at_mut(cut);
+        let (crc, part) = frame.split_at_mut(4);
+        let of_part = Crc32c::of(part);
+        let found = if head.is_empty() && tail.is_empty() { of_part } else { sum_of([head, part, tail]) };
+        if found != sum.crc32c && at.check {
+            return Err(StoreError::Checksum { piece: at.piece, page });
+        }
+        crc.copy_from_slice(&of_part.0.to_be_bytes());
+        rest = next;
+    }
+    Ok(())
+}
+
+/// Bytes that [`read_framed`] gives for `len` bytes at `offset`.
+pub(crate) fn framed_len(offset: u64, len: usize) -> usize {
+    let pages = pages_of(offset + len as u64) - offset / PAGE;
+    if len == 0 { 0 } else { len + 4 * index(pages) }
+}

@@ -1,0 +1,283 @@
+//! The records of the index: pieces whose life has ended, segments, what the store remembers.
+
+use journal::Location;
+use types::{Adler32, BodyId, Crc32c, Incarnation, PAGE_SIZE, PieceId, PieceIndex};
+
+use crate::StoreError;
+use crate::codec::{Decoder, Encoder};
+use crate::ranges::Ranges;
+
+const VERSION: u8 = 1;
+
+/// How a piece's last life ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    Complete,
+    Interrupted,
+}
+
+/// Where a piece's bytes lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Nowhere: it has none.
+    Empty,
+    /// In the log: `len` bytes from byte `skip` of a payload.
+    Log { location: Location, skip: u32 },
+    /// In a segment: the record begins at `offset`, the bytes at `offset + header`.
+    Segment { segment: u64, offset: u64, header: u32 },
+    /// In a plain file of its own.
+    Object,
+}
+
+/// A piece as the index knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PieceRecord {
+    pub(crate) ended: Ended,
+    pub(crate) generation: u64,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) len: u64,
+    pub(crate) adler32: Adler32,
+    pub(crate) crc32c: Crc32c,
+    pub(crate) place: Place,
+    /// Of the pages of a small piece; none where a sidecar has them.
+    pub(crate) page_crcs: Vec<u32>,
+    /// Only while the piece lies in the log; afterwards the segment or the sidecar has it.
+    pub(crate) path_hint: Vec<u8>,
+}
+
+impl PieceRecord {
+    /// Bytes that it takes in a segment (0: lies in none).
+    pub(crate) fn bytes_in_segment(&self) -> u64 {
+        match self.place {
+            Place::Segment { header, .. } => u64::from(header) + self.len,
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::default();
+        out.u8(VERSION).u8(match self.ended {
+            Ended::Complete => 1,
+            Ended::Interrupted => 2,
+        });
+        out.u64(self.generation).u64(self.incarnation.0).u64(self.len).u32(self.adler32.0).u32(self.crc32c.0);
+        match self.place {
+            Place::Empty => {
+                out.u8(0);
+            }
+            Place::Log { location, skip } => {
+                out.u8(1).u64(location.segment).u64(location.offset).u32(location.len).u32(skip);
+            }
+            Place::Segment { segment, offset, header } => {
+                out.u8(2).u64(segment).u64(offset).u32(header);
+            }
+            Place::Object => {
+                out.u8(3);
+            }
+        }
+        out.u32s(&self.page_crcs).short_bytes(&self.path_hint);
+        out.0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
+        let mut input = Decoder::new(bytes, "a piece's record in the index");
+        let version = input.u8()?;
+        if version != VERSION {
+            return Err(StoreError::Unsupported { what: format!("a piece's record (version {version})") });
+        }
+        let ended = match input.u8()? {
+            1 => Ended::Complete,
+            2 => Ended::Interrupted,
+            _ => return Err(input.fail("unknown state")),
+        };
+        let (generation, incarnation, len) = (input.u64()?, Incarnation(input.u64()?), input.u64()?);
+        let (adler32, crc32c) = (Adler32(input.u32()?), Crc32c(input.u32()?));
+        let place = match input.u8()? {
+            0 => Place::Empty,
+            1 => Place::Log {
+                location: Location { segment: input.u64()?, offset: input.u64()?, len: input.u32()? },
+                skip: input.u32()?,
+            },
+            2 => Place::Segment { segment: input.u64()?, offset: input.u64()?, header: input.u32()? },
+            3 => Place::Object,
+            _ => return Err(input.fail("unknown place")),
+        };
+        let page_crcs = input.u32s()?;
+        let path_hint = input.short_bytes()?.to_vec();
+        input.end()?;
+        let small = matches!(place, Place::Log { .. } | Place::Segment { .. });
+        if small && (len > SMALL_LIMIT || page_crcs.len() as u64 != len.div_ceil(PAGE_SIZE as u64)) {
+            return Err(input.fail("page checksums do not fit the length"));
+        }
+        if len > crate::PIECE_LEN_MAX {
+            return Err(input.fail("a length too large"));
+        }
+        Ok(Self { ended, generation, incarnation, len, adler32, crc32c, place, page_crcs, path_hint })
+    }
+}
+
+/// No small piece is longer, whatever the configuration.
+pub(crate) const SMALL_LIMIT: u64 = 1 << 20;
+
+/// How full a segment is, and how much of it still counts.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct SegmentStat {
+    /// Bytes that were synced and may be referred to.
+    pub(crate) end: u64,
+    /// Bytes of records that the index refers to.
+    pub(crate) live: u64,
+}
+
+impl SegmentStat {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut out = Encoder::default();
+        out.u8(VERSION).u64(self.end).u64(self.live);
+        out.0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
+        let mut input = Decoder::new(bytes, "a segment's record in the index");
+        let version = input.u8()?;
+        if version != VERSION {
+            return Err(StoreError::Unsupported { what: format!("a segment's record (version {version})") });
+        }
+        let stat = Self { end: input.u64()?, live: input.u64()? };
+        input.end()?;
+        Ok(stat)
+    }
+}
+
+/// Which bodies and which life of the namespace the store has seen.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Seen {
+    pub(crate) bodies: Ranges,
+    pub(crate) incarnation: Incarnation,
+}
+
+/// Gaps that are remembered; the lowest are forgotten first, and count as seen from then on.
+const SEEN_RANGES_MAX: usize = 1024;
+
+impl Seen {
+    pub(crate) fn has(&self, body: BodyId) -> bool {
+        self.bodies.contains(body.0, body.0.saturating_add(1))
+    }
+
+    pub(crate) fn add(&mut self, body: BodyId, incarnation: Incarnation) {
+        self.bodies.insert(body.0, body.0.saturating_add(1));
+        self.incarnation = self.incarnation.max(incarnation);
+        if self.bodies.len() > SEEN_RANGES_MAX
+            && let [first, second, ..] = self.bodies.as_slice()
+        {
+            let (start, end) = (first.0, second.1);
+            self.bodies.insert(start, end);
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::default();
+        out.u8(VERSION).u64(self.incarnation.0).ranges(&self.bodies);
+        out.0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
+        let mut input = Decoder::new(bytes, "the store's memory of bodies");
+        let version = input.u8()?;
+        if version != VERSION {
+            return Err(StoreError::Unsupported { what: format!("the store's memory of bodies (version {version})") });
+        }
+        let seen = Self { incarnation: Incarnation(input.u64()?), bodies: input.ranges()? };
+        input.end()?;
+        Ok(seen)
+    }
+}
+
+/// The key of what the store remembers.
+pub(crate) const SEEN_KEY: &[u8] = b"m";
+
+/// `p <body> <index>`.
+pub(crate) fn piece_key(piece: PieceId) -> Vec<u8> {
+    let mut key = vec![b'p'];
+    key.extend_from_slice(&piece.body.0.to_be_bytes());
+    key.extend_from_slice(&piece.index.0.to_be_bytes());
+    key
+}
+
+/// The first key after all pieces.
+pub(crate) const PIECES_END: &[u8] = b"q";
+
+pub(crate) fn piece_of_key(key: &[u8]) -> Option<PieceId> {
+    let rest = key.strip_prefix(b"p")?;
+    let (body, index) = (rest.get(..8)?, rest.get(8..)?);
+    Some(PieceId {
+        body: BodyId(u64::from_be_bytes(body.try_into().ok()?)),
+        index: PieceIndex(u16::from_be_bytes(index.try_into().ok()?)),
+    })
+}
+
+/// `s <segment>`.
+pub(crate) fn segment_key(segment: u64) -> Vec<u8> {
+    let mut key = vec![b's'];
+    key.extend_from_slice(&segment.to_be_bytes());
+    key
+}
+
+/// The first key after all segments.
+pub(crate) const SEGMENTS_END: &[u8] = b"t";
+
+pub(crate) fn segment_of_key(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.strip_prefix(b"s")?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back_and_damaged_ones_never_panic() {
+        let location = Location { segment: 3, offset: 4, len: 5 };
+        for place in [
+            Place::Empty,
+            Place::Log { location, skip: 9 },
+            Place::Segment { segment: 1, offset: 2, header: 3 },
+            Place::Object,
+        ] {
+            let small = matches!(place, Place::Log { .. } | Place::Segment { .. });
+            let record = PieceRecord {
+                ended: Ended::Interrupted,
+                generation: 2,
+                incarnation: Incarnation(5),
+                len: 5000,
+                adler32: Adler32(7),
+                crc32c: Crc32c(8),
+                place,
+                page_crcs: if small { vec![1, 2] } else { vec![] },
+                path_hint: b"/x".to_vec(),
+            };
+            let bytes = record.encode();
+            assert_eq!(PieceRecord::decode(&bytes).unwrap(), record);
+            for cut in 0..bytes.len() {
+                assert!(PieceRecord::decode(&bytes[..cut]).is_err(), "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn bodies_are_remembered_with_gaps_and_forgotten_gaps_count_as_seen() {
+        let mut seen = Seen::default();
+        for body in (2..5000).step_by(2) {
+            seen.add(BodyId(body), Incarnation(1));
+        }
+        assert!(seen.bodies.len() <= SEEN_RANGES_MAX);
+        assert!(seen.has(BodyId(4998)) && !seen.has(BodyId(4997)) && seen.has(BodyId(3)) && !seen.has(BodyId(5000)));
+        assert_eq!(Seen::decode(&seen.encode()).unwrap(), seen);
+    }
+
+    #[test]
+    fn keys_come_back_in_order() {
+        let piece = PieceId { body: BodyId(77), index: PieceIndex(3) };
+        assert_eq!(piece_of_key(&piece_key(piece)), Some(piece));
+        assert_eq!(segment_of_key(&segment_key(9)), Some(9));
+        assert!(piece_key(PieceId::first(BodyId(1))) < piece_key(PieceId::first(BodyId(256))));
+        assert!(piece_key(PieceId::first(BodyId(u64::MAX))).as_slice() < PIECES_END);
+    }
+}

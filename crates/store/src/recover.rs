@@ -1,0 +1,254 @@
+//! Opening a store: what the index and the log together say, compared with what is on the disk.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use disk::{Access, Disk};
+use journal::{Journal, Seq};
+use kv::{Batch, ScanOrder};
+use parking_lot::Mutex;
+use types::{Crc32c, PAGE_SIZE, PieceId};
+
+use crate::buffers::{BUFFER, Buffers};
+use crate::config::Planted;
+use crate::floor::Floor;
+use crate::holds::{Holds, Removal};
+use crate::life::Life;
+use crate::log_record::{Beginning, LogRecord};
+use crate::object::{ObjectFiles, Objects};
+use crate::piece::{OpenPiece, State};
+use crate::ranges::Ranges;
+use crate::record::{SEEN_KEY, SEGMENTS_END, Seen, SegmentStat, segment_of_key};
+use crate::replay::Replayed;
+use crate::segments::SegmentFiles;
+use crate::store::{Inner, Memory, RecordIndex, Store};
+use crate::sums::{PAGE, PageSum};
+use crate::{StoreConfig, StoreError, StoreRecovery};
+
+pub(crate) fn inner(
+    disk: Arc<dyn Disk>,
+    dir: &str,
+    journal: Arc<Journal>,
+    index: Arc<dyn RecordIndex>,
+    mut config: StoreConfig,
+) -> Arc<Inner> {
+    config.small_max = config.small_max.min(crate::record::SMALL_LIMIT);
+    Arc::new(Inner {
+        objects: Objects::new(Arc::clone(&disk), dir, config.direct),
+        segments: SegmentFiles::new(Arc::clone(&disk), dir),
+        buffers: Buffers::new(config.buffers_max),
+        floor: Floor::new(&config),
+        disk,
+        journal,
+        index,
+        config,
+        table: Mutex::default(),
+        seen: Mutex::new(Memory { seen: Seen::default(), changed: false }),
+        records: Mutex::default(),
+        holds: Mutex::new(Holds::default()),
+    })
+}
+
+pub(crate) fn open(
+    disk: Arc<dyn Disk>,
+    dir: &str,
+    journal: Arc<Journal>,
+    index: Arc<dyn RecordIndex>,
+    config: StoreConfig,
+) -> Result<(Arc<Store>, StoreRecovery), StoreError> {
+    for folder in ["objects", "segments"] {
+        disk.create_dir_all(&if dir.is_empty() { folder.to_owned() } else { format!("{dir}/{folder}") })?;
+    }
+    disk.sync_dir(dir)?;
+    let inner = inner(disk, dir, journal, index, config);
+    let mut recovery = StoreRecovery::default();
+    inner.load_index()?;
+    inner.floor.look(&*inner.disk)?;
+
+    let replay = inner.replay(None)?;
+    let mut revived = Vec::new();
+    {
+        let mut memory = inner.seen.lock();
+        for (body, incarnation) in &replay.seen {
+            if !memory.seen.has(*body) || memory.seen.incarnation < *incarnation {
+                memory.seen.add(*body, *incarnation);
+                memory.changed = true;
+            }
+        }
+    }
+    {
+        let mut holds = inner.holds.lock();
+        for (seq, piece, len) in &replay.unsettled {
+            holds.add_unsettled(*seq, *piece, *len);
+        }
+        for (piece, gone) in &replay.gone {
+            holds.remove(*piece, Removal { gone: *gone, after: *gone });
+        }
+        recovery.unsettled = holds.unsettled() as u64;
+    }
+    for (piece, replayed) in replay.lives {
+        inner.holds.lock().begin(piece, Seq(replayed.first.0.saturating_sub(1)));
+        let (state, dropped) = inner.revive(piece, replayed)?;
+        recovery.bytes_dropped += dropped;
+        recovery.in_making.push(piece);
+        let open = Arc::new(OpenPiece { id: piece, state: Mutex::new(state), changed: parking_lot::Condvar::new() });
+        // From here on the log says what was found, and not what was believed before.
+        inner.snapshot_paused(&open, &mut open.state.lock())?;
+        inner.table.lock().insert(piece, Arc::clone(&open));
+        revived.push(open);
+    }
+    inner.journal.sync_to(inner.journal.appended())?;
+    for open in revived {
+        if let Some(life) = &mut open.state.lock().life {
+            life.durable_prefix = life.written.prefix();
+        }
+    }
+    if inner.config.find_orphans {
+        inner.remove_orphans(&mut recovery)?;
+    }
+    Ok((Arc::new(Store { inner }), recovery))
+}
+
+impl Inner {
+    /// What the index knows of segments and bodies. An index that knows nothing, beside files, has been lost.
+    fn load_index(&self) -> Result<(), StoreError> {
+        let mut trouble = Ok(());
+        let mut segments = BTreeMap::new();
+        let snapshot = self.index.snapshot();
+        snapshot.scan(b"s", SEGMENTS_END, ScanOrder::Ascending, &mut |key, value| match (
+            segment_of_key(key),
+            SegmentStat::decode(value),
+        ) {
+            (Some(number), Ok(stat)) => {
+                segments.insert(number, stat);
+                ControlFlow::Continue(())
+            }
+            (None, _) => {
+                trouble = Err(StoreError::damaged("a segment's key in the index"));
+                ControlFlow::Break(())
+            }
+            (_, Err(e)) => {
+                trouble = Err(e);
+                ControlFlow::Break(())
+            }
+        })?;
+        trouble?;
+        let seen = snapshot.get(SEEN_KEY)?.map(|bytes| Seen::decode(&bytes)).transpose()?;
+        drop(snapshot);
+        let files = self.disk.list(self.segments.root())?;
+        let Some(seen) = seen else {
+            if !files.is_empty() || !self.disk.list(self.objects.root())?.is_empty() {
+                return Err(StoreError::damaged(
+                    "the store's index is empty, but there are files of pieces; rebuild the index from them (weir fsck)",
+                ));
+            }
+            // The mark that this index belongs to a store.
+            let mut batch = Batch::new();
+            batch.put(SEEN_KEY, &Seen::default().encode());
+            let seq = self.index.append(&batch, false)?;
+            return Ok(self.journal.sync_to(seq)?);
+        };
+        self.seen.lock().seen = seen;
+        for file in files {
+            let number = u64::from_str_radix(&file.name, 16).ok();
+            if let Some(number) = number.filter(|number| !segments.contains_key(number)) {
+                self.segments.remove(number)?;
+            }
+        }
+        if let Some((number, stat)) = segments.last_key_value() {
+            self.segments.go_on(*number, stat.end, self.config.segment_bytes)?;
+        }
+        *self.records.lock() = segments;
+        Ok(())
+    }
+
+    /// A life as it can go on: what was not synced counts only where the log and the disk agree. Gives the bytes dropped, too.
+    fn revive(&self, piece: PieceId, replayed: Replayed) -> Result<(State, u64), StoreError> {
+        let Replayed { mut life, unsynced, cut, .. } = replayed;
+        let record = self.record(piece)?;
+        let files = self.objects.open(piece, Access::ReadWrite)?.map(Arc::new);
+        life.leftovers = true;
+        let before = life.written.clone();
+        match &files {
+            None => {
+                // The file's name was not durable yet: nothing in it was.
+                for (first, end) in life.in_file.as_slice().to_vec() {
+                    drop_pages(&mut life, first, end);
+                }
+            }
+            Some(files) => self.compare_unsynced(files, &mut life, &unsynced)?,
+        }
+        let size = |ranges: &Ranges| ranges.as_slice().iter().map(|(start, end)| end - start).sum::<u64>();
+        let dropped = size(&before) - size(&life.written);
+        if dropped > 0 && life.birth.beginning != Beginning::Update {
+            life.len = life.written.end();
+        }
+        let mut state = State { record, files, life: Some(life), ..State::default() };
+        if let Some(len) = cut {
+            self.cut_file(piece, &mut state, len)?;
+            if let Some(life) = &mut state.life {
+                life.last = self.log(life.subject(piece), &LogRecord::Cut)?.seq;
+            }
+        }
+        Ok((state, dropped))
+    }
+
+    /// Compares pages that were written and not synced with what the log says of them, past the page cache.
+    fn compare_unsynced(
+        &self,
+        files: &ObjectFiles,
+        life: &mut Life,
+        unsynced: &BTreeMap<u64, (u64, u32)>,
+    ) -> Result<(), StoreError> {
+        let direct = self.objects.direct(files)?;
+        let mut buffer = self.buffers.take();
+        let mut pages = unsynced.iter().filter(|(page, _)| !life.held.contains_key(page)).peekable();
+        let mut bad = Vec::new();
+        while let Some(&(first, _)) = pages.peek() {
+            let first = *first;
+            let mut expected = Vec::new();
+            while let Some((_, (_, crc))) = pages
+                .next_if(|(page, _)| **page == first + expected.len() as u64 && expected.len() < BUFFER / PAGE_SIZE)
+            {
+                expected.push(*crc);
+            }
+            let bytes = &mut buffer[..expected.len() * PAGE_SIZE];
+            let got = direct.read_at(bytes, first * PAGE)?;
+            bytes[got..].fill(0);
+            for ((page, bytes), crc) in (first..).zip(bytes.chunks(PAGE_SIZE)).zip(expected) {
+                let sum = PageSum::of(bytes);
+                if sum.crc32c == Crc32c(crc) || self.config.has(Planted::BelieveRanges) {
+                    files.write_sums(page, &[sum])?;
+                } else {
+                    bad.push(page);
+                }
+            }
+        }
+        for page in bad {
+            drop_pages(life, page, page + 1);
+        }
+        Ok(())
+    }
+
+    /// A life read anew from the log and compared with the disk, and written anew.
+    pub(crate) fn reload(&self, piece: PieceId, state: &mut State) -> Result<(Life, u64), StoreError> {
+        let replayed = self.replay(Some(piece))?.lives.remove(&piece);
+        let replayed = replayed.ok_or_else(|| StoreError::damaged(format!("the log has lost piece {piece}")))?;
+        let (revived, dropped) = self.revive(piece, replayed)?;
+        state.files = revived.files;
+        let mut life = revived.life.ok_or(StoreError::NotFound { piece })?;
+        if let Some(files) = &state.files {
+            self.objects.sync(files)?;
+        }
+        life.last = self.log(life.subject(piece), &LogRecord::Snapshot(life.snapshot()))?.seq;
+        self.holds.lock().advance(piece, life.last);
+        life.durable_prefix = life.written.prefix();
+        Ok((life, dropped))
+    }
+}
+
+fn drop_pages(life: &mut Life, first: u64, end: u64) {
+    life.in_file.remove(first, end);
+    life.written.remove(first * PAGE, end.saturating_mul(PAGE));
+}

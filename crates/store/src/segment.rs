@@ -1,0 +1,187 @@
+//! The format of segment files, which hold small pieces. `docs/formats.md` describes it; an export reads it without weir.
+
+use disk::DiskFile;
+use types::{Adler32, Crc32c, Incarnation, PAGE_SIZE, PieceId};
+
+use crate::StoreError;
+use crate::codec::{Decoder, Encoder};
+use crate::record::{Ended, PieceRecord, SMALL_LIMIT};
+
+const FILE_MAGIC: &[u8; 8] = b"WEIRSEG1";
+const RECORD_MAGIC: &[u8; 8] = b"WEIRPIEC";
+const VERSION: u16 = 1;
+
+/// Bytes of the file's header.
+pub(crate) const FILE_HEADER: u64 = 64;
+/// Bytes of a record before the path hint.
+const FIXED: usize = 8 + 2 + 2 + 4 + 10 + 1 + 8 + 8 + 8 + 4 + 4 + 2;
+/// No record's header is longer: fixed part, hint, page checksums, its own checksum.
+const HEADER_MAX: usize = FIXED + u16::MAX as usize + 4 * (SMALL_LIMIT as usize / PAGE_SIZE) + 4;
+
+/// The header of segment `number`.
+pub(crate) fn file_header(number: u64) -> Vec<u8> {
+    let mut out = Encoder::default();
+    out.raw(FILE_MAGIC).u16(VERSION).u16(0).u32(0).u64(number);
+    out.0.resize(FILE_HEADER as usize - 4, 0);
+    let crc = Crc32c::of(&out.0);
+    out.u32(crc.0);
+    out.0
+}
+
+/// Checks a file header; gives the segment's number.
+pub(crate) fn check_file_header(bytes: &[u8]) -> Result<u64, StoreError> {
+    let mut input = Decoder::new(bytes, "a segment's header");
+    let checked = input.raw(FILE_HEADER as usize)?;
+    let (body, crc) = checked.split_at(FILE_HEADER as usize - 4);
+    if !checked.starts_with(FILE_MAGIC) || crc != Crc32c::of(body).0.to_le_bytes() {
+        return Err(input.fail("does not check"));
+    }
+    let mut fields = Decoder::new(&body[8..], "a segment's header");
+    let (version, _, features) = (fields.u16()?, fields.u16()?, fields.u32()?);
+    if version != VERSION || features != 0 {
+        return Err(StoreError::Unsupported { what: format!("a segment (version {version}, features {features:x})") });
+    }
+    fields.u64()
+}
+
+/// A piece's record up to its bytes, which follow it directly.
+pub(crate) fn record_header(piece: PieceId, record: &PieceRecord, path_hint: &[u8]) -> Vec<u8> {
+    let hint = &path_hint[..path_hint.len().min(usize::from(u16::MAX))];
+    let header_len = FIXED + hint.len() + 4 * record.page_crcs.len() + 4;
+    let mut out = Encoder::default();
+    out.raw(RECORD_MAGIC).u16(VERSION).u16(0).u32(u32::try_from(header_len).unwrap_or(u32::MAX));
+    out.piece(piece).u8(match record.ended {
+        Ended::Complete => 1,
+        Ended::Interrupted => 2,
+    });
+    out.u64(record.generation).u64(record.incarnation.0).u64(record.len);
+    out.u32(record.adler32.0).u32(record.crc32c.0).short_bytes(hint);
+    for crc in &record.page_crcs {
+        out.u32(*crc);
+    }
+    let crc = Crc32c::of(&out.0);
+    out.u32(crc.0);
+    out.0
+}
+
+/// A record as found in a segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    pub(crate) piece: PieceId,
+    /// Its place is the caller's to fill in.
+    pub(crate) record: PieceRecord,
+    pub(crate) header: u32,
+}
+
+/// Reads a record's header from the beginning of `bytes`.
+pub(crate) fn parse_record(bytes: &[u8]) -> Result<Found, StoreError> {
+    let what = "a record in a segment";
+    let mut start = Decoder::new(bytes, what);
+    if start.raw(8)? != RECORD_MAGIC {
+        return Err(start.fail("has no magic number"));
+    }
+    let (version, _, header) = (start.u16()?, start.u16()?, start.u32()?);
+    if version != VERSION {
+        return Err(StoreError::Unsupported { what: format!("{what} (version {version})") });
+    }
+    let header_len = header as usize;
+    if !(FIXED + 4..=HEADER_MAX).contains(&header_len) || header_len > bytes.len() {
+        return Err(start.fail("has an impossible length"));
+    }
+    let (body, crc) = bytes[..header_len].split_at(header_len - 4);
+    if crc != Crc32c::of(body).0.to_le_bytes() {
+        return Err(start.fail("does not check"));
+    }
+    let mut input = Decoder::new(&body[16..], what);
+    let piece = input.piece()?;
+    let ended = match input.u8()? {
+        1 => Ended::Complete,
+        2 => Ended::Interrupted,
+        _ => return Err(input.fail("unknown state")),
+    };
+    let (generation, incarnation, len) = (input.u64()?, Incarnation(input.u64()?), input.u64()?);
+    let (adler32, crc32c) = (Adler32(input.u32()?), Crc32c(input.u32()?));
+    let path_hint = input.short_bytes()?.to_vec();
+    if len > SMALL_LIMIT {
+        return Err(input.fail("is longer than a small piece can be"));
+    }
+    let page_crcs: Result<Vec<u32>, _> = (0..len.div_ceil(PAGE_SIZE as u64)).map(|_| input.u32()).collect();
+    let page_crcs = page_crcs?;
+    input.end()?;
+    let place = crate::record::Place::Empty;
+    let record = PieceRecord { ended, generation, incarnation, len, adler32, crc32c, place, page_crcs, path_hint };
+    Ok(Found { piece, record, header })
+}
+
+/// Reads the record at `offset` of a segment file, without its bytes.
+pub(crate) fn read_record(file: &dyn DiskFile, offset: u64) -> Result<Found, StoreError> {
+    // Nearly all headers fit into the first try.
+    let mut bytes = vec![0; 1024];
+    let got = file.read_at(&mut bytes, offset)?;
+    bytes.truncate(got);
+    let needed = bytes.get(12..16).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes) as usize;
+    if needed > bytes.len() && needed <= HEADER_MAX {
+        bytes.resize(needed, 0);
+        let got = file.read_at(&mut bytes, offset)?;
+        bytes.truncate(got);
+    }
+    parse_record(&bytes)
+}
+
+/// Visits the records of a segment from the first to `end`, in order. Ends quietly at the first that does not check; returns
+/// where that is.
+pub(crate) fn scan(
+    file: &dyn DiskFile,
+    end: u64,
+    visit: &mut dyn FnMut(u64, Found) -> Result<(), StoreError>,
+) -> Result<u64, StoreError> {
+    let mut offset = FILE_HEADER;
+    while offset < end {
+        let found = match read_record(file, offset) {
+            Ok(found) => found,
+            Err(StoreError::Damaged { .. }) => break,
+            Err(e) => return Err(e),
+        };
+        let next = offset + u64::from(found.header) + found.record.len;
+        if next > end {
+            break;
+        }
+        visit(offset, found)?;
+        offset = next;
+    }
+    Ok(offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use types::BodyId;
+
+    use super::*;
+    use crate::record::Place;
+
+    #[test]
+    fn headers_come_back_and_damaged_ones_are_refused() {
+        assert_eq!(check_file_header(&file_header(77)).unwrap(), 77);
+        let record = PieceRecord {
+            ended: Ended::Complete,
+            generation: 1,
+            incarnation: Incarnation(2),
+            len: 5000,
+            adler32: Adler32(3),
+            crc32c: Crc32c(4),
+            place: Place::Empty,
+            page_crcs: vec![5, 6],
+            path_hint: b"/some/where".to_vec(),
+        };
+        let piece = PieceId::first(BodyId(9));
+        let bytes = record_header(piece, &record, b"/some/where");
+        let found = parse_record(&bytes).unwrap();
+        assert_eq!((found.piece, &found.record, found.header as usize), (piece, &record, bytes.len()));
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(parse_record(&changed).is_err(), "{at}");
+            assert!(parse_record(&bytes[..at]).is_err(), "{at}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Moving small pieces: out of the log into segments, and out of half-dead segments into the newest.
+//!
+//! The order makes both safe at any instruction: bytes into the newest segment, synced; then one batch that lets the records
+//! point there; when that is durable, the old place may go. Until then the old place holds.
+
+use journal::Seq;
+use kv::Batch;
+use types::PieceId;
+
+use crate::StoreError;
+use crate::config::Planted;
+use crate::record::{PieceRecord, Place, SegmentStat, piece_key, segment_key};
+use crate::segment::{record_header, scan};
+use crate::segments::Newest;
+use crate::store::Inner;
+
+/// Steps of settling in one tick; the rest waits for the next.
+const STEPS: usize = 64;
+
+/// A piece to be moved: as it is in the index now, and its bytes.
+struct Moving {
+    piece: PieceId,
+    old: PieceRecord,
+    path_hint: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Inner {
+    /// Moves small pieces out of the log.
+    pub(crate) fn settle(&self) -> Result<(), StoreError> {
+        for _ in 0..STEPS {
+            let keys = self.holds.lock().oldest_unsettled(self.config.settle_step_bytes);
+            if keys.is_empty() {
+                break;
+            }
+            self.settle_step(&keys)?;
+        }
+        Ok(())
+    }
+
+    fn settle_step(&self, keys: &[(Seq, PieceId)]) -> Result<(), StoreError> {
+        let mut newest = self.segments.newest.lock();
+        let mut moving = Vec::with_capacity(keys.len());
+        for (_, piece) in keys {
+            match self.record(*piece)? {
+                Some(old) if matches!(old.place, Place::Log { .. }) => {
+                    // Bytes that do not match go along as they are: whoever reads them is told.
+                    let (bytes, path_hint) = (self.small_bytes(&old)?, old.path_hint.clone());
+                    moving.push(Moving { piece: *piece, old, path_hint, bytes });
+                }
+                // Removed, or updated and settled since.
+                _ => {}
+            }
+        }
+        let (seq, _) = self.move_pieces(&mut newest, &moving, None)?;
+        let mut holds = self.holds.lock();
+        for key in keys {
+            holds.settled(*key, seq);
+        }
+        Ok(())
+    }
+
+    /// Empties one segment of which less than half still counts.
+    pub(crate) fn compact(&self) -> Result<(), StoreError> {
+        let mut newest = self.segments.newest.lock();
+        let half_dead = {
+            let segments = self.records.lock();
+            let mut old = segments.iter().filter(|(number, _)| **number != newest.number);
+            old.find(|(_, stat)| stat.live * 2 < stat.end).map(|(number, stat)| (*number, *stat))
+        };
+        let Some((number, stat)) = half_dead else { return Ok(()) };
+        let mut moving = Vec::new();
+        if stat.live > 0 {
+            let file = self.segments.open(number)?;
+            scan(&*file, stat.end, &mut |offset, found| {
+                let place = Place::Segment { segment: number, offset, header: found.header };
+                if let Some(old) = self.record(found.piece)?.filter(|record| record.place == place) {
+                    let bytes = self.small_bytes(&old)?;
+                    moving.push(Moving { piece: found.piece, old, path_hint: found.record.path_hint, bytes });
+                }
+                Ok(())
+            })?;
+        }
+        let (seq, emptied) = self.move_pieces(&mut newest, &moving, Some(number))?;
+        if !emptied {
+            let what = format!("segment {number} has records that cannot be read; it is left as it is");
+            return Err(StoreError::damaged(what));
+        }
+        if !self.config.has(Planted::UnlinkBeforeRecord) {
+            self.journal.sync_to(seq)?;
+        }
+        self.segments.remove(number)
+    }
+
+    /// Appends pieces to the newest segment and lets their records point there. `emptied`: the segment that they leave, to be
+    /// forgotten if nothing in it counts any more; the second value tells whether that is so.
+    fn move_pieces(
+        &self,
+        newest: &mut Newest,
+        moving: &[Moving],
+        emptied: Option<u64>,
+    ) -> Result<(Seq, bool), StoreError> {
+        let mut placed = Vec::with_capacity(moving.len());
+        let mut at = 0;
+        while at < moving.len() {
+            let file = self.segments.for_appending(newest, self.config.segment_bytes)?;
+            let (start, mut end) = (newest.end, newest.end);
+            let mut out = Vec::new();
+            while let Some(piece) = moving.get(at)
+                && end < self.config.segment_bytes
+            {
+                let header = record_header(piece.piece, &piece.old, &piece.path_hint);
+                let place = Place::Segment {
+                    segment: newest.number,
+                    offset: end,
+                    header: u32::try_from(header.len()).unwrap_or(u32::MAX),
+                };
+                out.extend_from_slice(&header);
+                out.extend_from_slice(&piece.bytes);
+                end = start + out.len() as u64;
+                placed.push((piece, PieceRecord { place, path_hint: Vec::new(), ..piece.old.clone() }, end));
+                at += 1;
+            }
+            file.write_at(&out, start)?;
+            if !self.config.has(Planted::SettleBeforeSegmentSync) {
+                file.sync_data()?;
+            }
+            newest.end = end;
+        }
+        self.switch_records(&placed, emptied)
+    }
+
+    fn switch_records(
+        &self,
+        placed: &[(&Moving, PieceRecord, u64)],
+        emptied: Option<u64>,
+    ) -> Result<(Seq, bool), StoreError> {
+        let mut segments = self.records.lock();
+        let mut changed = segments.clone();
+        let mut batch = Batch::new();
+        for (moving, new, end) in placed {
+            if let Place::Segment { segment, .. } = new.place {
+                let stat = changed.entry(segment).or_insert(SegmentStat::default());
+                stat.end = stat.end.max(*end);
+                // What was removed or replaced meanwhile stays so; its bytes in the segment are dead from the start.
+                if self.record(moving.piece)?.as_ref() == Some(&moving.old) {
+                    stat.live += new.bytes_in_segment();
+                    batch.put(&piece_key(moving.piece), &new.encode());
+                    if let Place::Segment { segment: from, .. } = moving.old.place
+                        && let Some(from) = changed.get_mut(&from)
+                    {
+                        from.live = from.live.saturating_sub(moving.old.bytes_in_segment());
+                    }
+                }
+            }
+        }
+        let empty = emptied.is_some_and(|number| changed.get(&number).is_none_or(|stat| stat.live == 0));
+        if let (Some(number), true) = (emptied, empty) {
+            changed.remove(&number);
+        }
+        for (number, stat) in &changed {
+            if segments.get(number) != Some(stat) {
+                batch.put(&segment_key(*number), &stat.encode());
+            }
+        }
+        if let (Some(number), true) = (emptied, empty) {
+            batch.delete(&segment_key(number));
+        }
+        let seq =
+            if batch.is_empty() { self.journal.appended() } else { self.index.append(&batch, emptied.is_some())? };
+        *segments = changed;
+        drop(segments);
+        // Those who have such a piece open learn where it is now.
+        for (moving, new, _) in placed {
+            let open = self.table.lock().get(&moving.piece).cloned();
+            if let Some(open) = open {
+                let mut state = open.state.lock();
+                if state.record.as_ref() == Some(&moving.old) {
+                    state.record = Some(new.clone());
+                }
+            }
+        }
+        Ok((seq, empty))
+    }
+}

@@ -1,0 +1,101 @@
+//! Reading small pieces: from the log, or from a segment.
+
+use std::sync::Arc;
+
+use types::{Crc32c, ErrorCode, PieceId};
+
+use crate::config::Planted;
+use crate::piece::State;
+use crate::record::{PieceRecord, Place};
+use crate::segment::read_record;
+use crate::store::Inner;
+use crate::sums::PAGE;
+use crate::writer::index;
+use crate::{StoreError, segment};
+
+/// How often a place is looked up again when the bytes have moved away while it was read.
+const TRIES: usize = 5;
+
+impl Inner {
+    /// The whole content of a small piece that has ended, checked, and kept while the piece is open.
+    pub(crate) fn content(&self, piece: PieceId, state: &mut State) -> Result<Arc<[u8]>, StoreError> {
+        if let Some(content) = &state.content {
+            return Ok(Arc::clone(content));
+        }
+        let mut result = Err(StoreError::NotFound { piece });
+        for _ in 0..TRIES {
+            let Some(record) = &state.record else { return Err(StoreError::NotFound { piece }) };
+            result = self.small_bytes(record).and_then(|bytes| {
+                if !self.config.has(Planted::SkipCrc) {
+                    check(piece, record, &bytes)?;
+                }
+                Ok(bytes)
+            });
+            if result.is_ok() {
+                break;
+            }
+            // It may have been settled or moved just now: the index knows.
+            match self.record(piece)? {
+                Some(now) if now.generation == record.generation && now.place != record.place => {
+                    state.record = Some(now)
+                }
+                _ => break,
+            }
+        }
+        let content: Arc<[u8]> = result?.into();
+        state.content = Some(Arc::clone(&content));
+        Ok(content)
+    }
+
+    /// The bytes of a small piece, not compared.
+    pub(crate) fn small_bytes(&self, record: &PieceRecord) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = vec![0; index(record.len)];
+        match record.place {
+            Place::Log { location, skip } => self.journal.read_into(location, skip, &mut bytes)?,
+            Place::Segment { segment, offset, header } => {
+                let file = self.segments.open(segment)?;
+                let got = file.read_at(&mut bytes, offset + u64::from(header))?;
+                bytes[got..].fill(0);
+            }
+            Place::Empty => {}
+            Place::Object => return Err(StoreError::damaged("a large piece where a small one was looked for")),
+        }
+        Ok(bytes)
+    }
+
+    /// Where the piece was in the namespace when it was made.
+    pub(crate) fn path_hint(
+        &self,
+        piece: PieceId,
+        state: &mut State,
+        record: &PieceRecord,
+    ) -> Result<Vec<u8>, StoreError> {
+        match record.place {
+            Place::Log { .. } | Place::Empty => Ok(record.path_hint.clone()),
+            Place::Segment { segment, offset, .. } => {
+                let hint = self.segments.open(segment).and_then(|file| read_record(&*file, offset));
+                match hint {
+                    Ok(segment::Found { piece: there, record, .. }) if there == piece => Ok(record.path_hint),
+                    // It has been moved by a compaction just now; a hint is not worth more.
+                    Ok(_) | Err(StoreError::Damaged { .. }) => Ok(Vec::new()),
+                    Err(e) if e.code() == ErrorCode::NotFound => Ok(Vec::new()),
+                    Err(e) => Err(e),
+                }
+            }
+            Place::Object => {
+                let header = self.files(piece, state)?.newest_header()?;
+                Ok(header.map(|header| header.path_hint).unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// Compares every page of a small piece.
+pub(crate) fn check(piece: PieceId, record: &PieceRecord, bytes: &[u8]) -> Result<(), StoreError> {
+    for ((page, bytes), crc) in (0..).zip(bytes.chunks(PAGE as usize)).zip(&record.page_crcs) {
+        if Crc32c::of(bytes).0 != *crc {
+            return Err(StoreError::Checksum { piece, page });
+        }
+    }
+    Ok(())
+}

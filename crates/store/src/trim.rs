@@ -1,0 +1,48 @@
+//! Removing files of removed pieces, and letting the log go behind everything that is still needed.
+
+use std::collections::BTreeSet;
+
+use journal::{Seq, StreamId};
+use kv::Batch;
+
+use crate::StoreError;
+use crate::config::Planted;
+use crate::record::SEEN_KEY;
+use crate::store::Inner;
+
+impl Inner {
+    /// Removes the files of pieces whose removal is durable.
+    pub(crate) fn remove_files(&self, durable: Seq) -> Result<(), StoreError> {
+        let due = self.holds.lock().due_removals(durable);
+        let mut folders = BTreeSet::new();
+        for piece in &due {
+            folders.extend(self.objects.remove(*piece)?);
+        }
+        for folder in folders {
+            self.disk.sync_dir(&folder)?;
+        }
+        let mut holds = self.holds.lock();
+        for piece in due {
+            holds.removed(piece);
+        }
+        Ok(())
+    }
+
+    /// Removes what can go, and tells the log how much of it is still needed.
+    pub(crate) fn trim(&self) -> Result<(), StoreError> {
+        self.remove_files(self.journal.durable())?;
+        let below = self.holds.lock().trim(self.journal.durable());
+        // The numbers of bodies in the records that go must be known elsewhere first.
+        let mut memory = self.seen.lock();
+        if memory.changed {
+            let mut batch = Batch::new();
+            batch.put(SEEN_KEY, &memory.seen.encode());
+            let seq = self.index.append(&batch, false)?;
+            memory.changed = false;
+            drop(memory);
+            self.journal.sync_to(seq)?;
+        }
+        let below = if self.config.has(Planted::TrimTooEarly) { self.journal.appended().next() } else { below };
+        Ok(self.journal.set_trim(StreamId::STORE_DATA, below)?)
+    }
+}
