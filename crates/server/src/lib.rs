@@ -35,4 +35,5 @@ mod workers;
 mod writers;
 
 pub use config::{INPUT_BYTES, Limits, SMALL_TRANSFER_BYTES, ServerConfig, TRANSFER_BYTES, Times};
+pub use outgoing::batch_done;
 pub use server::{Server, ServerError, StopReport};

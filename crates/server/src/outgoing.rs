@@ -9,6 +9,7 @@
 //! - Everything is bounded: the answers under way by `requests_in_flight_max`, the rest by `pending_bytes_max`, at
 //!   which the connection's thread stops reading.
 
+use std::cell::RefCell;
 use std::io::IoSlice;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -89,14 +90,24 @@ impl Outgoing {
     pub(crate) fn complete(self: &Arc<Self>, write: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state.lock();
         state.in_flight = state.in_flight.saturating_sub(1);
+        let mut flush = false;
         if !state.dead {
             write(&mut state.pending);
-            if state.away && state.holder == Holder::Nobody {
-                self.try_send(&mut state);
-            }
+            flush = state.away && state.holder == Holder::Nobody;
+        }
+        if flush && !put_off(self) {
+            self.try_send(&mut state);
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Sends what is pending, if nobody else will.
+    fn flush(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if !state.dead && state.away && state.holder == Holder::Nobody {
+            self.try_send(&mut state);
+        }
     }
 
     /// Counts one more request that is handed on; waits while there are too many.
@@ -234,11 +245,6 @@ impl Outgoing {
         self.changed.notify_all();
     }
 
-    /// Requests that were handed on and not answered yet.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.state.lock().in_flight
-    }
-
     /// Waits until nothing is under way and everything is sent, at most until `deadline`.
     pub(crate) fn settle(self: &Arc<Self>, deadline: Instant) {
         let mut state = self.state.lock();
@@ -252,6 +258,34 @@ impl Outgoing {
             }
         }
     }
+}
+
+thread_local! {
+    /// On the responder's thread: connections that the completions of this batch have filled.
+    static BATCH: RefCell<Option<Vec<Arc<Outgoing>>>> = const { RefCell::new(None) };
+}
+
+/// To be called by the committer's responder after the completions of each batch: sends what they have put into the
+/// connections' queues, once for each connection. On a thread that never calls it, completions send for themselves.
+pub fn batch_done() {
+    let filled = BATCH.with_borrow_mut(|batch| batch.replace(Vec::new()));
+    for connection in filled.into_iter().flatten() {
+        connection.flush();
+    }
+}
+
+/// Leaves the sending to [`batch_done`], if this thread calls it.
+fn put_off(connection: &Arc<Outgoing>) -> bool {
+    BATCH.with_borrow_mut(|batch| match batch {
+        Some(filled) => {
+            // Completions of one connection often come together.
+            if !filled.last().is_some_and(|last| Arc::ptr_eq(last, connection)) {
+                filled.push(Arc::clone(connection));
+            }
+            true
+        }
+        None => false,
+    })
 }
 
 /// Writes `head` and `parts`, blocking; the socket's send time-out ends a wait without progress.

@@ -185,8 +185,10 @@ impl Opening {
         let node = self.node.clone();
         let opened = match result {
             Ok(opened) => opened,
-            Err(NsError::LostBytes { body, path }) => {
-                let refusal = Refusal::of_namespace(&"open", &NsError::LostBytes { body, path });
+            Err(error @ NsError::LostBytes { .. }) => {
+                let refusal = Refusal::of_namespace(&"open", &error);
+                // It was marked by this open; otherwise its grace period goes on.
+                let NsError::LostBytes { body, marked: true, .. } = error else { return reply.refuse(&refusal) };
                 return node.on_worker(reply, move |reply| {
                     endings::lost(&self.node, body);
                     reply.refuse(&refusal);

@@ -200,7 +200,7 @@ impl Node {
             "<statistics tod=\"{}\" ver=\"{}\" src=\"{}\" tos=\"{}\" pgm=\"weir\" ins=\"anon\" pid=\"{}\" site=\"{}\">\
              <stats id=\"info\"><host>{}</host><port>{}</port><name>anon</name></stats>\
              <stats id=\"link\"><num>{}</num><tot>{}</tot><in>{}</in><out>{}</out></stats>\
-             <stats id=\"xrootd\"><num>{}</num><err>{}</err></stats></statistics>",
+             <stats id=\"xrootd\"><num>{}</num><err>{}</err></stats><stats id=\"ofs\"><han>{}</han><opw>{}</opw></stats></statistics>",
             crate::node::wall_clock().secs(),
             env!("CARGO_PKG_VERSION"),
             self.address,
@@ -215,6 +215,8 @@ impl Node {
             get(&counters.bytes_read),
             get(&counters.requests),
             get(&counters.refused),
+            self.handle_count.open(),
+            self.writers.lock().len(),
         )
     }
 }
