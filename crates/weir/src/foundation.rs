@@ -167,7 +167,9 @@ impl Foundation {
         let failed = |source| OpenError::Index { which: "namespace", source };
         let embedded =
             Arc::new(Embedded::new(Arc::clone(&namespace_index), EmbeddedConfig::default()).map_err(failed)?);
-        let namespace = Namespace::open(Arc::clone(&embedded) as Arc<dyn kv::Kv>, now, NamespaceConfig::default())?;
+        let limits = namespace::Limits { upload_keep: config.uploads_kept, ..namespace::Limits::default() };
+        let namespace_config = NamespaceConfig { limits, ..NamespaceConfig::default() };
+        let namespace = Namespace::open(Arc::clone(&embedded) as Arc<dyn kv::Kv>, now, namespace_config)?;
         let store_config = StoreConfig {
             floor: config.floor,
             // After a clean stop there is nothing to look for.

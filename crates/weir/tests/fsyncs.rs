@@ -1,6 +1,6 @@
 //! The number of fsyncs of each operation is what `docs/formats.md` says: counted beneath a real server on a real disk,
 //! one client, nothing else going on.
-#![allow(clippy::unwrap_used)] // a test may fail this way
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may fail this way
 
 mod session;
 

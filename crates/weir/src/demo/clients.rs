@@ -41,7 +41,7 @@ impl Clients {
     /// Copies a local file in; with `force` over what is there.
     pub fn put(&self, local: &Path, path: &str, force: bool) -> io::Result<Outcome> {
         let mut command = client("xrdcp");
-        command.args(["--nopbar", "--silent"]);
+        command.args(["--nopbar", "--silent", "--path"]);
         if force {
             command.arg("--force");
         }
@@ -76,7 +76,7 @@ impl Clients {
     /// has instead of collecting 8 MiB first.
     pub fn record(&self, path: &str, force: bool) -> io::Result<Owned> {
         let mut command = client("xrdcp");
-        command.env("XRD_CPCHUNKSIZE", "262144").args(["--nopbar", "--silent"]);
+        command.env("XRD_CPCHUNKSIZE", "262144").args(["--nopbar", "--silent", "--path"]);
         if force {
             command.arg("--force");
         }

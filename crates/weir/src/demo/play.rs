@@ -277,11 +277,13 @@ impl Stage<'_> {
             }
             std::thread::sleep(Duration::from_millis(200));
         };
-        if !refused.contains("interrupted") {
+        if !refused.contains("interrupted") && !refused.contains("writer went away") {
             return Err(Trouble::Wrong(format!("reading {} was refused for another reason: {refused}", cut.path)));
         }
         self.good("marked interrupted; an ordinary read is refused, so that nobody takes it for whole:");
-        self.screen.note(&refused);
+        // The stock client puts its own words before the node's.
+        let words = refused.rsplit_once("] ").map_or(refused.as_str(), |(_, words)| words);
+        self.screen.note(words.trim_end_matches(" (source)").trim());
         let outcome = clients.get(&cut.path, "weir.partial=1", &back)?;
         if !outcome.status.success() {
             return Err(Trouble::Wrong(format!("what was kept cannot be read: {}", outcome.last_words())));
