@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::{Durability, Kv, KvError, LoggedIndex, Op, OpDone, Read};
+pub(crate) use commit::panic_text;
 use queue::{Queue, Request};
 use responder::Responder;
 

@@ -41,6 +41,11 @@ pub trait Engine: Send + Sync {
     fn reset(&self, why: &str) -> Result<(), KvError>;
     /// Fills an empty engine with sorted entries, durably, and only then sets `applied`.
     fn load(&self, entries: &mut dyn EntrySource, applied: Applied) -> Result<(), KvError>;
+    /// Why it cannot be relied on any more (damage found, a step that failed in the middle): it is to be reset and filled
+    /// again from checkpoint and log.
+    fn damaged(&self) -> Option<String> {
+        None
+    }
     /// Background threads end, files are closed. Nothing else is called afterwards.
     fn close(&self) {}
     /// Whether anything at all is in it.

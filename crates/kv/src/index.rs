@@ -97,10 +97,14 @@ pub struct IndexStats {
     pub checkpoints: u64,
     /// Checkpoint files that did not read back as they were written, and were thrown away.
     pub checkpoints_refused: u64,
+    /// Times that a damaged engine was built again while everything went on.
+    pub healed: u64,
     /// Times that an append waited for room in the overlay.
     pub waits_for_room: u64,
-    /// Why the engine or a checkpoint failed last, if it still does.
+    /// Why the last sweep failed, if it did.
     pub trouble: Option<String>,
+    /// Why the last checkpoint could not be made, if so.
+    pub checkpoint_trouble: Option<String>,
 }
 
 /// What appends share.
@@ -230,6 +234,11 @@ impl LoggedIndex {
     /// Makes a checkpoint if enough sealed segments wait for one, merges if due, and trims. Says whether files were made.
     pub fn checkpoint_now(&self) -> Result<bool, KvError> {
         self.shared.checkpoint()
+    }
+
+    /// Builds the engine again if it was found to be damaged. Says whether it did.
+    pub fn heal_now(&self) -> Result<bool, KvError> {
+        self.shared.heal()
     }
 
     /// The log that this is a stream of.
@@ -362,7 +371,7 @@ impl Shared {
 
     pub(crate) fn wake_sweeper(&self) {
         self.wake.0.lock().now = true;
-        self.wake.1.notify_one();
+        self.wake.1.notify_all();
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {

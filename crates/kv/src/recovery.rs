@@ -9,7 +9,8 @@ use journal::{Journal, Seq, StreamId};
 
 use crate::checkpoint::CheckpointSet;
 use crate::engine::{Applied, Engine, EntrySource};
-use crate::index::{IndexConfig, from_journal};
+use crate::index::{IndexConfig, Shared, from_journal};
+use crate::snapshot::View;
 use crate::{KvError, batch};
 
 /// Why an engine was built again.
@@ -63,16 +64,9 @@ pub(crate) fn recover(
     let mut set = CheckpointSet::open(disk, dir, stream, incarnation, config)?;
     let log = Log { journal, stream, first: journal.oldest(), last, config };
     let found = engine.applied();
-    let mut recovery = Recovery {
-        last,
-        applied: found.seq,
-        checkpoint: set.upto(),
-        replayed: 0,
-        rebuilt: None,
-        damaged_checkpoints: set.damaged.clone(),
-        stranded_checkpoints: set.stranded.clone(),
-        checkpoint_renewed: false,
-    };
+    let mut recovery = Recovery::new(last, found.seq);
+    recovery.damaged_checkpoints.clone_from(&set.damaged);
+    recovery.stranded_checkpoints.clone_from(&set.stranded);
     if set.upto() > last {
         return Err(KvError::Damaged(format!(
             "the checkpoint in {dir} goes up to record {}, but the log ends with {last}: records that were durable are \
@@ -95,6 +89,44 @@ pub(crate) fn recover(
     }
     recovery.checkpoint = set.upto();
     Ok((set, recovery))
+}
+
+impl Shared {
+    /// Builds a damaged engine again while everything goes on: readers and appends use the overlay and, as long as it
+    /// lasts, the old engine. Says whether it did.
+    pub(crate) fn heal(&self) -> Result<bool, KvError> {
+        let Some(why) = self.engine.damaged() else { return Ok(false) };
+        let mut set = self.checkpoints.lock();
+        let _alone = self.sweeping.lock();
+        tracing::warn!(stream = self.stream.0, "building the index again from checkpoint and log: {why}");
+        // Everything up to the last step; what came later is in the overlay.
+        let last = self.engine.applied().seq;
+        let first = self.journal.oldest();
+        let log = Log { journal: &self.journal, stream: self.stream, first, last, config: &self.config };
+        let mut recovery = Recovery::new(last, last);
+        rebuild(&*self.engine, &mut set, &log, &mut recovery, Rebuilt::Broken)?;
+        let engine = self.engine.snapshot();
+        let mut view = self.view.write();
+        *view = Arc::new(View { engine, generations: view.generations.clone() });
+        drop(view);
+        self.stats.lock().healed += 1;
+        Ok(true)
+    }
+}
+
+impl Recovery {
+    fn new(last: Seq, applied: Seq) -> Self {
+        Self {
+            last,
+            applied,
+            checkpoint: Seq::ZERO,
+            replayed: 0,
+            rebuilt: None,
+            damaged_checkpoints: Vec::new(),
+            stranded_checkpoints: Vec::new(),
+            checkpoint_renewed: false,
+        }
+    }
 }
 
 struct Log<'a> {

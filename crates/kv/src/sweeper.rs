@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use journal::Seq;
 use parking_lot::Mutex;
 
 use crate::engine::{Applied, EntrySource};
-use crate::index::{Shared, from_journal};
+use crate::index::{IndexStats, Shared, from_journal};
 use crate::overlay::{Generation, Merged};
 use crate::snapshot::View;
 use crate::write_set::Bytes;
@@ -18,10 +18,13 @@ use crate::{KvError, ScanOrder, batch};
 /// How long to wait after a failure before the next try.
 const PAUSE_AFTER_TROUBLE: Duration = Duration::from_millis(500);
 
-/// The thread, if there is one.
+/// How often it is looked whether a checkpoint is due.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The threads, if there are any.
 #[derive(Default)]
 pub(crate) struct Sweeper {
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Sweeper {
@@ -29,58 +32,78 @@ impl Sweeper {
         if !shared.config.background {
             return Ok(Self::default());
         }
-        let inner = Arc::clone(shared);
-        let thread = std::thread::Builder::new()
-            .name(format!("sweeper-{}", shared.stream.0))
-            .spawn(move || run(&inner))
-            .map_err(|error| KvError::Io(format!("cannot start the sweeper: {error}")))?;
-        Ok(Self { thread: Mutex::new(Some(thread)) })
+        let spawn = |name: &str, step: fn(&Shared), interval: Duration, on_demand: bool| {
+            let inner = Arc::clone(shared);
+            std::thread::Builder::new()
+                .name(format!("{name}-{}", shared.stream.0))
+                .spawn(move || run(&inner, step, interval, on_demand))
+                .map_err(|error| KvError::Io(format!("cannot start the {name}: {error}")))
+        };
+        let sweeper = Self::default();
+        sweeper.threads.lock().push(spawn("sweeper", sweep_step, shared.config.sweep_interval, true)?);
+        // Apart from the sweeper, because reading segments back and merging files takes long.
+        sweeper.threads.lock().push(spawn("checkpoint", checkpoint_step, CHECKPOINT_INTERVAL, false)?);
+        Ok(sweeper)
     }
 
-    /// Ends the thread after its present step.
+    /// Ends the threads after their present step.
     pub(crate) fn stop(&self, shared: &Shared) {
         shared.wake.0.lock().stop = true;
         shared.wake.1.notify_all();
-        if let Some(thread) = self.thread.lock().take() {
-            // A panic in the sweeper was already reported by the panic hook; there is nothing to add here.
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            // A panic was already reported by the panic hook; there is nothing to add here.
             let _ = thread.join();
         }
     }
 }
 
-fn run(shared: &Shared) {
-    loop {
-        {
-            let mut wake = shared.wake.0.lock();
-            if !wake.now && !wake.stop {
-                shared.wake.1.wait_for(&mut wake, shared.config.sweep_interval);
-            }
-            if wake.stop {
-                return;
-            }
-            wake.now = false;
-        }
-        let result = shared.sweep().and_then(|_| shared.checkpoint());
-        let trouble = result.as_ref().err().map(ToString::to_string);
-        let mut stats = shared.stats.lock();
-        if stats.trouble != trouble {
-            match &trouble {
-                Some(trouble) => tracing::error!(stream = shared.stream.0, "the index falls behind its log: {trouble}"),
-                None => tracing::info!(stream = shared.stream.0, "the index follows its log again"),
-            }
-        }
-        stats.trouble = trouble;
-        drop(stats);
-        if result.is_err() {
-            let mut wake = shared.wake.0.lock();
-            if !wake.stop {
-                shared.wake.1.wait_for(&mut wake, PAUSE_AFTER_TROUBLE);
-            }
-        }
+/// Does `step` every `interval`, and whenever it is asked for if it is the one that can be asked for.
+fn run(shared: &Shared, step: fn(&Shared), interval: Duration, on_demand: bool) {
+    while !shared.pause(interval, on_demand) {
+        step(shared);
+    }
+}
+
+fn sweep_step(shared: &Shared) {
+    shared.wake.0.lock().now = false;
+    let result = shared.heal().and_then(|_| shared.sweep());
+    note(shared, "the index falls behind its log", &result, |stats| &mut stats.trouble);
+}
+
+fn checkpoint_step(shared: &Shared) {
+    let result = shared.checkpoint();
+    note(shared, "no checkpoint can be made, so the log grows", &result, |stats| &mut stats.checkpoint_trouble);
+}
+
+/// Keeps the reason of a failure for the status, says it once, and waits a little before the next try.
+fn note(
+    shared: &Shared,
+    what: &str,
+    result: &Result<bool, KvError>,
+    place: fn(&mut IndexStats) -> &mut Option<String>,
+) {
+    let trouble = result.as_ref().err().map(ToString::to_string);
+    let before = std::mem::replace(place(&mut shared.stats.lock()), trouble.clone());
+    let stream = shared.stream.0;
+    match (&before, &trouble) {
+        (_, Some(trouble)) if before.as_ref() != Some(trouble) => tracing::error!(stream, "{what}: {trouble}"),
+        (Some(_), None) => tracing::info!(stream, "no longer: {what}"),
+        _ => {}
+    }
+    if result.is_err() {
+        shared.pause(PAUSE_AFTER_TROUBLE, false);
     }
 }
 
 impl Shared {
+    /// Waits; says whether to stop.
+    fn pause(&self, time: Duration, on_demand: bool) -> bool {
+        let until = Instant::now() + time;
+        let mut wake = self.wake.0.lock();
+        while !wake.stop && !(on_demand && wake.now) && !self.wake.1.wait_until(&mut wake, until).timed_out() {}
+        wake.stop
+    }
+
     /// One step: sealed generations that are published are made durable in the log, merged (the newest version of each
     /// key counts), and applied to the engine; then readers get a view without them.
     pub(crate) fn sweep(&self) -> Result<bool, KvError> {

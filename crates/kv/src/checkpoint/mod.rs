@@ -61,8 +61,12 @@ impl CheckpointSet {
         config: &IndexConfig,
     ) -> Result<Self, KvError> {
         disk.create_dir_all(dir).map_err(from_disk)?;
-        let above = dir.rsplit_once('/').map_or("", |(above, _)| above);
-        disk.sync_dir(above).map_err(from_disk)?;
+        let mut folder = dir;
+        while !folder.is_empty() {
+            // The name of each folder on the way has to be durable too.
+            folder = folder.rsplit_once('/').map_or("", |(above, _)| above);
+            disk.sync_dir(folder).map_err(from_disk)?;
+        }
         #[cfg(not(test))]
         let _ = config;
         let mut set = Self {
@@ -127,11 +131,6 @@ impl CheckpointSet {
     /// Everything up to this record is in the files. 0: nothing is.
     pub(crate) fn upto(&self) -> Seq {
         Seq(self.chain.last().map_or(0, |member| member.head.upto))
-    }
-
-    /// Bytes of all files of the chain.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.chain.iter().map(|member| member.totals.bytes).sum()
     }
 
     /// The content, sorted, without deletions.

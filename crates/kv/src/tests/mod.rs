@@ -1,6 +1,55 @@
 //! Tests of the index as a whole: on simulated disks with crashes, and on real ones.
 
+mod committer;
+mod lsm;
+mod model;
+mod verify;
+mod world;
+
 use std::sync::Arc;
+
+/// How many seeds to try: `usual`, unless `WEIR_SEEDS` says otherwise.
+pub(crate) fn seeds(usual: u64) -> u64 {
+    std::env::var("WEIR_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// Children of the test: this binary again, with one test that goes on until it is killed.
+pub(crate) mod child {
+    use std::path::{Path, PathBuf};
+    use std::process::{Child, Command, Stdio};
+
+    const ROLE: &str = "WEIR_KV_CHILD";
+    const DIR: &str = "WEIR_KV_DIR";
+
+    /// The folder to work in, if this process is a child with that role.
+    pub(crate) fn dir(role: &str) -> Option<PathBuf> {
+        (std::env::var(ROLE).ok()? == role).then(|| PathBuf::from(std::env::var_os(DIR).unwrap_or_default()))
+    }
+
+    pub(crate) struct Running(Child);
+
+    pub(crate) fn start(test: &str, role: &str, dir: &Path) -> Running {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, role).env(DIR, dir);
+        Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    impl Running {
+        /// SIGKILL. Panics if it ended by itself: then it has failed.
+        pub(crate) fn kill(mut self) {
+            assert!(self.0.try_wait().unwrap().is_none(), "the child ended by itself");
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
 
 /// Bugs that the tests must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,199 @@
+//! A LoggedIndex against a map: appends, sweeps, checkpoints, merges, trims, snapshots, and stops in the middle of any
+//! of them, on simulated disks.
+
+use disk::CrashReport;
+use journal::Seq;
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+use super::world::{Kind, Map, OTHER, SurvivingEngine, World, compare_reads, content, crash_image, random_batch, rng};
+use super::{Planted, seeds};
+use crate::{IndexStats, Rebuilt};
+
+/// What was met on the way.
+#[derive(Default, Debug)]
+struct Met {
+    crashes: u64,
+    kills: u64,
+    in_the_middle: u64,
+    sweeps: u64,
+    checkpoints: u64,
+    rebuilt: u64,
+    rebuilt_from_checkpoint: u64,
+    trimmed: u64,
+    saved_engine_work: u64,
+    faults: CrashReport,
+}
+
+impl Met {
+    fn note(&mut self, stats: &IndexStats) {
+        self.sweeps += stats.sweeps;
+        self.checkpoints += stats.checkpoints;
+        self.saved_engine_work += stats.versions_swept - stats.entries_applied;
+    }
+}
+
+fn run(seed: u64, planted: Option<Planted>, met: &mut Met) -> Result<(), String> {
+    let mut rng = rng(seed);
+    let kind = if rng.random_bool(0.5) { Kind::Lost } else { Kind::Surviving(SurvivingEngine::new(4)) };
+    let mut world = World::new(seed, kind, planted);
+    let steps = rng.random_range(60..400);
+    for step in 0..steps {
+        // Perhaps the power fails in the middle of this step.
+        let frozen = rng.random_bool(0.03);
+        if frozen {
+            world.sim.freeze_after(rng.random_range(0..6));
+        }
+        let (synced, written) = (world.synced, world.written);
+        one_step(&mut world, &mut rng, step, met)?;
+        let image = frozen.then(|| world.sim.frozen()).flatten();
+        if let Some(image) = image {
+            met.in_the_middle += 1;
+            stop(&mut world, image, synced, written, &mut rng, met)?;
+        } else if rng.random_bool(0.02) {
+            let (image, synced, written) = (world.sim.clone(), world.synced, world.written);
+            stop(&mut world, image, synced, written, &mut rng, met)?;
+        }
+    }
+    let (image, synced, written) = (world.sim.clone(), world.synced, world.written);
+    stop(&mut world, image, synced, written, &mut rng, met)
+}
+
+fn stop(
+    world: &mut World,
+    image: disk::SimDisk,
+    synced: Seq,
+    written: Seq,
+    rng: &mut SmallRng,
+    met: &mut Met,
+) -> Result<(), String> {
+    met.note(&world.index.stats());
+    let recovery = if rng.random_bool(0.7) {
+        met.crashes += 1;
+        let image = crash_image(&image, rng, &mut met.faults);
+        world.stop(image, synced, rng)?
+    } else {
+        met.kills += 1;
+        world.stop(image.kill(), written, rng)?
+    };
+    if recovery.rebuilt.is_some() {
+        met.rebuilt += 1;
+        met.rebuilt_from_checkpoint += u64::from(recovery.checkpoint > Seq(0));
+    }
+    match recovery.rebuilt {
+        None | Some(Rebuilt::Empty) => {}
+        Some(other) => return Err(format!("the engine had to be built again: {other:?}")),
+    }
+    if !recovery.damaged_checkpoints.is_empty() || recovery.checkpoint_renewed {
+        return Err(format!("checkpoints were damaged by a stop: {recovery:?}"));
+    }
+    Ok(())
+}
+
+fn one_step(world: &mut World, rng: &mut SmallRng, step: u64, met: &mut Met) -> Result<(), String> {
+    match rng.random_range(0..20) {
+        0..=10 => {
+            for _ in 0..rng.random_range(1..12) {
+                let seq = world.append(random_batch(rng, step));
+                if rng.random_bool(0.2) {
+                    world.journal.write_to(seq).unwrap();
+                    world.written = seq;
+                }
+            }
+        }
+        11 | 12 => {
+            let seq = world.journal.appended();
+            world.journal.sync_to(seq).unwrap();
+            (world.synced, world.written) = (seq, seq);
+        }
+        13 | 14 => {
+            world.index.sweep_now().unwrap();
+        }
+        15 => {
+            let before = world.journal.oldest();
+            world.index.checkpoint_now().map_err(|error| error.to_string())?;
+            met.trimmed += u64::from(world.journal.oldest() > before);
+        }
+        16 => {
+            // Another stream fills segments too.
+            for _ in 0..rng.random_range(1..8) {
+                world.journal.append(OTHER, &[&vec![7; rng.random_range(0..9000)]]).unwrap();
+            }
+            world.journal.set_trim(OTHER, world.journal.appended()).unwrap();
+        }
+        17 | 18 => compare_reads(&*world.index.snapshot(), &world.model(), rng)?,
+        _ => {
+            // A snapshot stays as it is while everything goes on.
+            let snapshot = world.index.shared.snapshot();
+            let model = world.model();
+            for _ in 0..rng.random_range(1..6) {
+                world.append(random_batch(rng, step));
+                if rng.random_bool(0.5) {
+                    world.index.sweep_now().unwrap();
+                }
+                compare_reads(&snapshot, &model, rng)?;
+            }
+            if content(&snapshot) != model {
+                return Err("a snapshot has changed".into());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_index_is_its_log() {
+    let mut met = Met::default();
+    let count = seeds(400);
+    for seed in 0..count {
+        if let Err(what) = run(seed, None, &mut met) {
+            panic!("seed {seed}: {what}");
+        }
+    }
+    println!("{count} seeds: {met:#?}");
+    assert!(met.rebuilt_from_checkpoint > count / 8 && met.trimmed > count / 8 && met.in_the_middle > count / 4);
+    assert!(met.saved_engine_work > met.sweeps, "sweeps coalesce");
+}
+
+/// The seed by which a planted bug is found.
+fn found_by(planted: Planted) -> Option<(u64, String)> {
+    let mut met = Met::default();
+    (0..300).find_map(|seed| run(seed, Some(planted), &mut met).err().map(|what| (seed, what)))
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    for planted in [Planted::TrimTooEarly, Planted::ApplyBeforeDurable, Planted::LoseTombstoneInMerge] {
+        let (seed, what) = found_by(planted).unwrap_or_else(|| panic!("{planted:?} was not found"));
+        println!("{planted:?}: found by seed {seed}: {what}");
+    }
+}
+
+#[test]
+fn many_generations_are_scanned_as_one() {
+    let mut rng = rng(99);
+    let mut world = World::new(1, Kind::Lost, None);
+    let mut swept = Map::new();
+    for round in 0..30 {
+        for _ in 0..rng.random_range(1..20) {
+            world.append(random_batch(&mut rng, round));
+        }
+        world.index.shared.seal(&mut world.index.shared.appender.lock());
+        if round == 9 {
+            world.index.sweep_now().unwrap();
+            swept = world.model();
+        }
+        for _ in 0..20 {
+            compare_reads(&*world.index.snapshot(), &world.model(), &mut rng).unwrap();
+        }
+    }
+    assert!(world.index.shared.view.read().generations.len() > 15 && swept != world.model());
+}
+
+#[test]
+#[ignore]
+fn debug_seed() {
+    let seed = std::env::var("SEED").unwrap().parse().unwrap();
+    let mut met = Met::default();
+    println!("{:?} {met:?}", run(seed, None, &mut met));
+}

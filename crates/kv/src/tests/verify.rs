@@ -1,0 +1,142 @@
+//! Checkpoint files that rot: before they count, and afterwards.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use disk::{Disk, SimDisk};
+use journal::Seq;
+use rand::Rng;
+
+use super::world::{Kind, OTHER, SurvivingEngine, World, content, open, random_batch, rng};
+use super::{BeforeVerify, Planted, seeds};
+use crate::IndexConfig;
+
+/// A world whose checkpoint files rot just after they were written, now and then.
+fn rotting(seed: u64, planted: Option<Planted>) -> Result<u64, String> {
+    let mut rng = rng(seed);
+    let mut world = World::new(seed, Kind::Lost, planted);
+    let sim = world.sim.clone();
+    let random: Vec<u64> = (0..64).map(|_| rng.random()).collect();
+    let count = Arc::new(AtomicUsize::new(0));
+    let hook = move |path: &str| {
+        let call = count.fetch_add(1, Ordering::SeqCst);
+        if call % 3 == 1 {
+            let len = sim.len_of(path).unwrap().unwrap();
+            assert!(sim.rot(path, random[call % random.len()] % len));
+        }
+    };
+    world.index.shared.checkpoints.lock().before_verify = BeforeVerify(Some(Arc::new(hook)));
+    for step in 0..200 {
+        for _ in 0..6 {
+            world.append(random_batch(&mut rng, step));
+        }
+        world.index.sweep_now().unwrap();
+        // Refused files are an error of this call and nothing else.
+        let _ = world.index.checkpoint_now();
+    }
+    world.journal.sync_to(world.journal.appended()).unwrap();
+    let refused = world.index.stats().checkpoints_refused;
+    world.index.verify_checkpoints().map_err(|error| error.to_string())?;
+    let (image, last) = (world.sim.kill(), world.journal.appended());
+    world.stop(image, last, &mut rng)?;
+    Ok(refused)
+}
+
+#[test]
+fn a_checkpoint_that_does_not_read_back_does_not_count() {
+    let mut refused = 0;
+    for seed in 0..seeds(25) {
+        refused += rotting(seed, None).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+    }
+    println!("{refused} files refused");
+    assert!(refused > 20);
+}
+
+#[test]
+fn skipping_the_verification_is_found() {
+    let found =
+        (0..25).find_map(|seed| rotting(seed, Some(Planted::SkipCheckpointVerify)).err().map(|what| (seed, what)));
+    println!("SkipCheckpointVerify: {:?}", found.expect("it was not found"));
+}
+
+/// A world with checkpoints, everything durable.
+fn checkpointed(seed: u64, kind: Kind) -> World {
+    let mut rng = rng(seed);
+    let mut world = World::new(seed, kind, None);
+    for step in 0..150 {
+        for _ in 0..8 {
+            world.append(random_batch(&mut rng, step));
+        }
+        world.index.sweep_now().unwrap();
+        world.index.checkpoint_now().unwrap();
+        world.journal.set_trim(OTHER, world.journal.appended()).unwrap();
+    }
+    world.journal.sync_to(world.journal.appended()).unwrap();
+    assert!(world.journal.oldest() > Seq(1), "the log was trimmed");
+    world
+}
+
+const DIR: &str = "namespace/checkpoint";
+
+fn checkpoint_files(sim: &SimDisk) -> Vec<String> {
+    sim.list(DIR).unwrap().into_iter().map(|entry| format!("{DIR}/{}", entry.name)).collect()
+}
+
+#[test]
+fn rot_in_a_checkpoint_is_never_taken_for_content() {
+    let (mut refused, mut renewed, mut unread) = (0, 0, 0);
+    let world = checkpointed(5, Kind::Lost);
+    let mut rng = rng(6);
+    for seed in 0..seeds(200) {
+        let sim = world.sim.kill();
+        let files = checkpoint_files(&sim);
+        let path = &files[rng.random_range(0..files.len())];
+        let len = sim.len_of(path).unwrap().unwrap();
+        assert!(sim.rot(path, rng.random_range(0..len)));
+        // The engine is lost as well: nobody has the content any more, and that has to be said.
+        match open(&sim, &Kind::Lost, &IndexConfig::small()) {
+            Err(what) => {
+                assert!(what.contains("checkpoint"), "seed {seed}: {what}");
+                refused += 1;
+            }
+            Ok(_) => panic!("seed {seed}: rot in {path} went unnoticed"),
+        }
+    }
+    // With the engine alive nothing is lost: headers and footers are looked at when opening.
+    let mut world = checkpointed(7, Kind::Surviving(SurvivingEngine::new(1)));
+    world.index.sweep_now().unwrap();
+    for _ in 0..40 {
+        let sim = world.sim.kill();
+        let files = checkpoint_files(&sim);
+        let path = &files[rng.random_range(0..files.len())];
+        let len = sim.len_of(path).unwrap().unwrap();
+        assert!(sim.rot(path, rng.random_range(0..64u64).min(len - 1)));
+        let (_, index, recovery, _) = open(&sim, &world.kind, &IndexConfig::small()).unwrap();
+        assert_eq!(recovery.damaged_checkpoints.len(), 1);
+        assert_eq!(content(&*index.snapshot()), world.model());
+        if recovery.checkpoint_renewed {
+            renewed += 1;
+            index.verify_checkpoints().unwrap();
+            // The new checkpoint brings a lost engine back.
+            drop(index);
+            let (_, index, ..) = open(&sim, &Kind::Lost, &IndexConfig::small()).unwrap();
+            assert_eq!(content(&*index.snapshot()), world.model());
+        } else {
+            unread += 1;
+        }
+    }
+    world.kind = Kind::Lost;
+    println!("refused {refused}; renewed from the engine {renewed}, not needed {unread}");
+    assert!(renewed > 10);
+}
+
+#[test]
+fn a_log_that_was_taken_away_is_noticed() {
+    let world = checkpointed(8, Kind::Lost);
+    let sim = world.sim.kill();
+    for entry in sim.list("journal").unwrap() {
+        sim.remove(&format!("journal/{}", entry.name)).unwrap();
+    }
+    let error = open(&sim, &Kind::Lost, &IndexConfig::small()).err().expect("refused");
+    assert!(error.contains("the log ends with"), "{error}");
+}
