@@ -14,12 +14,14 @@ use crate::config::Config;
 use crate::datadir::DataDir;
 use crate::exit::Exit;
 
-const JOURNAL_DIR: &str = "journal";
+pub(crate) const JOURNAL_DIR: &str = "journal";
 const NAMESPACE_INDEX_DIR: &str = "namespace/index";
 const NAMESPACE_CHECKPOINT_DIR: &str = "namespace/checkpoint";
 const STORE_DIR: &str = "store";
 const STORE_INDEX_DIR: &str = "store/index";
 const STORE_CHECKPOINT_DIR: &str = "store/checkpoint";
+/// The two indexes: whose, and where.
+pub(crate) const INDEXES: [(&str, &str); 2] = [("namespace", NAMESPACE_INDEX_DIR), ("store", STORE_INDEX_DIR)];
 const BALLAST_FILE: &str = "ballast";
 
 /// Why it could not be opened.
@@ -128,9 +130,14 @@ pub fn disk_of(data: &DataDir) -> Result<Arc<dyn Disk>, DiskError> {
     Ok(Arc::new(RealDisk::open(&data.path)?))
 }
 
-/// Cuts a damaged log where the damage begins, saving all from there on aside. `None`: it is not damaged.
+/// Cuts a damaged log where the damage begins, saving all from there on aside, and has the indexes follow the cut log.
+/// `None`: it is not damaged.
 pub fn repair_journal(data: &DataDir, config: &Config) -> Result<Option<journal::Repaired>, OpenError> {
-    Ok(Journal::repair(&*disk_of(data)?, JOURNAL_DIR, &journal_config(config))?)
+    let repaired = Journal::repair(&*disk_of(data)?, JOURNAL_DIR, &journal_config(config))?;
+    if let Some(repaired) = &repaired {
+        crate::adopt::adopt(data, config, repaired)?;
+    }
+    Ok(repaired)
 }
 
 impl Foundation {
@@ -199,7 +206,7 @@ impl Foundation {
     }
 }
 
-fn engine(data: &DataDir, dir: &str, config: &Config) -> Result<Box<dyn kv::Engine>, KvError> {
+pub(crate) fn engine(data: &DataDir, dir: &str, config: &Config) -> Result<Box<dyn kv::Engine>, KvError> {
     let lsm = kv::LsmConfig { cache_bytes: config.cache, ..kv::LsmConfig::default() };
     Ok(Box::new(kv::LsmEngine::open(&data.path.join(dir), lsm)?))
 }

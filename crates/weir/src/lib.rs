@@ -5,6 +5,7 @@
 //! anything in it is touched; every way to end has a documented exit code; stdout carries what a program reads
 //! (the ready line, `--json`), stderr what a person reads.
 
+mod adopt;
 pub mod cli;
 pub mod config;
 pub mod datadir;
