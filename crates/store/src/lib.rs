@@ -41,6 +41,8 @@ mod small;
 mod status;
 mod store;
 mod sums;
+#[cfg(test)]
+mod tests;
 mod trim;
 mod verify;
 mod writer;

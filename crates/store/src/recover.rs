@@ -61,6 +61,9 @@ pub(crate) fn open(
         disk.create_dir_all(&if dir.is_empty() { folder.to_owned() } else { format!("{dir}/{folder}") })?;
     }
     disk.sync_dir(dir)?;
+    if !dir.is_empty() {
+        disk.sync_dir(dir.rsplit_once('/').map_or("", |(above, _)| above))?;
+    }
     let inner = inner(disk, dir, journal, index, config);
     let mut recovery = StoreRecovery::default();
     inner.load_index()?;

@@ -1,0 +1,542 @@
+//! Crashes at any disk operation, over many seeds: what was acknowledged is there, nothing is claimed that is not, and planted bugs
+//! are found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+
+use disk::{CrashFaults, CrashReport, DiskOp, SimDisk};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::model::{Change, Content, Kind, Model, Stop};
+use super::world::{World, bytes, new_piece, piece, with};
+use crate::{PieceState, Planted, StoreError};
+
+/// What a run met, to show that it met anything.
+#[derive(Default, Debug)]
+struct Counts {
+    stops: u64,
+    in_recovery: u64,
+    under_way: u64,
+    faults: CrashReport,
+    errors: BTreeMap<String, u64>,
+    settled: u64,
+    compacted: u64,
+    trimmed: u64,
+    completed: u64,
+    bytes_dropped: u64,
+}
+
+/// How a run is to go.
+#[derive(Clone, Copy)]
+struct Plan {
+    planted: Option<Planted>,
+    errors: bool,
+}
+
+struct Run {
+    world: World,
+    models: BTreeMap<u64, Model>,
+    next_body: u64,
+    rng: SmallRng,
+    plan: Plan,
+    counts: Counts,
+    /// A copy of the disk is on its way, or there.
+    armed: bool,
+    /// The models as they were when the copy was taken.
+    at_freeze: Option<(SimDisk, BTreeMap<u64, Model>)>,
+    /// The log has stopped: nothing but a restart helps.
+    stopped: bool,
+}
+
+fn kind_of(world: &World, body: u64) -> Result<(Kind, Content), String> {
+    let status = world.store.status(piece(body)).map_err(|e| e.to_string())?;
+    let Some(status) = status else { return Ok((Kind::Nothing, Vec::new())) };
+    let len = usize::try_from(status.len).map_err(|e| e.to_string())?;
+    let (kind, written) = match &status.state {
+        PieceState::InMaking { written, .. } => (Kind::Making, written.clone()),
+        PieceState::Complete { .. } => (Kind::Complete, vec![(0, status.len)]),
+        PieceState::Interrupted => (Kind::Interrupted, vec![(0, status.len)]),
+        PieceState::Dirty => (Kind::Dirty, vec![(0, status.len)]),
+    };
+    let mut buf = vec![0; len];
+    if kind == Kind::Making {
+        let writer = world.store.reopen(piece(body)).map_err(|e| e.to_string())?;
+        writer.read(0, &mut buf).map_err(|e| e.to_string())?;
+    } else {
+        let reader = world.store.open_read(piece(body)).map_err(|e| e.to_string())?;
+        let got = reader.read(0, &mut buf).map_err(|e| e.to_string())?;
+        if got != len {
+            return Err(format!("{got} bytes of {len}"));
+        }
+        world.store.verify(piece(body), &mut |_| true).map_err(|e| e.to_string())?;
+    }
+    let mut content = vec![None; len];
+    for (start, end) in written {
+        for at in start as usize..end as usize {
+            content[at] = Some(buf[at]);
+        }
+    }
+    Ok((kind, content))
+}
+
+impl Run {
+    fn new(seed: u64, plan: Plan) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let world = World::open(SimDisk::new(rng.random()), with(plan.planted)).unwrap();
+        Self {
+            world,
+            models: BTreeMap::new(),
+            next_body: 1,
+            rng,
+            plan,
+            counts: Counts::default(),
+            armed: false,
+            at_freeze: None,
+            stopped: false,
+        }
+    }
+
+    /// Does something that may change one piece. `during`: the model while it is under way.
+    fn step<T>(
+        &mut self,
+        body: u64,
+        doubtful: Vec<Change>,
+        kinds: &[Kind],
+        act: impl FnOnce(&World, &Model) -> Result<T, StoreError>,
+        done: impl FnOnce(&mut Model, T),
+    ) {
+        let model = self.models.entry(body).or_insert_with(Model::new);
+        let mut during = model.clone();
+        during.doubtful.extend(doubtful.clone());
+        during.doubtful_kinds.extend(kinds);
+        let result = act(&self.world, model);
+        match result {
+            Ok(value) => done(model, value),
+            Err(e) => {
+                let name = format!("{:?}", e.code());
+                self.stopped |= self.world.journal.poisoned().is_some();
+                *self.counts.errors.entry(name).or_default() += 1;
+                if !matches!(e, StoreError::Closed { .. } | StoreError::TooManyRanges { .. }) {
+                    // It may have happened in part.
+                    model.doubtful.extend(doubtful);
+                    model.doubtful_kinds.extend(kinds);
+                }
+            }
+        }
+        self.look_for_freeze(Some((body, during)));
+    }
+
+    fn look_for_freeze(&mut self, during: Option<(u64, Model)>) {
+        if !self.armed || self.at_freeze.is_some() {
+            return;
+        }
+        if let Some(disk) = self.world.disk.frozen() {
+            let mut models = self.models.clone();
+            if let Some((body, during)) = during {
+                models.insert(body, during);
+                self.counts.under_way += 1;
+            }
+            self.at_freeze = Some((disk, models));
+        }
+    }
+
+    fn some_body(&mut self, wanted: impl Fn(&Model) -> bool) -> Option<u64> {
+        let bodies: Vec<u64> = self.models.iter().filter(|(_, m)| wanted(m)).map(|(body, _)| *body).collect();
+        if bodies.is_empty() { None } else { Some(bodies[self.rng.random_range(0..bodies.len())]) }
+    }
+
+    fn sync_log(&mut self, body: u64) {
+        self.step(body, vec![], &[], |world, _| Ok(world.journal.sync_to(world.journal.appended())?), |_, ()| {});
+        if !self.stopped {
+            // Everything that had come to an end is durable now.
+            for model in self.models.values_mut() {
+                if model.kind != Kind::Making && model.kind != Kind::Dirty && model.doubtful.is_empty() {
+                    model.is_durable();
+                } else {
+                    model.possible.remove(&Kind::Nothing);
+                }
+                model.number_durable = true;
+            }
+            if let Some((_, models)) = &self.at_freeze {
+                let _ = models; // the copy was taken before: its models stay as they were
+            }
+        }
+    }
+
+    fn act(&mut self) {
+        let choice = self.rng.random_range(0..100);
+        let making = |model: &Model| model.writer.is_some();
+        match choice {
+            0..12 => {
+                let body = self.next_body;
+                self.next_body += self.rng.random_range(1..3);
+                let expected = [None, None, Some(5_000u64), Some(30_000)][self.rng.random_range(0..4)];
+                self.step(
+                    body,
+                    vec![],
+                    &[Kind::Making],
+                    |world, _| world.store.create(piece(body), new_piece(expected)),
+                    |model, writer| {
+                        model.becomes(Kind::Making);
+                        model.writer = Some(writer);
+                    },
+                );
+            }
+            12..52 => {
+                let Some(body) = self.some_body(making) else { return };
+                let len = self.models[&body].content().len();
+                let at = match self.rng.random_range(0..10) {
+                    0..6 => len,
+                    6..8 => self.rng.random_range(0..len + 1),
+                    8 => len / 4096 * 4096,
+                    _ => len + self.rng.random_range(0..9000),
+                };
+                let size = match self.rng.random_range(0..8) {
+                    0 => 4096,
+                    1 => 8192,
+                    2 => self.rng.random_range(1..20_000),
+                    3 => 12_288,
+                    _ => self.rng.random_range(1..5_000),
+                };
+                if at + size > 60_000 {
+                    return;
+                }
+                let data = bytes(self.rng.random(), size);
+                let change = Change::Write(at, data.clone());
+                self.step(
+                    body,
+                    vec![change.clone()],
+                    &[],
+                    |_, model| model.writer.as_ref().unwrap().write(at as u64, &data),
+                    |model, ()| model.later.push(change),
+                );
+            }
+            52..60 => {
+                let Some(body) = self.some_body(making) else { return };
+                self.step(
+                    body,
+                    vec![],
+                    &[],
+                    |_, model| model.writer.as_ref().unwrap().sync(),
+                    |model, _| model.is_durable(),
+                );
+            }
+            60..70 => {
+                let Some(body) = self.some_body(making) else { return };
+                self.step(
+                    body,
+                    vec![],
+                    &[Kind::Complete],
+                    |_, model| model.writer.as_ref().unwrap().complete(),
+                    |model, completed| {
+                        // Gaps have become zeros; as candidates they were allowed to be already.
+                        let zeros: Content = model.content().iter().map(|byte| Some(byte.unwrap_or(0))).collect();
+                        let filled = zeros.iter().map(|byte| byte.unwrap_or(0)).collect();
+                        assert_eq!(completed.len, zeros.len() as u64);
+                        model.later.push(Change::Write(0, filled));
+                        model.becomes(Kind::Complete);
+                        model.writer = None;
+                    },
+                );
+                self.counts.completed += 1;
+                if self.rng.random_bool(0.7) {
+                    self.sync_log(body);
+                }
+            }
+            70..74 => {
+                let Some(body) = self.some_body(|m| m.kind == Kind::Complete || m.kind == Kind::Interrupted) else {
+                    return;
+                };
+                let before = self.models[&body].kind;
+                let kind = if before == Kind::Complete { Kind::Dirty } else { Kind::Making };
+                self.step(
+                    body,
+                    vec![],
+                    &[kind],
+                    |world, _| world.store.reopen(piece(body)),
+                    |model, writer| {
+                        model.becomes(kind);
+                        if model.doubtful.is_empty() {
+                            model.is_durable();
+                        }
+                        model.writer = Some(writer);
+                    },
+                );
+            }
+            74..78 => {
+                let Some(body) = self.some_body(making) else { return };
+                let len = self.models[&body].content().len();
+                let to = if self.rng.random_bool(0.7) { self.rng.random_range(0..len + 1) } else { len + 3000 };
+                let change = Change::Truncate(to);
+                self.step(
+                    body,
+                    vec![change.clone()],
+                    &[],
+                    |_, model| model.writer.as_ref().unwrap().truncate(to as u64),
+                    |model, ()| model.later.push(change),
+                );
+            }
+            78..81 => {
+                let Some(body) = self.some_body(making) else { return };
+                let update = self.models[&body].kind == Kind::Dirty;
+                let content = self.models[&body].content();
+                let kept = content.iter().position(Option::is_none).unwrap_or(content.len());
+                let change = if update {
+                    Change::Write(0, content.iter().map(|byte| byte.unwrap_or(0)).collect())
+                } else {
+                    Change::Truncate(kept)
+                };
+                let kind = if update { Kind::Complete } else { Kind::Interrupted };
+                self.step(
+                    body,
+                    vec![change.clone()],
+                    &[kind],
+                    |world, _| world.store.interrupt(piece(body)),
+                    |model, len| {
+                        if model.doubtful.is_empty() {
+                            assert_eq!(len as usize, if update { content.len() } else { kept });
+                        }
+                        model.later.push(change);
+                        model.becomes(kind);
+                        model.writer = None;
+                    },
+                );
+            }
+            81..84 => {
+                let Some(body) = self.some_body(|m| m.kind != Kind::Nothing) else { return };
+                self.step(
+                    body,
+                    vec![],
+                    &[Kind::Nothing],
+                    |world, _| world.store.delete(piece(body)),
+                    |model, ()| {
+                        model.becomes(Kind::Nothing);
+                        model.writer = None;
+                    },
+                );
+                if self.rng.random_bool(0.5) {
+                    self.sync_log(body);
+                }
+            }
+            84..94 => {
+                let before = self.world.store.inner.records.lock().clone();
+                let unsettled = self.world.store.inner.holds.lock().unsettled();
+                let oldest = self.world.journal.oldest();
+                if let Err(e) = self.world.store.tick() {
+                    *self.counts.errors.entry(format!("tick: {:?}", e.code())).or_default() += 1;
+                    self.stopped |= self.world.journal.poisoned().is_some();
+                }
+                let after = self.world.store.inner.records.lock().clone();
+                self.counts.settled += u64::from(self.world.store.inner.holds.lock().unsettled() < unsettled);
+                self.counts.compacted += before.keys().filter(|number| !after.contains_key(number)).count() as u64;
+                self.counts.trimmed += u64::from(self.world.journal.oldest() > oldest);
+                self.look_for_freeze(None);
+            }
+            94..98 => {
+                let result = self.world.index.sweep_now().and_then(|_| self.world.index.checkpoint_now());
+                if result.is_err() {
+                    self.stopped |= self.world.journal.poisoned().is_some();
+                }
+                self.look_for_freeze(None);
+            }
+            _ if self.plan.errors => {
+                let op = [DiskOp::Write, DiskOp::Sync, DiskOp::Write, DiskOp::SetLen][self.rng.random_range(0..4)];
+                let kind = [ErrorKind::Other, ErrorKind::StorageFull][self.rng.random_range(0..2)];
+                let kind = if op == DiskOp::Sync { ErrorKind::Other } else { kind };
+                self.world.disk.fail_next(op, self.rng.random_range(1..12), kind);
+            }
+            _ => {
+                let Some(body) = self.some_body(|m| m.number_durable) else { return };
+                let again = self.world.store.create(piece(body), new_piece(None));
+                assert!(again.is_err(), "body {body} was taken a second time");
+                self.look_for_freeze(None);
+            }
+        }
+    }
+
+    /// Everything that is there must be allowed; gives what is there.
+    fn check(world: &World, models: &BTreeMap<u64, Model>, stop: Stop) -> BTreeMap<u64, (Kind, Content)> {
+        let mut found = BTreeMap::new();
+        for (body, model) in models {
+            let (kind, content) = kind_of(world, *body).unwrap_or_else(|e| panic!("{stop:?}: body {body}: {e}"));
+            model.check(stop, kind, &content).unwrap_or_else(|e| panic!("{stop:?}: body {body}: {e}"));
+            found.insert(*body, (kind, content));
+        }
+        let listed = world.store.pieces(None, 10_000).unwrap();
+        let there = found.iter().filter(|(_, (kind, _))| *kind != Kind::Nothing).count();
+        assert_eq!(listed.len(), there, "pieces that nobody made: {listed:?}");
+        found
+    }
+
+    fn stop_and_recover(&mut self) {
+        let (disk, models) = match self.at_freeze.take() {
+            Some(at_freeze) => at_freeze,
+            None => (self.world.disk.kill(), self.models.clone()),
+        };
+        self.counts.stops += 1;
+        let mut stop = if self.rng.random_bool(0.4) { Stop::Kill } else { Stop::Power };
+        let faults = if self.rng.random_bool(0.2) { CrashFaults::all_lost() } else { CrashFaults::mixed() };
+        let mut disk = match stop {
+            Stop::Kill => disk,
+            Stop::Power => {
+                let (disk, report) = disk.crash(&mut self.rng, faults);
+                self.counts.faults.add(&report);
+                disk
+            }
+        };
+        // Sometimes the recovery itself is stopped, somewhere.
+        while self.rng.random_bool(0.3) {
+            disk.freeze_after(self.rng.random_range(0..30));
+            let _ = World::open(disk.clone(), with(self.plan.planted));
+            let Some(frozen) = disk.frozen() else { break };
+            self.counts.in_recovery += 1;
+            disk = if self.rng.random_bool(0.5) {
+                frozen
+            } else {
+                let (disk, report) = frozen.crash(&mut self.rng, faults);
+                self.counts.faults.add(&report);
+                stop = Stop::Power;
+                disk
+            };
+        }
+        self.world =
+            World::open(disk, with(self.plan.planted)).unwrap_or_else(|e| panic!("{stop:?}: does not open: {e}"));
+        self.counts.bytes_dropped += self.world.recovery.bytes_dropped;
+        let found = Self::check(&self.world, &models, stop);
+        // Unexplained files would never go away.
+        assert_eq!(self.world.recovery.unexplained, Vec::<String>::new());
+        self.models = found
+            .into_iter()
+            .map(|(body, (kind, content))| {
+                let number_durable = models[&body].number_durable || kind != Kind::Nothing;
+                let writer =
+                    matches!(kind, Kind::Making | Kind::Dirty).then(|| self.world.store.reopen(piece(body)).unwrap());
+                let model = Model {
+                    kind,
+                    possible: BTreeSet::from([kind]),
+                    durable: content,
+                    writer,
+                    number_durable,
+                    ..Model::new()
+                };
+                (body, model)
+            })
+            .collect();
+        (self.armed, self.stopped) = (false, false);
+    }
+
+    fn go(mut self, steps: usize) -> Counts {
+        for _ in 0..steps {
+            if !self.armed && self.rng.random_bool(0.04) {
+                self.world.disk.freeze_after(self.rng.random_range(0..40));
+                self.armed = true;
+            }
+            self.act();
+            if self.at_freeze.is_some() || self.stopped {
+                self.stop_and_recover();
+            }
+        }
+        self.stop_and_recover();
+        self.counts
+    }
+}
+
+fn seeds(default: u64) -> u64 {
+    std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+impl Counts {
+    fn add(&mut self, other: &Counts) {
+        self.stops += other.stops;
+        self.in_recovery += other.in_recovery;
+        self.under_way += other.under_way;
+        self.faults.add(&other.faults);
+        for (name, count) in &other.errors {
+            *self.errors.entry(name.clone()).or_default() += count;
+        }
+        self.settled += other.settled;
+        self.compacted += other.compacted;
+        self.trimmed += other.trimmed;
+        self.completed += other.completed;
+        self.bytes_dropped += other.bytes_dropped;
+    }
+}
+
+fn runs(plan: Plan, from: u64, count: u64) -> Counts {
+    let mut counts = Counts::default();
+    for seed in from..from + count {
+        let run = std::panic::catch_unwind(|| Run::new(seed, plan).go(150));
+        match run {
+            Ok(found) => counts.add(&found),
+            Err(panic) => {
+                println!("seed {seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    counts
+}
+
+#[test]
+fn what_was_acknowledged_survives_stops_anywhere() {
+    let counts = runs(Plan { planted: None, errors: false }, seeds_from(), seeds(400));
+    println!("{counts:?}");
+    let faults = counts.faults;
+    for (what, count) in [
+        ("stops", counts.stops),
+        ("stops in recovery", counts.in_recovery),
+        ("stops in the middle of a step", counts.under_way),
+        ("writes lost", faults.lost),
+        ("writes torn", faults.torn),
+        ("writes zeroed", faults.zeroed),
+        ("writes reordered", faults.reordered),
+        ("lengths lost", faults.lengths_lost),
+        ("names lost", faults.names_lost),
+        ("settled", counts.settled),
+        ("compacted", counts.compacted),
+        ("trimmed", counts.trimmed),
+        ("completed", counts.completed),
+        ("bytes dropped", counts.bytes_dropped),
+    ] {
+        assert!(count > 0, "{what}: never");
+    }
+}
+
+fn seeds_from() -> u64 {
+    std::env::var("WEIR_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn failing_disks_lose_nothing_that_was_acknowledged() {
+    let counts = runs(Plan { planted: None, errors: true }, 1_000_000 + seeds_from(), seeds(200));
+    println!("{counts:?}");
+    assert!(counts.errors.get("Io").is_some_and(|n| *n > 0), "{counts:?}");
+    assert!(counts.errors.get("NoSpace").is_some_and(|n| *n > 0), "{counts:?}");
+}
+
+/// Seeds until the bug is found, or the bound.
+fn found_by(planted: Planted, bound: u64) {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let plan = Plan { planted: Some(planted), errors: false };
+    let found = (0..bound).find(|seed| std::panic::catch_unwind(|| Run::new(*seed, plan).go(150)).is_err());
+    std::panic::set_hook(hook);
+    assert!(found.is_some(), "{planted:?} was not found with {bound} seeds");
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    for planted in [
+        Planted::AcknowledgeBeforeSync,
+        Planted::ForgetRange,
+        Planted::ReuseBody,
+        Planted::TrimTooEarly,
+        Planted::SettleBeforeSegmentSync,
+        Planted::UnlinkBeforeRecord,
+        Planted::OverwriteBeforeLog,
+        Planted::BelieveRanges,
+    ] {
+        found_by(planted, 300);
+    }
+}

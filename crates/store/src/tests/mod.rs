@@ -1,0 +1,7 @@
+//! Tests of the store as a whole, on simulated disks.
+
+mod basic;
+mod crash;
+mod faults;
+mod model;
+mod world;

@@ -1,0 +1,108 @@
+//! A store on a simulated disk, with its log and index.
+
+use std::sync::Arc;
+
+use disk::{Disk, SimDisk};
+use journal::{Journal, JournalConfig, StreamId};
+use kv::{IndexConfig, LoggedIndex, MemoryEngine};
+use types::{BodyId, Incarnation, PieceId};
+
+use crate::{NewPiece, Planted, Store, StoreConfig, StoreError, StoreRecovery, Writer};
+
+pub(crate) struct World {
+    pub(crate) disk: SimDisk,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) index: Arc<LoggedIndex>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) recovery: StoreRecovery,
+}
+
+/// Small sizes, so that every border is crossed often.
+pub(crate) fn small_config() -> StoreConfig {
+    StoreConfig {
+        small_max: 8 << 10,
+        segment_bytes: 32 << 10,
+        floor: Some(0),
+        direct: true,
+        ranges_max: 64,
+        held_pages_max: 3,
+        snapshot_after_bytes: 128 << 10,
+        settle_step_bytes: 8 << 10,
+        buffers_max: 2,
+        find_orphans: true,
+        planted: None,
+    }
+}
+
+pub(crate) fn with(planted: Option<Planted>) -> StoreConfig {
+    StoreConfig { planted, ..small_config() }
+}
+
+impl World {
+    pub(crate) fn open(disk: SimDisk, config: StoreConfig) -> Result<World, StoreError> {
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let streams = vec![StreamId::STORE_INDEX, StreamId::STORE_DATA];
+        let (journal, _) =
+            Journal::open(Arc::clone(&shared), "journal", JournalConfig { streams, ..JournalConfig::small() })?;
+        let journal = Arc::new(journal);
+        let (index, _) = LoggedIndex::open(
+            Arc::clone(&journal),
+            StreamId::STORE_INDEX,
+            Box::new(MemoryEngine::new()),
+            Arc::clone(&shared),
+            "checkpoint",
+            IndexConfig::small(),
+        )?;
+        let (store, recovery) = Store::open(shared, "store", Arc::clone(&journal), Arc::clone(&index) as _, config)?;
+        Ok(World { disk, journal, index, store, recovery })
+    }
+
+    pub(crate) fn new(seed: u64) -> World {
+        World::open(SimDisk::new(seed), small_config()).unwrap()
+    }
+
+    /// After SIGKILL.
+    pub(crate) fn killed(&self) -> World {
+        World::open(self.disk.kill(), small_config()).unwrap()
+    }
+
+    /// After a power failure that loses all that was not synced.
+    pub(crate) fn power_lost(&self) -> World {
+        let mut rng = <rand::rngs::SmallRng as rand::SeedableRng>::seed_from_u64(1);
+        World::open(self.disk.crash(&mut rng, disk::CrashFaults::all_lost()).0, small_config()).unwrap()
+    }
+
+    pub(crate) fn create(&self, body: u64, expected_len: Option<u64>) -> Arc<Writer> {
+        self.store.create(piece(body), new_piece(expected_len)).unwrap()
+    }
+
+    pub(crate) fn read_all(&self, body: u64) -> Vec<u8> {
+        let reader = self.store.open_read(piece(body)).unwrap();
+        let mut bytes = vec![0; reader.len() as usize];
+        assert_eq!(reader.read(0, &mut bytes).unwrap(), bytes.len());
+        bytes
+    }
+
+    /// Makes a complete, durable piece.
+    pub(crate) fn put(&self, body: u64, bytes: &[u8]) {
+        let writer = self.create(body, None);
+        writer.write(0, bytes).unwrap();
+        let completed = writer.complete().unwrap();
+        self.journal.sync_to(completed.seq).unwrap();
+    }
+}
+
+pub(crate) fn piece(body: u64) -> PieceId {
+    PieceId::first(BodyId(body))
+}
+
+pub(crate) fn new_piece(expected_len: Option<u64>) -> NewPiece<'static> {
+    NewPiece { path_hint: b"/data/file", expected_len, incarnation: Incarnation(1) }
+}
+
+/// Bytes that tell their place and their seed.
+pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|at| ((at ^ seed.wrapping_mul(0x9e37)).wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40) as u8 | 1)
+        .collect()
+}
