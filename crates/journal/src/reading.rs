@@ -161,7 +161,7 @@ impl Shared {
             check_origin: self.config.checks_origin(),
         };
         let mut wants_more = ControlFlow::Continue(());
-        let end = walk(&mut Window::new(file), expected, &mut |header, offset, payload| {
+        let end = walk(&mut Window::new(file, part.end), expected, &mut |header, offset, payload| {
             let stream = StreamId(header.stream);
             if header.seq > after && streams.contains(&stream) {
                 let location = Location { segment: part.number, offset, len: header.len };

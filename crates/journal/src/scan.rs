@@ -93,17 +93,16 @@ pub(crate) fn scan(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result
         evidence: 0,
         highest: 0,
     };
-    let mut good = 0;
     for number in &numbers {
         if !scan.follow(disk, dir, *number, config)? {
             break;
         }
-        good += 1;
     }
     if let Some(last) = scan.segments.last().cloned() {
         scan.look_behind(disk, last.header.segment, &last.path, last.end)?;
     }
-    for number in &numbers[good..] {
+    // The last one taken in may be bad from some place on; it is the one looked at above.
+    for number in &numbers[scan.segments.len()..] {
         scan.look_behind(disk, *number, &path_of(dir, *number), 0)?;
     }
     Ok(scan)
@@ -126,7 +125,9 @@ impl Scan {
             return Ok(false);
         }
         let path = path_of(dir, number);
-        let mut window = Window::new(open_for_scan(disk, &path)?);
+        let file = open_for_scan(disk, &path)?;
+        let len = file.len()?;
+        let mut window = Window::new(file, len);
         let header = match segment::decode(window.get(0, PAGE)?) {
             DecodedPage::Header(header) => header,
             DecodedPage::Unsupported(what) => return Err(JournalError::Unsupported { file: path, what }),
@@ -204,7 +205,7 @@ impl Scan {
         let mut incarnation = self.segments.last().map(|s| s.header.incarnation);
         let file = open_for_scan(disk, path)?;
         let len = file.len()?;
-        let mut window = Window::new(file);
+        let mut window = Window::new(file, len);
         if from == 0
             && let DecodedPage::Header(header) = segment::decode(window.get(0, PAGE)?)
             && header.segment == number

@@ -21,8 +21,15 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    pub(crate) fn new(file: Arc<dyn DiskFile>) -> Self {
-        Self { file, buf: AlignedBuf::new(WINDOW), base: 0, filled: 0 }
+    /// `len`: of the file, so that a small one needs no large buffer.
+    pub(crate) fn new(file: Arc<dyn DiskFile>, len: u64) -> Self {
+        let size = usize::try_from(len).unwrap_or(WINDOW).next_multiple_of(ALIGNMENT) + 2 * ALIGNMENT;
+        Self { file, buf: AlignedBuf::new(size.min(WINDOW)), base: 0, filled: 0 }
+    }
+
+    /// How much can be asked for at any offset without growing.
+    fn step(&self) -> usize {
+        self.buf.len() - ALIGNMENT
     }
 
     /// The bytes from `offset` on: `len` of them, fewer only at the end of the file.
@@ -141,7 +148,7 @@ pub(crate) fn survey(
     let mut offset = from - from % 8;
     loop {
         // A header that begins in one step may end in the next; steps are multiples of 8 and stay inside the window.
-        let step = WINDOW - ALIGNMENT;
+        let step = window.step();
         let bytes = window.get(offset, step)?;
         if bytes.is_empty() {
             return Ok(found);

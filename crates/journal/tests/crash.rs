@@ -1,0 +1,81 @@
+//! Crashes at any moment, on images: what was acknowledged is there, in order, whole, and nothing else is.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use journal::Planted;
+use support::{Hits, Story};
+
+fn seeds() -> u64 {
+    std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1200)
+}
+
+#[test]
+fn acknowledged_records_survive() {
+    let mut hits = Hits::default();
+    // One seed alone: WEIR_SEED.
+    let alone = std::env::var("WEIR_SEED").ok().and_then(|n| n.parse::<u64>().ok());
+    for seed in alone.map_or(0..seeds(), |n| n..n + 1) {
+        if let Err(broken) = Story::new(seed, None).run(&mut hits) {
+            panic!("seed {seed}: {broken}");
+        }
+    }
+    println!("{hits:#?}");
+    let f = &hits.faults;
+    for (what, count) in [
+        ("kept", f.kept),
+        ("lost", f.lost),
+        ("torn", f.torn),
+        ("zeroed", f.zeroed),
+        ("reordered", f.reordered),
+        ("lengths lost", f.lengths_lost),
+        ("names kept", f.names_kept),
+        ("names lost", f.names_lost),
+        ("crashes", hits.crashes),
+        ("kills", hits.kills),
+        ("crashes in recovery", hits.crashes_in_recovery),
+        ("cut tails", hits.cut_tails),
+        ("poisoned by a write", hits.poisoned_by_write),
+        ("poisoned by a sync", hits.poisoned_by_sync),
+        ("refused for space", hits.refused_for_space),
+        ("urgent when full", hits.urgent_when_full),
+        ("trimmed", hits.trimmed),
+        ("segments crossed", hits.segments_crossed),
+        ("acknowledged", hits.acknowledged),
+        ("survived though not acknowledged", hits.unacknowledged_survived),
+        ("lost, not acknowledged", hits.unacknowledged_lost),
+    ] {
+        assert!(count > 0, "{what}: the stories never came to that");
+    }
+}
+
+fn is_found(bug: Planted) {
+    let mut hits = Hits::default();
+    let found = (0..seeds().max(3000)).find_map(|seed| {
+        let broken = Story::new(seed, Some(bug)).run(&mut hits).err()?;
+        Some((seed, broken))
+    });
+    let (seed, broken) = found.unwrap_or_else(|| panic!("{bug:?} was not found"));
+    println!("{bug:?} found by seed {seed}: {broken}");
+}
+
+#[test]
+fn planted_acknowledge_before_sync_is_found() {
+    is_found(Planted::AcknowledgeBeforeSync);
+}
+
+#[test]
+fn planted_skip_crc_is_found() {
+    is_found(Planted::SkipCrc);
+}
+
+#[test]
+fn planted_trim_too_early_is_found() {
+    is_found(Planted::TrimTooEarly);
+}
+
+#[test]
+fn planted_leave_broken_tail_is_found() {
+    is_found(Planted::LeaveBrokenTail);
+}
