@@ -179,8 +179,9 @@ impl Foundation {
         let namespace = Namespace::open(Arc::clone(&embedded) as Arc<dyn kv::Kv>, now, namespace_config)?;
         let store_config = StoreConfig {
             floor: config.floor,
-            // After a clean stop there is nothing to look for.
-            find_orphans: purpose == Purpose::Serve && !opened.clean,
+            // After a clean stop there is nothing to look for. After a repaired log the store may have forgotten contents
+            // whose files are the only copy: then nothing is cleared away.
+            find_orphans: (purpose == Purpose::Check || !opened.clean) && !was_repaired(&*disk)?,
             ..StoreConfig::default()
         };
         let (store, store_found) = Store::open(
@@ -204,6 +205,11 @@ impl Foundation {
         let journal = self.journal.close().map_err(OpenError::from);
         namespace.and(store).and(journal)
     }
+}
+
+/// Whether the log was cut once because it was damaged: what was cut lies beside it.
+fn was_repaired(disk: &dyn Disk) -> Result<bool, DiskError> {
+    Ok(disk.list(JOURNAL_DIR)?.iter().any(|entry| entry.is_dir && entry.name.starts_with("damaged-")))
 }
 
 pub(crate) fn engine(data: &DataDir, dir: &str, config: &Config) -> Result<Box<dyn kv::Engine>, KvError> {

@@ -41,6 +41,12 @@ impl Report {
         }
     }
 
+    /// The first few of each kind.
+    #[must_use]
+    pub fn listed(&self) -> &[Finding] {
+        &self.listed
+    }
+
     /// All findings.
     #[must_use]
     pub fn found(&self) -> u64 {

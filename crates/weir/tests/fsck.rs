@@ -1,0 +1,375 @@
+//! Every kind of finding, from damage made on purpose to a real data directory.
+#![allow(clippy::unwrap_used)] // a test may fail this way
+
+mod node;
+mod session;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kv::{Batch, ScanOrder};
+use namespace::{Actor, Content};
+use session::Session;
+use store::NewPiece;
+use types::{BodyId, BootId, NsPath, PieceId, Timestamp};
+use weir::cli::FsckArgs;
+use weir::config::Config;
+use weir::datadir::{DataDir, IfNew};
+use weir::foundation::{Foundation, Purpose};
+use weir::fsck::check::Counts;
+use weir::fsck::finding::ProblemKind;
+use weir::fsck::report::Report;
+use wire::request::OpenOptions;
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
+const SMALL: &[u8] = b"a small recording";
+
+/// A data directory with files in it, and what stands on it.
+struct World {
+    place: tempfile::TempDir,
+}
+
+fn large() -> Vec<u8> {
+    (0..300_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 11) as u8).collect()
+}
+
+impl World {
+    /// `/run/small`, `/run/large`, `/run/other` (as long as `large`).
+    fn new() -> Self {
+        let world = Self { place: tempfile::tempdir().unwrap() };
+        world.served(|session| {
+            session.mkdir("/run");
+            session.put("/run/small", SMALL);
+            session.put("/run/large", &large());
+            let mut other = large();
+            other.reverse();
+            session.put("/run/other", &other);
+        });
+        world
+    }
+
+    fn data(&self) -> PathBuf {
+        self.place.path().join("data")
+    }
+
+    /// Opens what a server stands on.
+    fn opened<T>(&self, what: impl FnOnce(&Foundation) -> T) -> T {
+        let data = DataDir::open(&self.data(), IfNew::Make, NOW).unwrap();
+        let foundation = Foundation::open(&data, &Config::defaults(), Purpose::Check, NOW).unwrap();
+        let result = what(&foundation);
+        foundation.close().unwrap();
+        result
+    }
+
+    /// Runs a server meanwhile.
+    fn served(&self, what: impl FnOnce(&mut Session)) {
+        self.opened(|foundation| {
+            let config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
+            let (namespace, store) = (Arc::clone(&foundation.namespace), Arc::clone(&foundation.store));
+            let server = server::Server::start(config, namespace, store).unwrap();
+            what(&mut Session::open(server.address(), 4711));
+            server.stop(Instant::now() + Duration::from_secs(5));
+        });
+    }
+
+    fn look(&self, args: &FsckArgs) -> (Counts, Report) {
+        self.opened(|foundation| {
+            let mut report = Report::new(100);
+            let counts = weir::fsck::look(foundation, args, &mut report).unwrap();
+            (counts, report)
+        })
+    }
+
+    /// The findings' kinds and paths.
+    fn findings(&self) -> Vec<(ProblemKind, String)> {
+        let args = FsckArgs { data: self.data(), ..FsckArgs::default() };
+        let (_, report) = self.look(&args);
+        report.listed().iter().map(|finding| (finding.problem.kind(), finding.subject())).collect()
+    }
+
+    /// The file of the store that holds a large content.
+    fn object_of(&self, piece: PieceId) -> PathBuf {
+        let name = piece.to_string();
+        walk(&self.data().join("store/objects")).into_iter().find(|path| path.ends_with(&name)).unwrap()
+    }
+}
+
+fn walk(root: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files.extend(walk(&path)) } else { files.push(path) }
+    }
+    files
+}
+
+fn content(foundation: &Foundation, path: &str) -> Content {
+    let path = NsPath::parse(path.as_bytes()).unwrap();
+    let inode = foundation.namespace.read(|read| namespace::lookup(read, &Actor::admin(), &path)).unwrap();
+    *inode.content().unwrap()
+}
+
+fn piece(foundation: &Foundation, path: &str) -> PieceId {
+    PieceId::first(content(foundation, path).body)
+}
+
+fn synced(foundation: &Foundation) {
+    foundation.journal.sync_to(foundation.journal.appended()).unwrap();
+}
+
+#[test]
+fn what_is_whole_is_found_whole() {
+    let world = World::new();
+    let (counts, report) = world.look(&FsckArgs { data: world.data(), ..FsckArgs::default() });
+    assert_eq!((report.found(), counts.pieces, counts.complete, counts.names), (0, 3, 3, 3));
+    assert_eq!(counts.bytes, SMALL.len() as u64 + 600_000);
+    assert_eq!(counts.bytes_read, counts.bytes, "every byte was read");
+    let (counts, report) = world.look(&FsckArgs { data: world.data(), quick: true, ..FsckArgs::default() });
+    assert_eq!((report.found(), counts.bytes_read), (0, 0));
+}
+
+#[test]
+fn recordings_under_way_are_no_findings() {
+    let world = World::new();
+    world.served(|session| {
+        let new = session.create("/run/new");
+        session.write(new, 0, &large());
+        let over = session.open_file("/run/small", OpenOptions::DELETE | OpenOptions::UPDATE);
+        session.write(over, 0, b"never closed");
+        // The connection goes without a close, the server right after.
+    });
+    assert_eq!(world.findings(), []);
+}
+
+#[test]
+fn content_that_is_gone() {
+    let world = World::new();
+    world.opened(|foundation| {
+        foundation.store.delete(piece(foundation, "/run/large")).unwrap();
+        synced(foundation);
+    });
+    assert_eq!(world.findings(), [(ProblemKind::ContentMissing, "/run/large".into())]);
+}
+
+#[test]
+fn a_flipped_bit_in_a_large_file() {
+    let world = World::new();
+    let object = world.opened(|foundation| piece(foundation, "/run/large"));
+    let object = world.object_of(object);
+    let mut bytes = fs::read(&object).unwrap();
+    bytes[200_000] ^= 1;
+    fs::write(&object, bytes).unwrap();
+    assert_eq!(world.findings(), [(ProblemKind::Damaged, "/run/large".into())]);
+    let quick = world.look(&FsckArgs { data: world.data(), quick: true, ..FsckArgs::default() });
+    assert_eq!(quick.1.found(), 0, "--quick does not read");
+}
+
+#[test]
+fn a_file_of_the_store_that_was_taken_away() {
+    let world = World::new();
+    let object = world.opened(|foundation| piece(foundation, "/run/large"));
+    fs::remove_file(world.object_of(object)).unwrap();
+    let findings = world.findings();
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(matches!(findings[0].0, ProblemKind::Unreadable | ProblemKind::Damaged), "{findings:?}");
+    assert_eq!(findings[0].1, "/run/large");
+}
+
+#[test]
+fn two_files_of_the_store_exchanged() {
+    let world = World::new();
+    let (one, two) = world.opened(|foundation| (piece(foundation, "/run/large"), piece(foundation, "/run/other")));
+    let (one, two) = (world.object_of(one), world.object_of(two));
+    let aside = world.place.path().join("aside");
+    fs::rename(&one, &aside).unwrap();
+    fs::rename(&two, &one).unwrap();
+    fs::rename(&aside, &two).unwrap();
+    let mut findings = world.findings();
+    findings.sort();
+    let expected = [(ProblemKind::Damaged, "/run/large".into()), (ProblemKind::Damaged, "/run/other".into())];
+    assert_eq!(findings, expected);
+}
+
+#[test]
+fn content_that_nothing_refers_to_and_its_removal() {
+    let world = World::new();
+    world.opened(|foundation| {
+        let piece = PieceId::first(BodyId(1 << 40));
+        let new = NewPiece { path_hint: b"/gone", expected_len: None, incarnation: foundation.namespace.incarnation() };
+        let writer = foundation.store.create(piece, new).unwrap();
+        writer.write(0, b"nobody's").unwrap();
+        writer.complete().unwrap();
+        synced(foundation);
+    });
+    let unreferenced = [(ProblemKind::Unreferenced, "content 0000010000000000".to_owned())];
+    assert_eq!(world.findings(), unreferenced);
+    // Plain repair leaves it: it could be the only copy of a file whose name was lost.
+    let args = FsckArgs { data: world.data(), repair: true, ..FsckArgs::default() };
+    assert_eq!(world.look(&args).1.remaining(), 1);
+    assert_eq!(world.findings(), unreferenced);
+    let args = FsckArgs { remove_unreferenced: true, ..args };
+    let (_, report) = world.look(&args);
+    assert_eq!((report.found(), report.remaining()), (1, 0));
+    assert_eq!(world.findings(), []);
+}
+
+#[test]
+fn a_content_that_was_changed_behind_the_namespace() {
+    let world = World::new();
+    world.opened(|foundation| {
+        let writer = foundation.store.reopen(piece(foundation, "/run/small")).unwrap();
+        writer.write(0, b"A").unwrap();
+        writer.complete().unwrap();
+        let writer = foundation.store.reopen(piece(foundation, "/run/large")).unwrap();
+        writer.write(300_000, b"more").unwrap();
+        writer.complete().unwrap();
+        synced(foundation);
+    });
+    let mut findings = world.findings();
+    findings.sort();
+    let expected = [(ProblemKind::LengthDiffers, "/run/large".into()), (ProblemKind::SumsDiffer, "/run/small".into())];
+    assert_eq!(findings, expected);
+}
+
+#[test]
+fn a_content_that_is_whole_for_the_namespace_alone() {
+    let world = World::new();
+    world.opened(|foundation| {
+        let writer = foundation.store.reopen(piece(foundation, "/run/large")).unwrap();
+        writer.write(0, b"A").unwrap();
+        writer.sync().unwrap();
+    });
+    assert_eq!(world.findings(), [(ProblemKind::StateDiffers, "/run/large".into())]);
+}
+
+#[test]
+fn a_recording_and_an_upload_without_bytes() {
+    let world = World::new();
+    world.served(|session| {
+        let new = session.create("/run/new");
+        session.write(new, 0, b"some");
+        let over = session.open_file("/run/small", OpenOptions::DELETE | OpenOptions::UPDATE);
+        session.write(over, 0, b"some");
+    });
+    world.opened(|foundation| {
+        let writers = foundation.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
+        assert_eq!(writers.len(), 2);
+        // One is made an interrupted upload first.
+        let upload = writers.iter().find(|writer| matches!(writer.kind, namespace::WriterKind::Upload(_))).unwrap();
+        let context = foundation.namespace.context(NOW, &Actor::admin(), None);
+        let interrupt = namespace::Interrupt { writer: upload.token(), kept_len: 4 };
+        foundation.namespace.change_wait(kv::Durability::Synced, context, interrupt).unwrap();
+        for writer in writers {
+            foundation.store.delete(writer.piece()).unwrap();
+        }
+        synced(foundation);
+    });
+    let mut findings = world.findings();
+    findings.sort();
+    let expected = [
+        (ProblemKind::WriterWithoutContent, "/run/new".into()),
+        (ProblemKind::UploadWithoutContent, "/run/small".into()),
+    ];
+    assert_eq!(findings, expected);
+}
+
+/// Any one key of the namespace taken away is noticed.
+#[test]
+fn records_of_the_namespace_that_disagree() {
+    for letter in *b"DIAB" {
+        let world = World::new();
+        world.opened(|foundation| {
+            let mut keys = Vec::new();
+            let snapshot = foundation.namespace_index.snapshot();
+            let mut visit = |key: &[u8], _: &[u8]| {
+                keys.push(key.to_vec());
+                std::ops::ControlFlow::Continue(())
+            };
+            snapshot.scan(&[letter], &[letter + 1], ScanOrder::Ascending, &mut visit).unwrap();
+            drop(snapshot);
+            let mut batch = Batch::new();
+            batch.delete(keys.last().unwrap());
+            foundation.namespace_index.append(&batch).unwrap();
+            synced(foundation);
+        });
+        let findings = world.findings();
+        let noticed = findings.iter().any(|(kind, _)| matches!(kind, ProblemKind::Keys | ProblemKind::Unreferenced));
+        assert!(noticed, "{} was taken away: {findings:?}", char::from(letter));
+    }
+}
+
+#[test]
+fn a_file_that_no_record_speaks_of() {
+    let world = World::new();
+    let name = world.opened(|foundation| {
+        let piece = piece(foundation, "/run/large");
+        let mut key = vec![b'p'];
+        key.extend_from_slice(&piece.body.0.to_be_bytes());
+        key.extend_from_slice(&piece.index.0.to_be_bytes());
+        assert!(foundation.store_index.snapshot().get(&key).unwrap().is_some(), "the key of the store's record");
+        let mut batch = Batch::new();
+        batch.delete(&key);
+        foundation.store_index.append(&batch).unwrap();
+        synced(foundation);
+        piece
+    });
+    let object = world.object_of(name);
+    let mut findings = world.findings();
+    findings.sort();
+    assert_eq!(findings[0], (ProblemKind::ContentMissing, "/run/large".into()));
+    assert_eq!((findings[1].0, findings.len()), (ProblemKind::UnexplainedFile, 2), "{findings:?}");
+    assert!(object.exists(), "it is left alone");
+}
+
+#[test]
+fn repair_marks_damaged_files_and_keeps_them() {
+    let world = World::new();
+    let object = world.opened(|foundation| piece(foundation, "/run/large"));
+    let object = world.object_of(object);
+    let mut bytes = fs::read(&object).unwrap();
+    bytes[5] ^= 1;
+    fs::write(&object, &bytes).unwrap();
+    let args = FsckArgs { data: world.data(), repair: true, ..FsckArgs::default() };
+    let (_, report) = world.look(&args);
+    assert_eq!((report.found(), report.remaining()), (1, 0));
+    world.opened(|foundation| {
+        let path = NsPath::parse(b"/run/large").unwrap();
+        let mark =
+            foundation.namespace.read(|read| namespace::get_xattr(read, &Actor::admin(), &path, b"weir.damaged"));
+        assert!(String::from_utf8(mark.unwrap()).unwrap().contains("damaged"));
+    });
+    assert_eq!(fs::read(&object).unwrap(), bytes, "not a byte was changed");
+}
+
+/// The command itself: exit codes, words, JSON.
+#[test]
+fn the_command_says_what_it_found() {
+    let world = World::new();
+    let data = world.data();
+    let data = data.to_str().unwrap();
+    let clean = node::weir_ends(&["fsck", "--data", data]);
+    let said = String::from_utf8(clean.stdout).unwrap();
+    assert_eq!(clean.status.code(), Some(0), "{said}");
+    assert!(said.ends_with("nothing wrong\n"), "{said}");
+
+    world.opened(|foundation| {
+        foundation.store.delete(piece(foundation, "/run/large")).unwrap();
+        synced(foundation);
+    });
+    let found = node::weir_ends(&["fsck", "--data", data]);
+    let said = String::from_utf8(found.stdout).unwrap();
+    assert_eq!(found.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("/run/large: its content of 300000 bytes is not on the disk"), "{said}");
+    assert!(said.ends_with("1 found, 1 still there\n"), "{said}");
+
+    let found = node::weir_ends(&["fsck", "--json", "--data", data]);
+    assert_eq!(found.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert_eq!(json["kinds"]["content-missing"]["found"], 1);
+    assert_eq!(json["listed"][0]["path"], "/run/large");
+
+    let repaired = node::weir_ends(&["fsck", "--repair", "--data", data]);
+    assert_eq!(repaired.status.code(), Some(0), "{}", String::from_utf8_lossy(&repaired.stdout));
+}
