@@ -87,6 +87,12 @@ pub enum WireError {
         /// As it came.
         found: u32,
     },
+    /// So many pages of a pgwrite do not match their checksums that the whole of it is to be refused.
+    #[error("more than {limit} pages do not match their checksums")]
+    TooManyBadPages {
+        /// How many may.
+        limit: usize,
+    },
     /// Our own code wants something sent that the protocol cannot carry.
     #[error("{what} cannot be sent: {why}")]
     Unsendable {
@@ -134,6 +140,7 @@ impl WireError {
             WireError::PayloadTooLong { .. } | WireError::TooMany { .. } => ErrorNumber::ARG_TOO_LONG,
             WireError::Missing { .. } => ErrorNumber::ARG_MISSING,
             WireError::Checksum { .. } => ErrorNumber::CHECKSUM,
+            WireError::TooManyBadPages { .. } => ErrorNumber::TOO_MANY_ERRORS,
             WireError::Unsendable { .. } => ErrorNumber::SERVER_ERROR,
             WireError::NegativeLength { .. }
             | WireError::TooShort { .. }

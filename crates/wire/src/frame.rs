@@ -1,5 +1,6 @@
 //! The client's stream of bytes cut into requests, for callers that get bytes in pieces of any size.
 
+use crate::planted::{self, Bug};
 use crate::request::{Chkpoint, ChkpointOp};
 use crate::{
     HANDSHAKE_LEN, Handshake, Limits, Payload, REQUEST_HEADER_LEN, Request, RequestHeader, RequestKind, StreamId,
@@ -124,6 +125,10 @@ impl ServerDecoder {
                         self.held.extend_from_slice(part);
                         *input = rest;
                         if self.held.len() < len {
+                            if planted::is(Bug::SplitPayloadLost) {
+                                self.state = State::Header;
+                                self.held.clear();
+                            }
                             return Ok(None);
                         }
                         let decoded = Request::decode(&header, &self.held);

@@ -27,6 +27,11 @@ mod handshake;
 mod header;
 mod opaque;
 pub mod page;
+#[cfg(feature = "planted")]
+pub mod planted;
+#[cfg(not(feature = "planted"))]
+#[allow(dead_code)] // the names are for the tests
+mod planted;
 mod reader;
 pub mod reply;
 pub mod request;

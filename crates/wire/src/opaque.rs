@@ -1,12 +1,14 @@
 //! Paths as requests carry them: `path?key=value&key=value`.
 
+use std::fmt;
+
 use crate::WireError;
 
 /// Pairs that an opaque part may hold.
 pub const OPAQUE_PAIRS_MAX: usize = 256;
 
 /// A path with the opaque part that came with it. Neither is checked against the rules of names (`types` does that).
-#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct PathArg {
     /// The bytes before the first `?`.
     pub path: Vec<u8>,
@@ -15,7 +17,7 @@ pub struct PathArg {
 }
 
 /// Keys and values behind a path's `?`. The bytes are kept as they came.
-#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Opaque {
     raw: Vec<u8>,
 }
@@ -93,5 +95,21 @@ impl Opaque {
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.pairs().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+}
+
+impl fmt::Debug for PathArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}", self.path.escape_ascii())?;
+        if let Some(opaque) = &self.opaque {
+            write!(f, "?{}", opaque.raw.escape_ascii())?;
+        }
+        f.write_str("\"")
+    }
+}
+
+impl fmt::Debug for Opaque {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.raw.escape_ascii())
     }
 }

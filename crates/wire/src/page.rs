@@ -7,6 +7,7 @@
 use types::{Crc32c, PAGE_SIZE};
 
 use crate::WireError;
+use crate::planted::{self, Bug};
 
 /// Bytes of a page's checksum on the wire.
 pub const SUM_LEN: usize = 4;
@@ -97,7 +98,8 @@ impl Layout {
             if offset == end {
                 return None;
             }
-            let page_len = (PAGE - offset % PAGE).min(end - offset);
+            let into_page = if planted::is(Bug::FirstPageNotAligned) { (offset - start) % PAGE } else { offset % PAGE };
+            let page_len = (PAGE - into_page).min(end - offset);
             let page =
                 Page { offset, len: usize::try_from(page_len).unwrap_or(PAGE_SIZE), wire_at, data_at: offset - start };
             offset += page_len;
@@ -122,7 +124,7 @@ impl Received<'_> {
     /// Does the checksum match the data?
     #[must_use]
     pub fn is_good(&self) -> bool {
-        Crc32c::of(self.data) == self.sum
+        Crc32c::of(self.data) == self.sum || planted::is(Bug::PageSumNotCompared)
     }
 }
 

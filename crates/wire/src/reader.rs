@@ -1,5 +1,6 @@
 //! A cursor over bytes from outside that never reads past their end.
 
+use crate::planted::{self, Bug};
 use crate::{FileHandle, WireError};
 
 /// Reads numbers and slices from the front; every read says what was being read when the bytes end too early.
@@ -66,6 +67,9 @@ impl<'a> Reader<'a> {
     /// A signed number of eight bytes that has to be 0 or more.
     pub(crate) fn u63(&mut self, what: &'static str) -> Result<u64, WireError> {
         let value = i64::from_be_bytes(*self.array()?);
+        if planted::is(Bug::NegativeOffsetTaken) {
+            return Ok(value.cast_unsigned() >> 1);
+        }
         u64::try_from(value).map_err(|_| WireError::OutOfRange { what, value })
     }
 
@@ -89,7 +93,11 @@ impl<'a> Reader<'a> {
 
     /// Nothing may be left.
     pub(crate) fn end(self) -> Result<(), WireError> {
-        if self.left.is_empty() { Ok(()) } else { Err(WireError::Trailing { what: self.what, extra: self.left.len() }) }
+        if self.left.is_empty() || planted::is(Bug::TrailingBytesTaken) {
+            Ok(())
+        } else {
+            Err(WireError::Trailing { what: self.what, extra: self.left.len() })
+        }
     }
 }
 

@@ -57,6 +57,7 @@ pub fn error(out: &mut Vec<u8>, stream: StreamId, number: ErrorNumber, text: &st
     let start = out.len();
     frame(out, stream, ResponseStatus::Error, &number.0.to_be_bytes());
     crate::response::put_text(text.as_bytes(), out);
+    out.push(0);
     let body_len = len(out.len() - start - RESPONSE_HEADER_LEN);
     out[start + 4..start + 8].copy_from_slice(&body_len.to_be_bytes());
 }

@@ -7,6 +7,7 @@ use super::{
     PrepareOptions, PrepareOptionsX, Protocol, ProtocolFlags, Query, QueryKind, Read, Readv, Rm, Rmdir, SEGMENTS_MAX,
     Segment, Set, Sigver, Stat, StatOptions, Statx, Sync, Target, Truncate, Unknown, Write, Writev, WritevOptions,
 };
+use crate::planted::{self, Bug};
 use crate::reader::Reader;
 use crate::{PathArg, Request, RequestHeader, RequestKind, SessionId, WireError};
 
@@ -216,6 +217,7 @@ fn pgread(params: &mut Reader<'_>, payload: &[u8]) -> Result<Pgread, WireError> 
 
 /// `old new` with a blank between, the old one `arg1len` bytes long; 0 means up to the first blank.
 fn two_paths(arg1len: u16, payload: &[u8]) -> Result<(PathArg, PathArg), WireError> {
+    let arg1len = if planted::is(Bug::MvCutsAtBlank) { 0 } else { arg1len };
     let at = match usize::from(arg1len) {
         0 => payload.iter().position(|&b| b == b' ').ok_or(WireError::Missing { what: "new path" })?,
         // the field is signed

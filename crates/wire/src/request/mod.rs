@@ -13,6 +13,7 @@ pub use options::{
     StatOptions, WritevOptions,
 };
 
+use crate::planted::{self, Bug};
 use crate::{FileHandle, Opaque, PathArg, RequestHeader, RequestKind, SessionId, WireError};
 
 /// Segments that one `readv` or `writev` may name (the protocol's `maxRvecsz`).
@@ -533,6 +534,7 @@ impl Request {
         match self {
             Request::Write(write) => u64::from(write.len),
             Request::Pgwrite(write) => u64::from(write.wire_len),
+            Request::Writev(_) if planted::is(Bug::WritevDataForgotten) => 0,
             Request::Writev(writev) => writev.data_len(),
             Request::Chkpoint(Chkpoint { op: ChkpointOp::Execute(inner), .. }) => {
                 u64::try_from(inner.dlen).unwrap_or(0)

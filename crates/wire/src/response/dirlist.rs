@@ -2,6 +2,7 @@
 
 use super::StatReply;
 use crate::WireError;
+use crate::planted::{self, Bug};
 use crate::reader::without_trailing_nuls;
 
 /// The entry before the first of a listing with attributes; clients know such a listing by it.
@@ -75,7 +76,7 @@ impl DirlistBody {
     /// with attributes.
     #[must_use]
     pub fn finish(mut self) -> Vec<u8> {
-        if let Some(last) = self.buffer.last_mut() {
+        if let Some(last) = self.buffer.last_mut().filter(|_| !planted::is(Bug::ListingNotEnded)) {
             *last = 0;
         }
         self.buffer

@@ -167,6 +167,8 @@ pub enum Response {
     WaitResp {
         /// Within so long, the server thinks.
         seconds: u32,
+        /// Why, for people.
+        text: Vec<u8>,
     },
     /// pgread's and pgwrite's result.
     Status(Status),
@@ -224,8 +226,7 @@ impl Response {
             }
             ResponseStatus::WaitResp => {
                 let seconds = reader.u31("seconds to wait")?;
-                reader.end()?;
-                Response::WaitResp { seconds }
+                Response::WaitResp { seconds, text: text(reader.rest())? }
             }
             ResponseStatus::Status => Response::Status(Status::decode(header.stream, body)?),
             ResponseStatus::Unknown(code) => {
@@ -244,6 +245,7 @@ impl Response {
             Response::Error { number, text } => {
                 body.extend_from_slice(&number.0.to_be_bytes());
                 put_text(text, &mut body);
+                body.push(0);
             }
             Response::Redirect(Redirect::Host { port, host }) => {
                 body.extend_from_slice(&u32::from(*port).to_be_bytes());
@@ -256,11 +258,10 @@ impl Response {
                 body.extend_from_slice(&(!flags).to_be_bytes());
                 body.extend_from_slice(url);
             }
-            Response::Wait { seconds, text } => {
+            Response::Wait { seconds, text } | Response::WaitResp { seconds, text } => {
                 body.extend_from_slice(&seconds.to_be_bytes());
                 put_text(text, &mut body);
             }
-            Response::WaitResp { seconds } => body.extend_from_slice(&seconds.to_be_bytes()),
             Response::Status(status) => status.encode(stream, &mut body),
         }
         let Some(dlen) = u32::try_from(body.len()).ok().filter(|&len| i32::try_from(len).is_ok()) else {
@@ -326,9 +327,9 @@ fn text(bytes: &[u8]) -> Result<Vec<u8>, WireError> {
     Ok(text.to_vec())
 }
 
-/// `text` and a NUL, cut where the protocol's own buffers end.
+/// `text`, cut where the protocol's own buffers end, with NULs replaced. The stock server ends the text of an error with
+/// a NUL, and no other.
 pub(crate) fn put_text(text: &[u8], out: &mut Vec<u8>) {
     let text = &text[..text.len().min(TEXT_MAX - 1)];
     out.extend(text.iter().map(|&b| if b == 0 { b'?' } else { b }));
-    out.push(0);
 }

@@ -105,13 +105,12 @@ pub struct ConfigReply {
 }
 
 impl ConfigReply {
-    /// The body at the end of `out`. Each value ends with a line end, then a NUL ends all.
+    /// The body at the end of `out`. Each value ends with a line end; no NUL follows.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for value in &self.values {
             out.extend(value.iter().map(|&b| if b == b'\n' || b == 0 { b' ' } else { b }));
             out.push(b'\n');
         }
-        out.push(0);
     }
 
     /// Reads the body.

@@ -7,6 +7,7 @@
 
 use types::Crc32c;
 
+use crate::planted::{self, Bug};
 use crate::reader::Reader;
 use crate::{RequestKind, StreamId, WireError};
 
@@ -72,7 +73,8 @@ impl Status {
         };
         body[12..16].copy_from_slice(&self.data_len.to_be_bytes());
         body[16..24].copy_from_slice(&offset.to_be_bytes());
-        let sum = Crc32c::of(&body[4..]);
+        let covered = if planted::is(Bug::StatusSumTooShort) { STATUS_BODY_LEN } else { body.len() };
+        let sum = Crc32c::of(&body[4..covered]);
         body[0..4].copy_from_slice(&sum.0.to_be_bytes());
         out.extend_from_slice(&body);
     }
@@ -206,7 +208,7 @@ impl BadPages {
     /// One more bad page, behind those already there, with `len` bytes of data.
     pub fn add(&mut self, offset: u64, len: usize) -> Result<(), WireError> {
         if self.offsets.len() == BAD_PAGES_MAX {
-            return Err(WireError::TooMany { what: "bad pages", count: BAD_PAGES_MAX + 1, limit: BAD_PAGES_MAX });
+            return Err(WireError::TooManyBadPages { limit: BAD_PAGES_MAX });
         }
         let len = u16::try_from(len).unwrap_or(u16::MAX);
         if self.offsets.is_empty() {
