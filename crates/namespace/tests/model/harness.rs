@@ -1,0 +1,687 @@
+//! Random steps on the real namespace and the model side by side.
+
+use std::sync::Arc;
+
+use kv::{Durability, Kv, KvError};
+use namespace::{self as ns, Actor, Context, Namespace, NamespaceConfig, NsError, Operation, RequestNumber};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use types::{
+    Adler32, BodyId, BootId, ClientIdentity, Crc32c, ErrorCode, Ino, NsPath, PrincipalId, SessionId, Timestamp,
+    UploadId,
+};
+
+use super::life::{Handle, Open, OpenReply, Opened};
+use super::view::{View, compare, real};
+use super::{Model, Pairs, UpState, Who};
+
+const BODY: u64 = 1 << 63;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum About {
+    Free,
+    Dir,
+    File,
+}
+
+/// A handle as a server holds it, beside the model's.
+#[derive(Clone, Debug)]
+pub struct Both {
+    pub token: ns::WriterToken,
+    pub handle: Handle,
+}
+
+pub struct World {
+    pub kv: Arc<dyn Kv>,
+    pub ns: Arc<Namespace>,
+    pub model: Model,
+    pub pairs: Pairs,
+    pub rng: SmallRng,
+    pub handles: Vec<Both>,
+    pub boot: u128,
+    pub durability: Durability,
+    /// Requests are numbered; some are repeated.
+    pub numbered: Option<(SessionId, u64)>,
+    pub steps: u64,
+    pub oks: u64,
+    pub refusals: u64,
+    pub repeats: u64,
+    pub lost_answers: u64,
+    pub log: Vec<String>,
+    pub config: NamespaceConfig,
+}
+
+pub fn test_config() -> NamespaceConfig {
+    let mut config = NamespaceConfig { id_range: 64, ..NamespaceConfig::default() };
+    config.limits.links_max = 4;
+    config.limits.xattrs_max = 3;
+    config.limits.total_shards = 3;
+    config.limits.request_window = 4;
+    config
+}
+
+/// Opens, trying again while the engine says that it may have committed.
+pub fn open_namespace(kv: &Arc<dyn Kv>, now: i64, config: NamespaceConfig) -> Arc<Namespace> {
+    loop {
+        match Namespace::open(Arc::clone(kv), Timestamp(now), config) {
+            Ok(ns) => return ns,
+            Err(NsError::Kv(KvError::MaybeCommitted)) => {}
+            Err(error) => panic!("the namespace does not open: {error}"),
+        }
+    }
+}
+
+pub type Checked = Result<(), String>;
+
+impl World {
+    pub fn new(kv: Arc<dyn Kv>, seed: u64, numbered: bool) -> Self {
+        let config = test_config();
+        let now = 1_000_000_000;
+        let ns = open_namespace(&kv, now, config);
+        let model = Model::new(now);
+        let mut world = Self {
+            kv,
+            ns,
+            model,
+            pairs: Pairs::default(),
+            rng: SmallRng::seed_from_u64(seed),
+            handles: Vec::new(),
+            boot: 1,
+            durability: Durability::Synced,
+            numbered: None,
+            steps: 0,
+            oks: 0,
+            refusals: 0,
+            repeats: 0,
+            lost_answers: 0,
+            log: Vec::new(),
+            config,
+        };
+        // Opening again may have found a root made by an open whose answer was lost: the times are the same.
+        world.model.now = now;
+        // Everybody may write in the root, so that more than refusals happens.
+        let open_root = ns::Chmod { path: NsPath::root(), mode: 0o777 };
+        while world.ns.change_wait(Durability::Synced, world.ctx(&admin()), open_root.clone()).is_err() {}
+        world.model.chmod(&admin(), b"/", 0o777).unwrap();
+        if numbered {
+            world.numbered = Some((world.begin_session(), 1));
+        }
+        world
+    }
+
+    fn begin_session(&mut self) -> SessionId {
+        loop {
+            let open = ns::OpenSession { client: ClientIdentity::default() };
+            match self.ns.change_wait(Durability::Synced, self.ctx(&admin()), open) {
+                Ok(session) => return session,
+                Err(NsError::Kv(KvError::MaybeCommitted)) => {}
+                Err(error) => panic!("no session: {error}"),
+            }
+        }
+    }
+
+    fn ctx(&self, who: &Who) -> Context {
+        let groups: Vec<PrincipalId> = who.groups.iter().map(|g| PrincipalId(*g)).collect();
+        let actor = Actor { principal: PrincipalId(who.id), groups: Arc::from(groups) };
+        self.ns.context(Timestamp(self.model.now), &actor, None)
+    }
+
+    /// Makes a change; lost answers are asked for again with the same number, and some answers are asked for twice.
+    fn change<O>(&mut self, who: &Who, op: O) -> Result<Result<O::Reply, ErrorCode>, String>
+    where
+        O: Operation + Clone + Send + 'static,
+        O::Reply: std::fmt::Debug,
+    {
+        let mut ctx = self.ctx(who);
+        if let Some((session, number)) = self.numbered {
+            ctx.request = Some(RequestNumber { session, number });
+            self.numbered = Some((session, number + 1));
+        }
+        let mut answer;
+        loop {
+            answer = self.ns.change_wait(self.durability, ctx.clone(), op.clone());
+            match &answer {
+                Err(NsError::Kv(KvError::MaybeCommitted)) if self.numbered.is_some() => self.lost_answers += 1,
+                Err(NsError::OutOfNumbers) => std::thread::yield_now(),
+                Err(NsError::Damaged { .. } | NsError::Kv(_)) => {
+                    return Err(format!("{:?}", answer.err().map(|e| e.to_string())));
+                }
+                _ => break,
+            }
+        }
+        if self.numbered.is_some() && self.rng.random_ratio(1, 8) {
+            self.repeats += 1;
+            let again = loop {
+                match self.ns.change_wait(self.durability, ctx.clone(), op.clone()) {
+                    Err(NsError::Kv(KvError::MaybeCommitted)) => {}
+                    other => break other,
+                }
+            };
+            let first = answer.as_ref().map(|reply| format!("{reply:?}")).map_err(NsError::code);
+            let second = again.as_ref().map(|reply| format!("{reply:?}")).map_err(NsError::code);
+            if first != second {
+                return Err(format!("a repeated request got {second:?}, the first one {first:?}"));
+            }
+        }
+        Ok(answer.map_err(|error| error.code()))
+    }
+
+    fn agree<A: std::fmt::Debug, B: std::fmt::Debug>(
+        &mut self,
+        real: Result<A, ErrorCode>,
+        model: Result<B, ErrorCode>,
+    ) -> Result<Option<(A, B)>, String> {
+        match (real, model) {
+            (Ok(a), Ok(b)) => {
+                self.oks += 1;
+                Ok(Some((a, b)))
+            }
+            (Err(a), Err(b)) if a == b => {
+                self.refusals += 1;
+                Ok(None)
+            }
+            (a, b) => Err(format!("answers differ: real {a:?}, model {b:?}")),
+        }
+    }
+
+    /// Compares all that can be seen, and runs the namespace's own check.
+    pub fn compare(&mut self) -> Checked {
+        let snapshot = self.kv.snapshot();
+        let page = self.rng.random_range(1..6);
+        let seen = real(&*snapshot, page, &[71, 72]);
+        compare(&seen, &self.model.view(), &mut self.pairs)?;
+        let mut findings = Vec::new();
+        ns::check(&*snapshot, &mut |finding| findings.push(format!("{}: {}", finding.key, finding.what)))
+            .map_err(|error| error.to_string())?;
+        if findings.is_empty() { Ok(()) } else { Err(format!("the check finds: {findings:#?}")) }
+    }
+
+    pub fn view(&self) -> View {
+        let snapshot = self.kv.snapshot();
+        real(&*snapshot, 3, &[71, 72])
+    }
+
+    fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.rng.random_range(0..from.len())]
+    }
+
+    fn user(&mut self) -> Who {
+        match self.rng.random_range(0..10) {
+            0..=6 => admin(),
+            7 | 8 => Who { id: 5, groups: vec![5, 9] },
+            _ => Who { id: 6, groups: vec![6, 9] },
+        }
+    }
+
+    fn client(&mut self) -> ClientIdentity {
+        let n = self.rng.random_range(0..3);
+        ClientIdentity { user: "u".into(), pid: n, host: "[::1]".into() }
+    }
+
+    /// A path that mostly leads to what an operation of this kind is about.
+    fn path(&mut self, about: About) -> Vec<u8> {
+        if self.rng.random_ratio(1, 100) {
+            return b"/".to_vec();
+        }
+        let names: [&[u8]; 10] = [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"a", b"\xff\n \x01", &[b'x'; 255]];
+        let wanted: Vec<Vec<u8>> = match about {
+            About::Free => self.model.paths(|model, ino| model.is_dir(ino)),
+            About::Dir => self.model.paths(|model, ino| model.is_dir(ino)),
+            About::File => self.model.paths(|model, ino| !model.is_dir(ino)),
+        };
+        let mut path = Vec::new();
+        if !wanted.is_empty() && self.rng.random_ratio(4, 5) {
+            path = wanted[self.rng.random_range(0..wanted.len())].clone();
+            if about != About::Free {
+                return path;
+            }
+        }
+        for _ in 0..if path.is_empty() { self.rng.random_range(1..4) } else { 1 } {
+            let most = if self.rng.random_ratio(1, 6) { 10 } else { 8 };
+            path.push(b'/');
+            path.extend_from_slice(self.pick(&names[..most]));
+        }
+        path
+    }
+
+    pub fn step(&mut self) -> Checked {
+        self.steps += 1;
+        self.model.now += self.rng.random_range(1..1_000);
+        if self.rng.random_ratio(1, 200) {
+            self.model.now += super::TOMB + 1;
+        }
+        if self.rng.random_ratio(1, 150) {
+            let boots = self.rng.random();
+            self.restart(boots);
+        }
+        let kind = self.rng.random_range(0..100);
+        let before = self.log.len();
+        let result = self.one(kind);
+        if self.log.len() == before {
+            self.log.push(format!("step kind {kind}"));
+        }
+        result
+    }
+
+    /// The server runs again: new numbers, new session; handles and request numbers of clients live on.
+    pub fn restart(&mut self, boots: bool) {
+        self.log.push(format!("{}: restart, boots {boots}", self.steps));
+        self.ns = open_namespace(&self.kv, self.model.now, self.config);
+        self.boot += u128::from(boots);
+    }
+
+    fn say(&mut self, what: String) {
+        self.log.push(format!("{}: {what}", self.steps));
+    }
+
+    #[allow(clippy::too_many_lines)]
+    fn one(&mut self, kind: u32) -> Checked {
+        let user = self.user();
+        let about = match kind {
+            0..10 | 34..38 => About::Free,
+            14..17 | 96 => About::Dir,
+            38..45 if self.rng.random() => About::Dir,
+            17..26 if self.rng.random_ratio(1, 3) => About::Dir,
+            50..70 if self.rng.random() => About::Free,
+            _ => About::File,
+        };
+        let path = self.path(about);
+        let p = NsPath::parse(&path).unwrap();
+        self.say(format!("kind {kind} user {} {p}", user.id));
+        match kind {
+            0..10 => {
+                let parents = self.rng.random();
+                let mode = [0o777, 0o777, 0o1777, 0o2775, 0o755, 0o700][self.rng.random_range(0..6)];
+                let real = self.change(&user, ns::Mkdir { path: p, mode, parents })?;
+                let model = self.model.mkdir(&user, &path, mode, parents);
+                if let Some((real, (ino, made))) = self.agree(real, model)? {
+                    self.pairs.pair(real.ino.0, ino)?;
+                    same("made", real.made, made)?;
+                }
+            }
+            10..14 => {
+                let real = self.change(&user, ns::Remove { path: p })?;
+                let model = self.model.remove(&user, &path);
+                if let Some((real, (ino, body))) = self.agree(real, model)? {
+                    self.pairs.pair(real.ino.0, ino)?;
+                    self.pair_bodies(real.body, body)?;
+                }
+            }
+            14..17 => {
+                let real = self.change(&user, ns::Rmdir { path: p })?;
+                let model = self.model.rmdir(&user, &path);
+                if let Some((real, ino)) = self.agree(real, model)? {
+                    self.pairs.pair(real.0, ino)?;
+                }
+            }
+            17..26 => {
+                let to = [About::Free, About::Free, About::File, About::Dir][self.rng.random_range(0..4)];
+                let to = self.path(to);
+                let replace = self.rng.random_ratio(3, 4);
+                self.say(format!("  to {} replace {replace}", to.escape_ascii()));
+                let op = ns::Rename { from: p, to: NsPath::parse(&to).unwrap(), replace };
+                let real = self.change(&user, op)?;
+                let model = self.model.rename(&user, &path, &to, replace);
+                if let Some((real, (ino, replaced))) = self.agree(real, model)? {
+                    self.pairs.pair(real.ino.0, ino)?;
+                    same("replaced", real.replaced.is_some(), replaced.is_some())?;
+                }
+            }
+            26..34 => {
+                let to = self.path(About::Free);
+                self.say(format!("  link {}", to.escape_ascii()));
+                let op = ns::Link { existing: p, new: NsPath::parse(&to).unwrap() };
+                let real = self.change(&user, op)?;
+                let model = self.model.link(&user, &path, &to, 4);
+                self.agree(real, model)?;
+            }
+            34..38 => {
+                let targets: [&[u8]; 8] = [b"/a", b"b", b"../a", b"c/b", b"/", b"..", b"./a/./c", b""];
+                let target = self.pick(&targets).to_vec();
+                self.say(format!("  target {}", target.escape_ascii()));
+                let real = self.change(&user, ns::Symlink { path: p, target: target.clone() })?;
+                let model = self.model.symlink(&user, &path, &target);
+                self.agree(real, model)?;
+            }
+            38..41 => {
+                let mode = [0o755, 0o777, 0o1777, 0o700, 0o644, 0o666, 0o600][self.rng.random_range(0..7)];
+                let real = self.change(&user, ns::Chmod { path: p, mode })?;
+                let model = self.model.chmod(&user, &path, mode);
+                self.agree(real, model)?;
+            }
+            41..43 => {
+                let owner = self.rng.random_ratio(1, 2).then_some([0, 5, 6][self.rng.random_range(0..3)]);
+                let group = self.rng.random_ratio(1, 2).then_some([0, 5, 9][self.rng.random_range(0..3)]);
+                let op = ns::Chown { path: p, owner: owner.map(PrincipalId), group: group.map(PrincipalId) };
+                let real = self.change(&user, op)?;
+                let model = self.model.chown(&user, &path, owner, group);
+                self.agree(real, model)?;
+            }
+            43..45 => {
+                let mtime = self.rng.random_ratio(2, 3).then(|| self.rng.random_range(-5..2_000_000_000_000));
+                let atime = self.rng.random_ratio(1, 3).then(|| self.rng.random_range(0..9));
+                let op = ns::Utimes { path: p, mtime: mtime.map(Timestamp), atime: atime.map(Timestamp) };
+                let real = self.change(&user, op)?;
+                let model = self.model.utimes(&user, &path, mtime, atime);
+                self.agree(real, model)?;
+            }
+            45..50 => {
+                let names: [&[u8]; 5] = [b"k", b"user.l", b"m\xfe", b"n", b"o"];
+                let name = self.pick(&names).to_vec();
+                if self.rng.random_ratio(1, 4) {
+                    let op = ns::RemoveXattr { path: p, name: name.clone() };
+                    let real = self.change(&user, op)?;
+                    let model = self.model.remove_xattr(&user, &path, &name);
+                    self.agree(real, model)?;
+                } else {
+                    let mode = self.rng.random_range(0..3u8);
+                    let how = [ns::XattrMode::Set, ns::XattrMode::Create, ns::XattrMode::Replace][mode as usize];
+                    let value = vec![self.rng.random(); self.rng.random_range(0..5)];
+                    let op = ns::SetXattr { path: p, name: name.clone(), value: value.clone(), mode: how };
+                    let real = self.change(&user, op)?;
+                    let model = self.model.set_xattr(&user, &path, &name, &value, mode, 3);
+                    self.agree(real, model)?;
+                }
+            }
+            50..70 => self.open(&user, path, p)?,
+            70..82 => self.commit(&user)?,
+            82..86 => self.interrupt()?,
+            86..88 => self.forget(&user)?,
+            88..91 => self.reads(&user, &path, &p)?,
+            91..93 => self.delete_queued()?,
+            93..96 => self.holds()?,
+            96 => {
+                let real = self.change(&user, ns::MakeTree { path: p })?;
+                let model = self.model.make_tree(&user, &path);
+                self.agree(real, model)?;
+            }
+            97 => {
+                let mut after = None;
+                loop {
+                    match self
+                        .change(&admin(), ns::DropTombstones { after, limit: 2 })?
+                        .map_err(|e| format!("{e:?}"))?
+                    {
+                        None => break,
+                        next => after = next,
+                    }
+                }
+                let now = self.model.now;
+                self.model.ended.retain(|_, (_, until)| *until > now);
+            }
+            _ => {
+                let (client, len) = (self.client(), self.rng.random_range(0..4) * 100);
+                let op = ns::Truncate { path: p, len, client: client.clone(), boot: BootId(self.boot) };
+                let real = self.change(&user, op)?;
+                let boot = self.boot;
+                let model = self.model.truncate(&user, &path, len, &client, boot);
+                if let Some((real, model)) = self.agree(real, model)? {
+                    same("truncate begins an update", real.is_some(), model.is_some())?;
+                    if let (Some(real), Some(model)) = (real, model) {
+                        self.opened(&real, model)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pair_bodies(&mut self, real: Option<BodyId>, model: Option<u64>) -> Checked {
+        match (real, model) {
+            (None, None) => Ok(()),
+            (Some(real), Some(model)) => self.pairs.pair(real.0 | BODY, model | BODY),
+            other => Err(format!("bodies that go differ: {other:?}")),
+        }
+    }
+
+    fn opened(&mut self, real: &ns::OpenedWrite, model: OpenReply) -> Checked {
+        self.pairs.pair(real.body.0 | BODY, model.handle.body | BODY)?;
+        if let Some(ino) = model.ino {
+            self.pairs.pair(real.ino.0, ino)?;
+        }
+        let kind = match real.kind {
+            ns::OpenKind::New => Opened::New,
+            ns::OpenKind::Upload(_) => Opened::Upload,
+            ns::OpenKind::Update => Opened::Update,
+            ns::OpenKind::Resumed(_) => Opened::Resumed,
+        };
+        same("kind", kind, model.kind)?;
+        same("len", real.len, model.len)?;
+        same("epoch", real.writer.epoch, model.handle.epoch)?;
+        self.pair_bodies(real.dropped, model.dropped)?;
+        self.handles.push(Both { token: real.writer, handle: model.handle });
+        Ok(())
+    }
+
+    fn open(&mut self, user: &Who, mut path: Vec<u8>, mut p: NsPath) -> Checked {
+        let how = [0, 0, 1, 1, 2, 2, 2][self.rng.random_range(0..7)];
+        let mut client = self.client();
+        if how == 2 && !self.model.writers.is_empty() && self.rng.random_ratio(2, 3) {
+            // A client that comes back.
+            let at = self.rng.random_range(0..self.model.writers.len());
+            let who = self.model.writers.values().nth(at).unwrap().who;
+            (client, path) = self.model.who[who].clone();
+            p = NsPath::parse(&path).unwrap();
+        }
+        let mut resume_upload = None;
+        if how == 2 && self.rng.random_ratio(1, 6) && !self.model.uploads.is_empty() {
+            let at = self.rng.random_range(0..self.model.uploads.len());
+            let upload = self.model.uploads.values().nth(at).unwrap();
+            resume_upload = Some(upload.body);
+            if self.rng.random_ratio(5, 6) {
+                path = self.model.who[upload.who].1.clone();
+                p = NsPath::parse(&path).unwrap();
+            }
+        }
+        let vouched_body = self.model.writers.keys().next().copied();
+        let vouched = match self.rng.random_range(0..3) {
+            0 => None,
+            n => vouched_body.map(|body| (body, n == 1, 7)),
+        };
+        let open = Open {
+            path,
+            how,
+            mkpath: self.rng.random_ratio(1, 3),
+            mode: [0o644, 0o600, 0o666][self.rng.random_range(0..3)],
+            posc: self.rng.random_ratio(1, 4),
+            client: client.clone(),
+            boot: self.boot,
+            restarted: self.rng.random_ratio(1, 3),
+            vouched,
+            resume_visible: resume_upload.is_none() && self.rng.random_ratio(1, 4) && how == 2,
+            resume_upload,
+            expected: self.rng.random_ratio(1, 2).then_some(100),
+        };
+        self.say(format!("  open {open:?}"));
+        let real_body = |pairs: &Pairs, body: u64| pairs.real(body | BODY).map_or(u64::MAX, |n| n & !BODY);
+        let request = ns::OpenWrite {
+            path: p,
+            how: [ns::How::NewOnly, ns::How::Replace, ns::How::Update][how as usize],
+            mkpath: open.mkpath,
+            mode: open.mode,
+            posc: open.posc,
+            client,
+            boot: BootId(open.boot),
+            expected_len: open.expected,
+            restarted: open.restarted,
+            vouched: open.vouched.map(|(body, all_there, kept_len)| ns::Vouched {
+                body: BodyId(real_body(&self.pairs, body)),
+                all_there,
+                kept_len,
+            }),
+            resume: match open.resume_upload {
+                Some(body) => Some(ns::Resume::Upload(UploadId(real_body(&self.pairs, body)))),
+                None => open.resume_visible.then_some(ns::Resume::Visible),
+            },
+        };
+        let real = self.change(user, request)?;
+        let model = self.model.open(user, &open);
+        if let Some((real, model)) = self.agree(real, model)? {
+            self.opened(&real, model)?;
+        }
+        Ok(())
+    }
+
+    fn any_handle(&mut self) -> Option<Both> {
+        if self.handles.is_empty() {
+            return None;
+        }
+        let at = self.rng.random_range(0..self.handles.len());
+        // Old handles are kept for a while and tried again: they must be found stale.
+        if self.rng.random_ratio(2, 3) { Some(self.handles.remove(at)) } else { Some(self.handles[at].clone()) }
+    }
+
+    fn commit(&mut self, user: &Who) -> Checked {
+        let Some(both) = self.any_handle() else { return Ok(()) };
+        let len = self.rng.random_range(0..5) * 100;
+        let sums = self.rng.random_ratio(4, 5).then(|| (self.rng.random(), self.rng.random()));
+        let mtime = self.rng.random_ratio(1, 5).then(|| self.rng.random_range(0..1_000));
+        let at_grace_end = self.rng.random_ratio(1, 5);
+        self.say(format!("  commit {both:?} {len}"));
+        let op = ns::Commit {
+            writer: both.token,
+            content: ns::Committed {
+                len,
+                sums: sums.map(|(a, c)| ns::Sums { adler32: Adler32(a), crc32c: Crc32c(c) }),
+                mtime: mtime.map(Timestamp),
+            },
+            completion: if at_grace_end { ns::Completion::AtGraceEnd } else { ns::Completion::ByClient },
+        };
+        let real = self.change(user, op)?;
+        let model = self.model.commit(user, &both.handle, len, sums, mtime, at_grace_end);
+        if let Some((real, model)) = self.agree(real, model)? {
+            match (real, model) {
+                (ns::CommitReply::Unlinked, None) => {}
+                (ns::CommitReply::Complete { ino, replaced, .. }, Some((model_ino, gone))) => {
+                    self.pairs.pair(ino.0, model_ino)?;
+                    self.pair_bodies(replaced, gone)?;
+                }
+                other => return Err(format!("commits differ: {other:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn interrupt(&mut self) -> Checked {
+        let Some(both) = self.any_handle() else { return Ok(()) };
+        let kept_len = self.rng.random_range(0..300);
+        self.say(format!("  interrupt {both:?}"));
+        let real = self.change(&admin(), ns::Interrupt { writer: both.token, kept_len })?;
+        let model = self.model.interrupt(&both.handle, kept_len);
+        self.agree(real, model)?;
+        Ok(())
+    }
+
+    fn forget(&mut self, user: &Who) -> Checked {
+        let ended = self.model.uploads.values().filter(|up| up.state != UpState::Making || up.body % 5 == 0);
+        let Some(body) = ended.map(|up| up.body).next() else { return Ok(()) };
+        let real_body = self.pairs.real(body | BODY).unwrap() & !BODY;
+        let real = self.change(user, ns::ForgetUpload { upload: UploadId(real_body) })?;
+        let model = self.model.forget(user, body);
+        self.agree(real, model)?;
+        Ok(())
+    }
+
+    /// Reads by somebody for whom permissions count.
+    fn reads(&mut self, user: &Who, path: &[u8], p: &NsPath) -> Checked {
+        let ctx = self.ctx(user);
+        let kv = Arc::clone(&self.kv);
+        let snapshot = kv.snapshot();
+        let partial = self.rng.random();
+        let code = |error: NsError| error.code();
+        let real = ns::stat(&*snapshot, &ctx.actor, p).map(|inode| inode.ino.0).map_err(code);
+        let model = self.model.existing(user, path, true).map(|(_, ino)| ino);
+        if let Some((real, model)) = self.agree(real, model)? {
+            self.pairs.pair(real, model)?;
+        }
+        let real = ns::stat_no_follow(&*snapshot, &ctx.actor, p).map(|inode| inode.ino.0).map_err(code);
+        let model = self.model.existing(user, path, false).map(|(_, ino)| ino);
+        self.agree(real, model)?;
+        let real = ns::open_read(&*snapshot, &ctx.actor, p, partial).map(|inode| inode.len()).map_err(code);
+        let model = self.model.existing(user, path, true).and_then(|(_, ino)| {
+            if self.model.is_dir(ino) {
+                return Err(ErrorCode::IsDirectory);
+            }
+            self.model.may(user, ino, 4)?;
+            let file = self.model.file(ino).unwrap();
+            match file.state {
+                super::State::Interrupted(_) if !partial => Err(ErrorCode::Interrupted),
+                _ => Ok(file.len),
+            }
+        });
+        if let Some((real, model)) = self.agree(real, model)? {
+            same("length", real, model)?;
+        }
+        let real = ns::get_xattr(&*snapshot, &ctx.actor, p, b"k").map_err(code);
+        let model = self.model.existing(user, path, true).and_then(|(_, ino)| {
+            self.model.may(user, ino, 4)?;
+            self.model.node(ino).xattrs.get(b"k".as_slice()).cloned().ok_or(ErrorCode::NotFound)
+        });
+        if let Some((real, model)) = self.agree(real, model)? {
+            same("attribute", real, model)?;
+        }
+        Ok(())
+    }
+
+    fn delete_queued(&mut self) -> Checked {
+        let snapshot_due = {
+            let snapshot = self.kv.snapshot();
+            ns::due_deletions(&*snapshot, None, 3).map_err(|error| error.to_string())?
+        };
+        for due in &snapshot_due {
+            let model = self.model.queue.iter().find(|body| self.pairs.real(**body | BODY) == Some(due.body.0 | BODY));
+            let Some(model) = model.copied() else {
+                return Err(format!(
+                    "body {} is queued for deletion; the model needs it or knows nothing of it",
+                    due.body
+                ));
+            };
+            self.model.queue.remove(&model);
+        }
+        self.change(&admin(), ns::DeletionDone { done: snapshot_due })?.map_err(|e| format!("{e:?}"))
+    }
+
+    fn holds(&mut self) -> Checked {
+        let session = 71 + self.rng.random_range(0..2u64);
+        let inos: Vec<u64> = self.model.nodes.keys().copied().collect();
+        let ino = inos[self.rng.random_range(0..inos.len())];
+        let Some(real_ino) = self.pairs.real(ino) else { return Ok(()) };
+        let (session_id, real_ino) = (SessionId(session), Ino(real_ino));
+        if self.rng.random() {
+            let real = self.change(&admin(), ns::Hold { session: session_id, ino: real_ino })?;
+            let model = self.model.hold(session, ino);
+            self.agree(real, model)?;
+        } else {
+            let real = self.change(&admin(), ns::ReleaseHold { session: session_id, ino: real_ino })?;
+            let model = self.model.release_hold(session, ino);
+            if let Some((real, model)) = self.agree(real, model)? {
+                self.pair_bodies(real, model)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub fn admin() -> Who {
+    Who { id: 0, groups: vec![0] }
+}
+
+pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, real: T, model: T) -> Checked {
+    if real == model { Ok(()) } else { Err(format!("{what}: real {real:?}, model {model:?}")) }
+}
+
+/// Runs `steps`, comparing after each; a difference names the seed and the last steps.
+pub fn run(world: &mut World, seed: u64, steps: u64) -> Checked {
+    for _ in 0..steps {
+        world.step().and_then(|()| world.compare()).map_err(|error| {
+            let from = world.log.len().saturating_sub(12);
+            format!("seed {seed}, step {}: {error}\n{}", world.steps, world.log[from..].join("\n"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Seeds to run: `WEIR_SEEDS=n` for more.
+pub fn seeds(usual: u64) -> u64 {
+    std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+}

@@ -1,0 +1,478 @@
+//! The model's life of a file.
+
+use types::{ClientIdentity, ErrorCode};
+
+use super::{Doing, File, KEEP, Kind, Model, Res, State, TOMB, UpState, Upload, Way, Who, Writer};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opened {
+    New,
+    Upload,
+    Update,
+    Resumed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handle {
+    pub body: u64,
+    pub epoch: u32,
+    pub who: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct Open {
+    pub path: Vec<u8>,
+    pub how: u8, // 0 new, 1 replace, 2 update
+    pub mkpath: bool,
+    pub mode: u16,
+    pub posc: bool,
+    pub client: ClientIdentity,
+    pub boot: u128,
+    pub restarted: bool,
+    pub vouched: Option<(u64, bool, u64)>,
+    pub resume_visible: bool,
+    pub resume_upload: Option<u64>,
+    pub expected: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub struct OpenReply {
+    pub handle: Handle,
+    pub ino: Option<u64>, // an upload's future inode has no number that can be compared
+    pub kind: Opened,
+    pub len: u64,
+    pub dropped: Option<u64>,
+}
+
+impl Model {
+    pub fn open(&mut self, user: &Who, open: &Open) -> Res<OpenReply> {
+        let before = self.clone();
+        let reply = if open.path == b"/" {
+            Err(no(ErrorCode::IsDirectory))
+        } else if open.how == 2 {
+            self.open_update(user, open)
+        } else if open.resume_visible || open.resume_upload.is_some() {
+            Err(no(ErrorCode::Invalid))
+        } else {
+            self.open_new(user, open)
+        };
+        match reply {
+            // Losing bytes is marked; every other refusal leaves nothing.
+            Err((code, true)) => Err(code),
+            Err((code, false)) => {
+                let next = self.next;
+                *self = before;
+                self.next = next;
+                Err(code)
+            }
+            Ok(reply) => Ok(reply),
+        }
+    }
+
+    fn open_new(&mut self, user: &Who, open: &Open) -> Result<OpenReply, (ErrorCode, bool)> {
+        let who = self.who(&open.client, &open.path);
+        let mut dropped = None;
+        if open.restarted {
+            let mine: Vec<u64> =
+                self.writers.values().filter(|w| w.who == who && w.doing == Doing::Upload).map(|w| w.body).collect();
+            for body in mine {
+                if user.id != 0 && user.id != self.uploads[&body].owner {
+                    return Err(no(ErrorCode::Denied));
+                }
+                self.writers.remove(&body);
+                self.uploads.remove(&body);
+                self.queue.insert(body);
+                dropped = Some(body);
+            }
+        }
+        if open.how == 1 || open.posc {
+            self.ended.remove(&who);
+        }
+        let follow = open.how == 1;
+        let at = match self.way(user, &open.path, follow).map_err(no)? {
+            Way::At(at) => at,
+            Way::Missing(mut dir, mut names) => {
+                let name = names.pop_back().unwrap();
+                if !open.mkpath || name == b".." {
+                    return Err(no(ErrorCode::NotFound));
+                }
+                for name in names {
+                    dir = self.make_dir(user, dir, name, 0o755).map_err(no)?;
+                }
+                super::At { dir, name, there: None }
+            }
+        };
+        let Some(ino) = at.there else {
+            self.may(user, at.dir, 2).map_err(no)?;
+            if open.posc {
+                let node = self.access_of_new(user, at.dir, open.mode);
+                return Ok(self.start_upload(who, open, at.dir, at.name, None, (user.id, node.0, node.1), dropped));
+            }
+            let body = self.fresh();
+            let file = File { body, len: 0, state: State::Open(who), sums: None, generation: 0, last_epoch: 0 };
+            let ino = self.new_node(user, at.dir, open.mode, Kind::File(file));
+            self.entries_mut(at.dir).insert(at.name, ino);
+            let handle = self.start(who, body, 1, Doing::New, ino, open);
+            return Ok(OpenReply { handle, ino: Some(ino), kind: Opened::New, len: 0, dropped });
+        };
+        if self.is_dir(ino) {
+            return Err(no(if open.how == 1 { ErrorCode::IsDirectory } else { ErrorCode::Exists }));
+        }
+        let Some(file) = self.file(ino).cloned() else {
+            return Err(no(ErrorCode::Exists));
+        };
+        let own = open.restarted && matches!(file.state, State::Open(w) | State::Interrupted(w) if w == who);
+        if open.how == 0 && (open.posc || !own) {
+            return Err(no(ErrorCode::Exists));
+        }
+        self.may(user, ino, 2).map_err(no)?;
+        if own && !open.posc {
+            self.writers.remove(&file.body);
+            self.queue.insert(file.body);
+            let body = self.fresh();
+            let now = self.now;
+            let node = self.node_mut(ino);
+            (node.mtime, node.ctime) = (now, now);
+            *self.file_mut(ino).unwrap() =
+                File { body, len: 0, state: State::Open(who), sums: None, last_epoch: 0, generation: file.generation };
+            let handle = self.start(who, body, 1, Doing::New, ino, open);
+            let dropped = Some(file.body);
+            return Ok(OpenReply { handle, ino: Some(ino), kind: Opened::New, len: 0, dropped });
+        }
+        if matches!(file.state, State::Open(_)) {
+            return Err(no(ErrorCode::Busy));
+        }
+        let (group, mode) = (self.node(ino).group, self.node(ino).mode);
+        Ok(self.start_upload(who, open, at.dir, at.name, Some(ino), (user.id, group, mode), dropped))
+    }
+
+    fn access_of_new(&self, user: &Who, dir: u64, mode: u16) -> (u32, u16) {
+        let parent = self.node(dir);
+        (if parent.mode & 0o2000 != 0 { parent.group } else { user.groups[0] }, mode)
+    }
+
+    fn start(&mut self, who: usize, body: u64, epoch: u32, doing: Doing, ino: u64, open: &Open) -> Handle {
+        let writer = Writer { who, body, epoch, doing, ino, boot: open.boot, expected: open.expected };
+        self.writers.insert(body, writer);
+        Handle { body, epoch, who }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn start_upload(
+        &mut self,
+        who: usize,
+        open: &Open,
+        parent: u64,
+        name: Vec<u8>,
+        replaces: Option<u64>,
+        (owner, group, mode): (u32, u32, u16),
+        dropped: Option<u64>,
+    ) -> OpenReply {
+        let body = self.fresh();
+        let ino = replaces.unwrap_or(0);
+        let handle = self.start(who, body, 1, Doing::Upload, ino, open);
+        let upload = Upload {
+            who,
+            body,
+            state: UpState::Making,
+            parent,
+            name,
+            replaces,
+            owner,
+            group,
+            mode,
+            deadline: None,
+            kept: 0,
+            epoch: 0,
+        };
+        self.uploads.insert(body, upload);
+        OpenReply { handle, ino: replaces, kind: Opened::Upload, len: 0, dropped }
+    }
+
+    fn open_update(&mut self, user: &Who, open: &Open) -> Result<OpenReply, (ErrorCode, bool)> {
+        let who = self.who(&open.client, &open.path);
+        if let Some(body) = open.resume_upload {
+            return self.resume_upload(user, open, who, body).map_err(no);
+        }
+        let mine: Vec<u64> = self.writers.values().filter(|w| w.who == who).map(|w| w.body).collect();
+        if mine.len() > 1 {
+            return Err(no(ErrorCode::Busy));
+        }
+        if let [body] = mine[..] {
+            return self.reopen(user, open, body);
+        }
+        let ended = self.ended.get(&who).filter(|(_, until)| *until > self.now).map(|(body, _)| *body);
+        let missing = if ended.is_some() { ErrorCode::Stale } else { ErrorCode::NotFound };
+        let at = match self.way(user, &open.path, true).map_err(no)? {
+            Way::At(at) => at,
+            Way::Missing(..) => return Err(no(missing)),
+        };
+        let ino = at.there.ok_or(no(missing))?;
+        if self.is_dir(ino) {
+            return Err(no(ErrorCode::IsDirectory));
+        }
+        if ended.is_some() && self.file(ino).map(|file| file.body) != ended {
+            return Err(no(ErrorCode::Stale));
+        }
+        self.begin_update(user, open, who, ino, open.resume_visible).map_err(no)
+    }
+
+    fn begin_update(&mut self, user: &Who, open: &Open, who: usize, ino: u64, resume: bool) -> Res<OpenReply> {
+        let Some(file) = self.file(ino).cloned() else {
+            return Err(ErrorCode::Invalid);
+        };
+        self.may(user, ino, 2)?;
+        let (doing, kind, state) = match file.state {
+            State::Open(_) | State::Updating(_) => return Err(ErrorCode::Busy),
+            State::Interrupted(_) if !resume => return Err(ErrorCode::Interrupted),
+            State::Interrupted(_) => (Doing::New, Opened::Resumed, State::Open(who)),
+            State::Complete => (Doing::Update, Opened::Update, State::Updating(who)),
+        };
+        let now = self.now;
+        self.node_mut(ino).ctime = now;
+        let changed = self.file_mut(ino).unwrap();
+        changed.state = state;
+        changed.sums = None;
+        let handle = self.start(who, file.body, file.last_epoch + 1, doing, ino, open);
+        Ok(OpenReply { handle, ino: Some(ino), kind, len: file.len, dropped: None })
+    }
+
+    fn reopen(&mut self, user: &Who, open: &Open, body: u64) -> Result<OpenReply, (ErrorCode, bool)> {
+        if self.way(user, &open.path, true).is_err_and(|code| code == ErrorCode::Denied) {
+            return Err(no(ErrorCode::Denied));
+        }
+        let writer = self.writers[&body].clone();
+        let mut len = 0;
+        if writer.doing == Doing::Upload {
+            if user.id != 0 && user.id != self.uploads[&body].owner {
+                return Err(no(ErrorCode::Denied));
+            }
+        } else {
+            match self.file(writer.ino).filter(|file| file.body == body) {
+                Some(file) => len = file.len,
+                None => return Err(no(ErrorCode::Stale)),
+            }
+            self.may(user, writer.ino, 2).map_err(no)?;
+        }
+        if writer.boot != open.boot {
+            match open.vouched {
+                Some((vouched, true, _)) if vouched == body => {}
+                Some((vouched, false, kept)) if vouched == body => {
+                    self.end_interrupted(body, kept);
+                    return Err((ErrorCode::Interrupted, true));
+                }
+                _ => return Err(no(ErrorCode::Interrupted)),
+            }
+        }
+        let writer = self.writers.get_mut(&body).unwrap();
+        writer.epoch += 1;
+        writer.boot = open.boot;
+        let handle = Handle { body, epoch: writer.epoch, who: writer.who };
+        let ino = Some(writer.ino).filter(|ino| *ino != 0);
+        Ok(OpenReply { handle, ino, kind: Opened::Resumed, len, dropped: None })
+    }
+
+    fn resume_upload(&mut self, user: &Who, open: &Open, who: usize, body: u64) -> Res<OpenReply> {
+        let Some(upload) = self.uploads.get(&body).cloned().filter(|up| self.who[up.who].1 == open.path) else {
+            return Err(ErrorCode::NotFound);
+        };
+        if user.id != 0 && user.id != upload.owner {
+            return Err(ErrorCode::Denied);
+        }
+        if upload.state == UpState::Making {
+            return Err(ErrorCode::Busy);
+        }
+        let ino = upload.replaces.unwrap_or(0);
+        let handle = self.start(who, body, upload.epoch + 1, Doing::Upload, ino, open);
+        let changed = self.uploads.get_mut(&body).unwrap();
+        changed.state = UpState::Making;
+        changed.deadline = None;
+        changed.who = who;
+        Ok(OpenReply { handle, ino: upload.replaces, kind: Opened::Resumed, len: upload.kept, dropped: None })
+    }
+
+    pub fn truncate(
+        &mut self,
+        user: &Who,
+        path: &[u8],
+        len: u64,
+        client: &ClientIdentity,
+        boot: u128,
+    ) -> Res<Option<OpenReply>> {
+        let (_, ino) = self.existing(user, path, true)?;
+        if self.is_dir(ino) {
+            return Err(ErrorCode::IsDirectory);
+        }
+        self.may(user, ino, 2)?;
+        if self.file(ino).is_some_and(|file| file.state == State::Complete && file.len == len) {
+            return Ok(None);
+        }
+        let open = Open {
+            path: path.to_vec(),
+            how: 2,
+            mkpath: false,
+            mode: 0,
+            posc: false,
+            client: client.clone(),
+            boot,
+            restarted: false,
+            vouched: None,
+            resume_visible: false,
+            resume_upload: None,
+            expected: Some(len),
+        };
+        let who = self.who(client, path);
+        self.begin_update(user, &open, who, ino, false).map(Some)
+    }
+
+    fn current(&self, handle: &Handle) -> Res<Writer> {
+        let found = self.writers.get(&handle.body).filter(|w| w.who == handle.who && w.epoch == handle.epoch);
+        found.cloned().ok_or(ErrorCode::Stale)
+    }
+
+    /// Gives the inode, the body that went, and whether it was still linked.
+    pub fn commit(
+        &mut self,
+        user: &Who,
+        handle: &Handle,
+        len: u64,
+        sums: Option<(u32, u32)>,
+        mtime: Option<i64>,
+        at_grace_end: bool,
+    ) -> Res<Option<(u64, Option<u64>)>> {
+        let writer = self.current(handle)?;
+        self.writers.remove(&handle.body);
+        let now = self.now;
+        let reply = if writer.doing == Doing::Upload {
+            match self.commit_upload(user, handle.body, writer.epoch, len, sums, mtime) {
+                Ok(reply) => Some(reply),
+                Err(code) => {
+                    let upload = self.uploads.get_mut(&handle.body).unwrap();
+                    upload.state = UpState::Refused(code);
+                    upload.deadline = Some(now + KEEP);
+                    upload.kept = len;
+                    upload.epoch = writer.epoch;
+                    self.ended.insert(writer.who, (writer.body, now + TOMB));
+                    return Err(code);
+                }
+            }
+        } else if self.file(writer.ino).is_some_and(|file| file.body == writer.body) {
+            self.become_complete(writer.ino, writer.body, writer.epoch, len, sums, mtime);
+            Some((writer.ino, None))
+        } else {
+            self.queue.insert(writer.body);
+            None
+        };
+        if at_grace_end {
+            self.ended.insert(writer.who, (writer.body, now + TOMB));
+        }
+        Ok(reply)
+    }
+
+    fn become_complete(
+        &mut self,
+        ino: u64,
+        body: u64,
+        epoch: u32,
+        len: u64,
+        sums: Option<(u32, u32)>,
+        mtime: Option<i64>,
+    ) {
+        let now = self.now;
+        let node = self.node_mut(ino);
+        node.mtime = mtime.unwrap_or(now);
+        node.ctime = now;
+        let file = self.file_mut(ino).unwrap();
+        *file = File { body, len, sums, state: State::Complete, generation: file.generation + 1, last_epoch: epoch };
+    }
+
+    fn commit_upload(
+        &mut self,
+        user: &Who,
+        body: u64,
+        epoch: u32,
+        len: u64,
+        sums: Option<(u32, u32)>,
+        mtime: Option<i64>,
+    ) -> Res<(u64, Option<u64>)> {
+        let upload = self.uploads[&body].clone();
+        if !self.nodes.contains_key(&upload.parent) {
+            return Err(ErrorCode::NotFound);
+        }
+        let there = self.entries(upload.parent).get(&upload.name).copied();
+        let Some(ino) = there else {
+            if upload.replaces.is_some() {
+                self.may(user, upload.parent, 2)?;
+            }
+            let file = File { body, len, state: State::Complete, sums, generation: 0, last_epoch: epoch };
+            let ino = self.new_node(user, upload.parent, upload.mode, Kind::File(file));
+            let node = self.node_mut(ino);
+            (node.owner, node.group, node.mode) = (upload.owner, upload.group, upload.mode);
+            self.entries_mut(upload.parent).insert(upload.name, ino);
+            self.become_complete(ino, body, epoch, len, sums, mtime);
+            self.uploads.remove(&body);
+            return Ok((ino, None));
+        };
+        if self.is_dir(ino) {
+            return Err(ErrorCode::IsDirectory);
+        }
+        if upload.replaces != Some(ino) {
+            return Err(ErrorCode::Exists);
+        }
+        let old = self.file(ino).unwrap().clone();
+        if matches!(old.state, State::Open(_)) {
+            return Err(ErrorCode::Busy);
+        }
+        self.become_complete(ino, body, epoch, len, sums, mtime);
+        self.uploads.remove(&body);
+        let gone = self.release(old.body);
+        Ok((ino, gone))
+    }
+
+    pub fn interrupt(&mut self, handle: &Handle, kept: u64) -> Res<()> {
+        self.current(handle)?;
+        self.end_interrupted(handle.body, kept);
+        Ok(())
+    }
+
+    fn end_interrupted(&mut self, body: u64, kept: u64) {
+        let writer = self.writers.remove(&body).unwrap();
+        let now = self.now;
+        self.ended.insert(writer.who, (body, now + TOMB));
+        if writer.doing == Doing::Upload {
+            let upload = self.uploads.get_mut(&body).unwrap();
+            upload.state = UpState::Interrupted;
+            upload.deadline = Some(now + KEEP);
+            upload.kept = kept;
+            upload.epoch = writer.epoch;
+            return;
+        }
+        if self.file(writer.ino).is_none_or(|file| file.body != body) {
+            self.queue.insert(body);
+            return;
+        }
+        self.node_mut(writer.ino).ctime = now;
+        let file = self.file_mut(writer.ino).unwrap();
+        file.state = if writer.doing == Doing::New { State::Interrupted(writer.who) } else { State::Complete };
+        file.len = kept;
+        file.sums = None;
+        file.last_epoch = writer.epoch;
+    }
+
+    pub fn forget(&mut self, user: &Who, body: u64) -> Res<()> {
+        let upload = self.uploads.get(&body).ok_or(ErrorCode::NotFound)?;
+        if user.id != 0 && user.id != upload.owner {
+            return Err(ErrorCode::Denied);
+        }
+        if let Some(writer) = self.writers.remove(&body) {
+            self.ended.insert(writer.who, (body, self.now + TOMB));
+        }
+        self.uploads.remove(&body);
+        self.queue.insert(body);
+        Ok(())
+    }
+}
+
+fn no(code: ErrorCode) -> (ErrorCode, bool) {
+    (code, false)
+}

@@ -1,0 +1,290 @@
+//! The model's directories, names and attributes.
+
+use types::ErrorCode;
+
+use super::{At, Kind, Model, ROOT, Res, Way, Who};
+
+impl Model {
+    pub fn mkdir(&mut self, who: &Who, path: &[u8], mode: u16, parents: bool) -> Res<(u64, u32)> {
+        match self.way(who, path, parents)? {
+            Way::Missing(..) if !parents => Err(ErrorCode::NotFound),
+            Way::Missing(mut dir, names) => {
+                let mut made = 0;
+                let mut undo = self.clone();
+                for name in names {
+                    match self.make_dir(who, dir, name, mode) {
+                        Ok(new) => dir = new,
+                        Err(error) => {
+                            undo.next = self.next;
+                            *self = undo;
+                            return Err(error);
+                        }
+                    }
+                    made += 1;
+                }
+                Ok((dir, made))
+            }
+            Way::At(At { dir, name, there: None }) => Ok((self.make_dir(who, dir, name, mode)?, 1)),
+            Way::At(At { there: Some(ino), .. }) if parents && self.is_dir(ino) => Ok((ino, 0)),
+            Way::At(_) => Err(ErrorCode::Exists),
+        }
+    }
+
+    pub fn make_dir(&mut self, who: &Who, dir: u64, name: Vec<u8>, mode: u16) -> Res<u64> {
+        if name == b".." {
+            return Err(ErrorCode::NotFound);
+        }
+        self.may(who, dir, 2)?;
+        self.may(who, dir, 1)?;
+        let tree = self.tree(dir);
+        let ino = self.new_node(who, dir, mode, Kind::Dir { entries: Default::default(), parent: dir, tree });
+        self.entries_mut(dir).insert(name, ino);
+        Ok(ino)
+    }
+
+    pub fn remove(&mut self, who: &Who, path: &[u8]) -> Res<(u64, Option<u64>)> {
+        let (at, ino) = self.existing(who, path, false)?;
+        if self.is_dir(ino) {
+            return Err(ErrorCode::IsDirectory);
+        }
+        self.may_take_away(who, at.dir, ino)?;
+        Ok((ino, self.unlink(at.dir, &at.name)))
+    }
+
+    pub fn unlink(&mut self, dir: u64, name: &[u8]) -> Option<u64> {
+        let ino = self.entries_mut(dir).remove(name).unwrap();
+        let now = self.now;
+        self.node_mut(ino).ctime = now;
+        self.maybe_drop(ino)
+    }
+
+    pub fn rmdir(&mut self, who: &Who, path: &[u8]) -> Res<u64> {
+        if path == b"/" {
+            return Err(ErrorCode::Invalid);
+        }
+        let (at, ino) = self.existing(who, path, false)?;
+        if !self.is_dir(ino) {
+            return Err(ErrorCode::NotDirectory);
+        }
+        self.may_take_away(who, at.dir, ino)?;
+        if !self.entries(ino).is_empty() {
+            return Err(ErrorCode::NotEmpty);
+        }
+        self.entries_mut(at.dir).remove(&at.name);
+        self.nodes.remove(&ino);
+        Ok(ino)
+    }
+
+    pub fn rename(&mut self, who: &Who, from: &[u8], to: &[u8], replace: bool) -> Res<(u64, Option<u64>)> {
+        if from == b"/" || to == b"/" {
+            return Err(ErrorCode::Invalid);
+        }
+        let (src, ino) = self.existing(who, from, false)?;
+        self.may_take_away(who, src.dir, ino)?;
+        let dst = self.at(who, to, false)?;
+        self.may(who, dst.dir, 2)?;
+        if (src.dir, &src.name) == (dst.dir, &dst.name) {
+            return Ok((ino, None));
+        }
+        let moves_dir = self.is_dir(ino);
+        if moves_dir {
+            let mut up = dst.dir;
+            loop {
+                if up == ino {
+                    return Err(ErrorCode::Invalid);
+                }
+                if up == ROOT {
+                    break;
+                }
+                up = self.parent(up);
+            }
+        }
+        let same_tree = self.tree(src.dir) == self.tree(dst.dir);
+        if !same_tree && (moves_dir || self.names_of(ino).len() > 1) {
+            return Err(ErrorCode::CrossTree);
+        }
+        let mut replaced = None;
+        if let Some(there) = dst.there {
+            if !replace {
+                return Err(ErrorCode::Exists);
+            }
+            if there == ino {
+                return Ok((ino, None));
+            }
+            match (self.is_dir(there), moves_dir) {
+                (true, false) => return Err(ErrorCode::IsDirectory),
+                (false, true) => return Err(ErrorCode::NotDirectory),
+                _ => {}
+            }
+            self.may_take_away(who, dst.dir, there)?;
+            if moves_dir {
+                if !self.entries(there).is_empty() {
+                    return Err(ErrorCode::NotEmpty);
+                }
+                self.entries_mut(dst.dir).remove(&dst.name);
+                self.nodes.remove(&there);
+            } else {
+                self.unlink(dst.dir, &dst.name);
+            }
+            replaced = Some(there);
+        }
+        self.entries_mut(src.dir).remove(&src.name);
+        self.entries_mut(dst.dir).insert(dst.name, ino);
+        let now = self.now;
+        let node = self.node_mut(ino);
+        node.ctime = node.ctime.max(now);
+        if let Kind::Dir { parent, .. } = &mut node.kind {
+            *parent = dst.dir;
+        }
+        Ok((ino, replaced))
+    }
+
+    pub fn link(&mut self, who: &Who, existing: &[u8], new: &[u8], links_max: usize) -> Res<u64> {
+        let (src, ino) = self.existing(who, existing, false)?;
+        if self.is_dir(ino) {
+            return Err(ErrorCode::IsDirectory);
+        }
+        let dst = self.at(who, new, false)?;
+        if dst.there.is_some() {
+            return Err(ErrorCode::Exists);
+        }
+        self.may(who, dst.dir, 2)?;
+        if self.tree(src.dir) != self.tree(dst.dir) {
+            return Err(ErrorCode::CrossTree);
+        }
+        if self.names_of(ino).len() >= links_max {
+            return Err(ErrorCode::TooMany);
+        }
+        self.entries_mut(dst.dir).insert(dst.name, ino);
+        let now = self.now;
+        self.node_mut(ino).ctime = now;
+        Ok(ino)
+    }
+
+    pub fn symlink(&mut self, who: &Who, path: &[u8], target: &[u8]) -> Res<u64> {
+        if target.is_empty() || target.contains(&0) {
+            return Err(ErrorCode::Invalid);
+        }
+        let at = self.at(who, path, false)?;
+        if at.there.is_some() {
+            return Err(ErrorCode::Exists);
+        }
+        self.may(who, at.dir, 2)?;
+        let ino = self.new_node(who, at.dir, 0o777, Kind::Link(target.to_vec()));
+        self.entries_mut(at.dir).insert(at.name, ino);
+        Ok(ino)
+    }
+
+    pub fn chmod(&mut self, who: &Who, path: &[u8], mode: u16) -> Res<()> {
+        let (_, ino) = self.existing(who, path, true)?;
+        self.owns(who, ino)?;
+        let now = self.now;
+        let node = self.node_mut(ino);
+        node.mode = mode;
+        node.ctime = now;
+        Ok(())
+    }
+
+    pub fn chown(&mut self, who: &Who, path: &[u8], owner: Option<u32>, group: Option<u32>) -> Res<()> {
+        let (_, ino) = self.existing(who, path, true)?;
+        self.owns(who, ino)?;
+        let now = self.now;
+        let admin = who.id == 0;
+        let node = self.node_mut(ino);
+        if owner.is_some_and(|owner| owner != node.owner) && !admin {
+            return Err(ErrorCode::Denied);
+        }
+        if group.is_some_and(|group| group != node.group && !who.groups.contains(&group)) && !admin {
+            return Err(ErrorCode::Denied);
+        }
+        node.owner = owner.unwrap_or(node.owner);
+        node.group = group.unwrap_or(node.group);
+        node.ctime = now;
+        Ok(())
+    }
+
+    pub fn utimes(&mut self, who: &Who, path: &[u8], mtime: Option<i64>, atime: Option<i64>) -> Res<()> {
+        let (_, ino) = self.existing(who, path, true)?;
+        self.owns(who, ino)?;
+        let now = self.now;
+        let node = self.node_mut(ino);
+        node.mtime = mtime.unwrap_or(node.mtime);
+        node.atime = atime.or(node.atime);
+        node.ctime = now;
+        Ok(())
+    }
+
+    pub fn set_xattr(&mut self, who: &Who, path: &[u8], name: &[u8], value: &[u8], mode: u8, max: usize) -> Res<()> {
+        let (_, ino) = self.existing(who, path, true)?;
+        self.may(who, ino, 2)?;
+        let now = self.now;
+        let node = self.node_mut(ino);
+        let there = node.xattrs.contains_key(name);
+        match (mode, there) {
+            (1, true) => return Err(ErrorCode::Exists),
+            (2, false) => return Err(ErrorCode::NotFound),
+            _ => {}
+        }
+        if !there && node.xattrs.len() >= max {
+            return Err(ErrorCode::TooMany);
+        }
+        node.xattrs.insert(name.to_vec(), value.to_vec());
+        node.ctime = now;
+        Ok(())
+    }
+
+    pub fn remove_xattr(&mut self, who: &Who, path: &[u8], name: &[u8]) -> Res<()> {
+        let (_, ino) = self.existing(who, path, true)?;
+        self.may(who, ino, 2)?;
+        let now = self.now;
+        let node = self.node_mut(ino);
+        node.xattrs.remove(name).ok_or(ErrorCode::NotFound)?;
+        node.ctime = now;
+        Ok(())
+    }
+
+    pub fn make_tree(&mut self, who: &Who, path: &[u8]) -> Res<()> {
+        if path == b"/" {
+            return Err(ErrorCode::Invalid);
+        }
+        if who.id != 0 {
+            return Err(ErrorCode::Denied);
+        }
+        let (at, ino) = self.existing(who, path, false)?;
+        if !self.is_dir(ino) {
+            return Err(ErrorCode::NotDirectory);
+        }
+        if !self.entries(ino).is_empty() {
+            return Err(ErrorCode::NotEmpty);
+        }
+        if self.tree(at.dir) != self.tree(ino) {
+            return Err(ErrorCode::Exists);
+        }
+        let now = self.now;
+        let node = self.node_mut(ino);
+        if let Kind::Dir { tree, .. } = &mut node.kind {
+            *tree = ino;
+        }
+        node.ctime = now;
+        Ok(())
+    }
+
+    pub fn hold(&mut self, session: u64, ino: u64) -> Res<()> {
+        if !self.nodes.contains_key(&ino) {
+            return Err(ErrorCode::NotFound);
+        }
+        if self.is_dir(ino) {
+            return Err(ErrorCode::IsDirectory);
+        }
+        self.node_mut(ino).holders.insert(session);
+        Ok(())
+    }
+
+    pub fn release_hold(&mut self, session: u64, ino: u64) -> Res<Option<u64>> {
+        let held = self.nodes.get_mut(&ino).is_some_and(|node| node.holders.remove(&session));
+        if !held {
+            return Err(ErrorCode::NotFound);
+        }
+        Ok(self.maybe_drop(ino))
+    }
+}

@@ -1,0 +1,49 @@
+//! The bugs that the random model test must find are planted one by one, and it finds each.
+
+mod model;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use kv::{Kv, MemoryFaults, MemoryKv};
+use model::harness::{World, run};
+use namespace::planted::{Bug, plant};
+
+/// The first seed that finds it, and how.
+fn found(bug: Option<Bug>, seeds: u64) -> Option<(u64, String)> {
+    plant(bug);
+    let result = (0..seeds).find_map(|seed| {
+        let once = catch_unwind(AssertUnwindSafe(|| {
+            let faults = MemoryFaults { conflicts: 100, maybe_committed: 60 };
+            let kv: Arc<dyn Kv> = Arc::new(MemoryKv::with_faults(seed, faults));
+            let mut world = World::new(kv, seed, true);
+            run(&mut world, seed, 600)
+        }));
+        match once {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some((seed, error)),
+            Err(_) => Some((seed, "a test's own assertion".into())),
+        }
+    });
+    plant(None);
+    result
+}
+
+// One test, because the bugs are planted in the whole process.
+#[test]
+fn each_planted_bug_is_found() {
+    assert_eq!(found(None, 3), None, "without a bug nothing is found");
+    for bug in [
+        Bug::ReuseABodyNumber,
+        Bug::ForgetTheDeletion,
+        Bug::CommitIgnoresEpoch,
+        Bug::RenameIntoItself,
+        Bug::RepeatRequestTwice,
+        Bug::TotalsDrift,
+        Bug::ReopenReachesOldBody,
+        Bug::CommitOverwritesNewName,
+    ] {
+        let (seed, how) = found(Some(bug), 40).unwrap_or_else(|| panic!("{bug:?} was not found"));
+        println!("{bug:?}: found by seed {seed}: {}", how.lines().next().unwrap_or_default());
+    }
+}

@@ -1,0 +1,34 @@
+//! Random operations against the plain model, on the engine in memory, with conflicts, lost answers and repeats.
+
+mod model;
+
+use std::sync::Arc;
+
+use kv::{Kv, MemoryFaults, MemoryKv};
+use model::harness::{World, run, seeds};
+
+fn world(seed: u64) -> World {
+    let faults = MemoryFaults { conflicts: 100, maybe_committed: 60 };
+    let kv: Arc<dyn Kv> = Arc::new(MemoryKv::with_faults(seed, faults));
+    World::new(kv, seed, true)
+}
+
+#[test]
+fn every_step_is_seen_as_the_model_says() {
+    let seeds = seeds(24);
+    println!("seeds 0..{seeds}, 600 steps each");
+    let (mut oks, mut refusals, mut repeats, mut lost) = (0, 0, 0, 0);
+    for seed in 0..seeds {
+        let mut world = world(seed);
+        if let Err(error) = run(&mut world, seed, 600) {
+            panic!("{error}");
+        }
+        oks += world.oks;
+        refusals += world.refusals;
+        repeats += world.repeats;
+        lost += world.lost_answers;
+    }
+    println!("{oks} changes and reads, {refusals} refusals, {repeats} repeated requests, {lost} lost answers");
+    // What the test is for did happen.
+    assert!(oks > seeds * 150 && refusals > seeds * 50 && repeats > seeds * 10 && lost > seeds * 5);
+}
