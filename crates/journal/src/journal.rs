@@ -1,7 +1,6 @@
 //! The open log.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -18,7 +17,7 @@ use crate::spares::SPARES;
 use crate::state::{Segment, Shared, State};
 use crate::{
     Appended, Ballast, Cut, JournalConfig, JournalError, JournalStats, Location, Opened, Prepare, Repaired,
-    SegmentInfo, Seq, StreamId, repair,
+    SegmentInfo, Seq, StreamId, Visit, VisitMany, repair,
 };
 
 /// The smallest segment that makes sense.
@@ -151,22 +150,12 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError::Trimmed`] if records after `after` are not there any more.
-    pub fn replay(
-        &self,
-        stream: StreamId,
-        after: Seq,
-        visit: &mut dyn FnMut(Seq, Location, &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), JournalError> {
+    pub fn replay(&self, stream: StreamId, after: Seq, visit: &mut Visit<'_>) -> Result<(), JournalError> {
         self.replay_many(&[stream], after, &mut |_, seq, location, payload| visit(seq, location, payload))
     }
 
     /// [`Journal::replay`] for several streams in one pass.
-    pub fn replay_many(
-        &self,
-        streams: &[StreamId],
-        after: Seq,
-        visit: &mut dyn FnMut(StreamId, Seq, Location, &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), JournalError> {
+    pub fn replay_many(&self, streams: &[StreamId], after: Seq, visit: &mut VisitMany<'_>) -> Result<(), JournalError> {
         self.shared.replay(streams, after, visit)
     }
 

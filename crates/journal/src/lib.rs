@@ -33,4 +33,6 @@ pub use config::Planted;
 pub use config::{BallastConfig, JournalConfig, PAYLOAD_MAX, Prepare, SEGMENT_BYTES_DEFAULT};
 pub use error::{Damage, JournalError};
 pub use journal::Journal;
-pub use words::{Appended, Cut, JournalStats, Location, Opened, Repaired, SegmentInfo, Seq, StreamId};
+pub use words::{
+    Appended, Cut, JournalStats, Location, Opened, Repaired, SegmentInfo, Seq, StreamId, Visit, VisitMany,
+};

@@ -9,7 +9,7 @@ use types::Crc32c;
 use crate::frame::{self, Decoded, HEADER_LEN};
 use crate::state::Shared;
 use crate::walk::{Expected, Window, walk};
-use crate::{Damage, JournalError, Location, PAYLOAD_MAX, Seq, StreamId};
+use crate::{Damage, JournalError, Location, PAYLOAD_MAX, Seq, StreamId, VisitMany};
 
 /// A segment as a replay needs it.
 struct Part {
@@ -104,7 +104,7 @@ impl Shared {
         &self,
         streams: &[StreamId],
         after: Seq,
-        visit: &mut dyn FnMut(StreamId, Seq, Location, &[u8]) -> ControlFlow<()>,
+        visit: &mut VisitMany<'_>,
     ) -> Result<(), JournalError> {
         let state = self.state.lock();
         let written = state.written;
@@ -140,7 +140,7 @@ impl Shared {
         part: &Part,
         streams: &[StreamId],
         after: u64,
-        visit: &mut dyn FnMut(StreamId, Seq, Location, &[u8]) -> ControlFlow<()>,
+        visit: &mut VisitMany<'_>,
     ) -> Result<ControlFlow<()>, JournalError> {
         let file = match self.open_reader(&part.path) {
             // Trimmed since the list was made.

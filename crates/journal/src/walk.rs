@@ -64,6 +64,9 @@ pub(crate) struct Expected<'p> {
     pub(crate) check_origin: bool,
 }
 
+/// Is shown a frame's header, the place of its payload, and the payload.
+pub(crate) type VisitFrame<'v> = dyn FnMut(&FrameHeader, u64, &[u8]) -> ControlFlow<()> + 'v;
+
 /// Where and why a walk ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WalkEnd {
@@ -79,7 +82,7 @@ pub(crate) struct WalkEnd {
 pub(crate) fn walk(
     window: &mut Window,
     expected: Expected<'_>,
-    visit: &mut dyn FnMut(&FrameHeader, u64, &[u8]) -> ControlFlow<()>,
+    visit: &mut VisitFrame<'_>,
 ) -> Result<WalkEnd, JournalError> {
     let mut offset = PAGE_U64;
     let mut next = expected.first;

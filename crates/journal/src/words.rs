@@ -1,6 +1,7 @@
 //! The words of the log: streams, sequence numbers, places.
 
 use std::fmt;
+use std::ops::ControlFlow;
 
 /// One user of the log; its records are replayed to it alone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -136,3 +137,9 @@ pub struct JournalStats {
     /// Segments trimmed.
     pub segments_trimmed: u64,
 }
+
+/// Is shown the records of one stream: number, place, payload. Breaks when it has seen enough.
+pub type Visit<'v> = dyn FnMut(Seq, Location, &[u8]) -> ControlFlow<()> + 'v;
+
+/// [`Visit`] for several streams.
+pub type VisitMany<'v> = dyn FnMut(StreamId, Seq, Location, &[u8]) -> ControlFlow<()> + 'v;

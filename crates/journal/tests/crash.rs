@@ -1,6 +1,13 @@
 //! Crashes at any moment, on images: what was acknowledged is there, in order, whole, and nothing else is.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    clippy::manual_is_multiple_of
+)]
 
 mod support;
 

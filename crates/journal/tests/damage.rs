@@ -1,7 +1,14 @@
 //! Rot, missing files, foreign bytes, newer versions: refused with the place when they hit what was durable, cut when
 //! they hit what nobody was promised; and the repair.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    clippy::manual_is_multiple_of
+)]
 
 mod support;
 

@@ -1,6 +1,13 @@
 //! What a log does when nothing goes wrong, on the simulated and on the real disk, with and without direct I/O.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    clippy::manual_is_multiple_of
+)]
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,6 +1,14 @@
 //! A user of the log who remembers what it was told, and a disk that crashes under it. One seed, one story.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    dead_code,
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    clippy::manual_is_multiple_of
+)]
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
