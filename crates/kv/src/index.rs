@@ -72,7 +72,7 @@ impl IndexConfig {
             overlay_bytes_max: 1 << 20,
             generation_bytes: 4 << 10,
             segments_kept_max: 1,
-            delta_bytes_max: 8 << 10,
+            delta_bytes_max: 24 << 10,
             deltas_max: 3,
             background: false,
             ..Self::default()

@@ -30,11 +30,8 @@ impl Shared {
                 } else {
                     set.add_delta(&self.journal, target, self.config.delta_bytes_max)
                 };
-                self.count(&delta);
-                delta?;
-                let merged = set.merge_if_due(self.config.deltas_max);
-                self.count(&merged);
-                merged?;
+                self.count(&delta.map(|()| true))?;
+                self.count(&set.merge_if_due(self.config.deltas_max))?;
             }
             self.advance_idle_engine(set.upto())?;
             made = true;
@@ -48,13 +45,15 @@ impl Shared {
         Ok(made)
     }
 
-    fn count<T>(&self, result: &Result<T, KvError>) {
+    /// Counts a file that was made (true) or refused.
+    fn count(&self, result: &Result<bool, KvError>) -> Result<(), KvError> {
         let mut stats = self.stats.lock();
         match result {
-            Ok(_) => stats.checkpoints += 1,
+            Ok(made) => stats.checkpoints += u64::from(*made),
             Err(KvError::Damaged(_)) => stats.checkpoints_refused += 1,
             Err(_) => {}
         }
+        result.clone().map(drop)
     }
 
     /// A stream without new records would keep the log from being trimmed: its engine is as far as the log is.

@@ -154,7 +154,7 @@ fn on_a_full_disk_puts_are_refused_and_urgent_deletes_go_on() {
     kv.submit(
         Durability::Synced,
         Box::new(move |txn| {
-            txn.put(b"key3", filler.as_bytes());
+            txn.put(b"key4", filler.as_bytes());
             OpOutcome::Commit
         }),
         Box::new(move |result| refused.send((0, result)).unwrap()),
@@ -172,6 +172,7 @@ fn on_a_full_disk_puts_are_refused_and_urgent_deletes_go_on() {
     assert!(matches!(answers[0], (0, Err(KvError::NoSpace))), "{answers:?}");
     assert!(matches!(answers[1], (1, Ok(()))), "{answers:?}");
     assert_eq!(kv.snapshot().get(b"key3").unwrap(), None);
+    assert_eq!(kv.snapshot().get(b"key4").unwrap().as_deref(), Some(b"value".as_slice()));
     assert!(kv.stats().no_space >= 2);
     // Space comes back.
     sim.set_free(1 << 30);

@@ -194,7 +194,7 @@ fn damage(path: &Path, rng: &mut SmallRng) -> &'static str {
 #[test]
 fn damaged_files_are_noticed_and_never_give_wrong_content() {
     let (mut refused, mut noticed, mut unhurt) = (0, 0, 0);
-    for seed in 0..seeds(60) {
+    for seed in 0..seeds(32) {
         let mut rng = SmallRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
         let mut cache = Default::default();
@@ -203,8 +203,18 @@ fn damaged_files_are_noticed_and_never_give_wrong_content() {
         engine.flush().unwrap();
         drop(engine);
         let all = files(dir.path());
-        let victim = &all[rng.random_range(0..all.len())];
-        let how = damage(victim, &mut rng);
+        let largest = all.iter().max_by_key(|path| std::fs::metadata(path).unwrap().len()).unwrap();
+        let (victim, how) = if seed % 2 == 0 {
+            // A bit of an entry, most likely.
+            let mut bytes = std::fs::read(largest).unwrap();
+            let at = rng.random_range(0..bytes.len());
+            bytes[at] ^= 0x10;
+            std::fs::write(largest, bytes).unwrap();
+            (largest, "rotten")
+        } else {
+            let victim = &all[rng.random_range(0..all.len())];
+            (victim, damage(victim, &mut rng))
+        };
         let context = format!("seed {seed}: {} {how}", victim.display());
 
         let engine = LsmEngine::open(dir.path(), small()).unwrap();
@@ -231,5 +241,5 @@ fn damaged_files_are_noticed_and_never_give_wrong_content() {
         }
     }
     println!("refused at opening: {refused}, noticed while reading: {noticed}, unhurt: {unhurt}");
-    assert!(refused > 5 && noticed > 5);
+    assert!(refused > 3 && noticed > 3);
 }

@@ -3,6 +3,7 @@
 mod committer;
 mod lsm;
 mod model;
+mod real;
 mod verify;
 mod world;
 
@@ -16,7 +17,7 @@ pub(crate) fn seeds(usual: u64) -> u64 {
 /// Children of the test: this binary again, with one test that goes on until it is killed.
 pub(crate) mod child {
     use std::path::{Path, PathBuf};
-    use std::process::{Child, Command, Stdio};
+    use std::process::{Child, ChildStderr, Command, Stdio};
 
     const ROLE: &str = "WEIR_KV_CHILD";
     const DIR: &str = "WEIR_KV_DIR";
@@ -34,7 +35,18 @@ pub(crate) mod child {
         Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
+    /// [`start`] with the child's standard error in a pipe.
+    pub(crate) fn start_listening(test: &str, role: &str, dir: &Path) -> Running {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, role).env(DIR, dir);
+        Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
     impl Running {
+        pub(crate) fn stderr(&mut self) -> ChildStderr {
+            self.0.stderr.take().unwrap()
+        }
+
         /// SIGKILL. Panics if it ended by itself: then it has failed.
         pub(crate) fn kill(mut self) {
             assert!(self.0.try_wait().unwrap().is_none(), "the child ended by itself");

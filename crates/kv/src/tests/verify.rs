@@ -38,7 +38,8 @@ fn rotting(seed: u64, planted: Option<Planted>) -> Result<u64, String> {
     let refused = world.index.stats().checkpoints_refused;
     world.index.verify_checkpoints().map_err(|error| error.to_string())?;
     let (image, last) = (world.sim.kill(), world.journal.appended());
-    world.stop(image, last, &mut rng)?;
+    let now = world.sim.change_count();
+    world.stop(image, now, last, &mut rng)?;
     Ok(refused)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use disk::{Disk as _, CrashFaults, CrashReport, SimDisk};
+use disk::{CrashFaults, CrashReport, SimDisk};
 use journal::{Journal, JournalConfig, Seq, StreamId};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -43,14 +43,13 @@ impl SurvivingEngine {
         Self { history: Arc::new(Mutex::new(history)), steps_to_flush }
     }
 
-    /// What a stop may leave at the time of `image`.
-    pub(crate) fn after_stop(&self, image: &SimDisk, rng: &mut SmallRng) -> Self {
-        let now = image.change_count();
+    /// What a stop may leave at the time `now`.
+    fn after_stop(&self, now: u64, rng: &mut SmallRng) -> Self {
         let history = self.history.lock();
         let flushed = history.flushes.iter().filter(|(time, _)| *time < now).map(|(_, state)| *state).max();
         let there = history.states.iter().filter(|(time, ..)| *time <= now).count();
         let (_, applied, map) = history.states[rng.random_range(flushed.unwrap_or(0)..there.max(1))].clone();
-        Self::with(now, applied, map, self.steps_to_flush)
+        Self::with(0, applied, map, self.steps_to_flush)
     }
 
     fn latest(&self) -> (Applied, Arc<Map>) {
@@ -159,8 +158,8 @@ pub(crate) fn open(
 ) -> Result<(Arc<Journal>, Arc<LoggedIndex>, Recovery, Seq), String> {
     let config_of_log = JournalConfig { streams: vec![StreamId::NAMESPACE, OTHER], ..JournalConfig::small() };
     let disk: Arc<SimDisk> = Arc::new(sim.clone());
-    let (journal, opened_log) =
-        Journal::open(disk.clone(), "journal", config_of_log).map_err(|error| format!("the log does not open: {error}"))?;
+    let (journal, opened_log) = Journal::open(disk.clone(), "journal", config_of_log)
+        .map_err(|error| format!("the log does not open: {error}"))?;
     let journal = Arc::new(journal);
     let opened = LoggedIndex::open(
         Arc::clone(&journal),
@@ -197,18 +196,17 @@ impl World {
         self.model_at(Seq(u64::MAX))
     }
 
-    /// Goes on with `sim`, found after a stop, in which everything up to `least` has to be. Says what is wrong.
-    pub(crate) fn stop(&mut self, sim: SimDisk, least: Seq, rng: &mut SmallRng) -> Result<Recovery, String> {
+    /// Goes on with `sim`, found after a stop at the time `now` (of the disk before), in which everything up to `least`
+    /// has to be. Says what is wrong.
+    pub(crate) fn stop(&mut self, sim: SimDisk, now: u64, least: Seq, rng: &mut SmallRng) -> Result<Recovery, String> {
         if let Kind::Surviving(engine) = &self.kind {
             self.kind = if rng.random_bool(0.15) {
                 Kind::Surviving(SurvivingEngine::new(4)) // its files are lost
             } else {
-                Kind::Surviving(engine.after_stop(&sim, rng))
+                Kind::Surviving(engine.after_stop(now, rng))
             };
         }
-        let listed = format!("{:?}", sim.list("journal"));
-        let (journal, index, recovery, last) =
-            open(&sim, &self.kind, &self.config).map_err(|what| format!("{what}; before: {listed}; after: {:?}", sim.list("journal")))?;
+        let (journal, index, recovery, last) = open(&sim, &self.kind, &self.config)?;
         if last < least {
             return Err(format!("records up to {least} have to be there, only {last} are"));
         }
