@@ -21,6 +21,11 @@ use crate::session::Session;
 /// After the client's last byte, answers under way still have this long to reach it.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
+/// Payload over its limit is read away up to this many bytes.
+const EXCESS_MAX: u32 = 16 << 20;
+/// A client whose connection is closed for what it sent gets this long to read why.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Stop {
@@ -33,9 +38,6 @@ pub(crate) enum Stop {
     /// The client sent what leaves no next request to be found.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The client ended its session.
-    #[error("the session was ended")]
-    Ended,
 }
 
 impl From<Gone> for Stop {
@@ -52,6 +54,8 @@ pub(crate) struct Connection {
     pub(crate) input: Input,
     limits: Limits,
     pub(crate) logged_in: bool,
+    /// Kinds of requests that were complained of already; bounded by the number of kinds.
+    complained: Vec<&'static str>,
 }
 
 /// Serves `socket` until it ends.
@@ -73,11 +77,12 @@ pub(crate) fn serve(node: &Arc<Node>, socket: Arc<TcpStream>, peer: SocketAddr) 
     );
     let session = Session::new(node, peer, Arc::clone(&out));
     let limits = Limits { paths: 64 << 10, fattr: 64 << 10, ..Limits::default() };
-    let mut connection = Connection { node: Arc::clone(node), session, out, input, limits, logged_in: false };
+    let mut connection =
+        Connection { node: Arc::clone(node), session, out, input, limits, logged_in: false, complained: Vec::new() };
     let stop = connection.run();
-    let Connection { session, out, .. } = connection;
+    let Connection { session, out, mut input, .. } = connection;
     match &stop {
-        Stop::Input(InputEnd::Closed) | Stop::Ended => tracing::debug!(client = %session, "connection ended"),
+        Stop::Input(InputEnd::Closed) => tracing::debug!(client = %session, "connection ended"),
         Stop::Input(InputEnd::Io(error)) => tracing::debug!(client = %session, %error, "connection ended"),
         Stop::Gone => tracing::debug!(client = %session, "connection cut: the client took no answers"),
         Stop::Input(reason) => node.complaints.bad_input(&*session, reason),
@@ -86,6 +91,11 @@ pub(crate) fn serve(node: &Arc<Node>, socket: Arc<TcpStream>, peer: SocketAddr) 
     session.end(node);
     if !matches!(stop, Stop::Gone) {
         out.settle(Instant::now() + LAST_ANSWERS);
+    }
+    if matches!(stop, Stop::Wire(_)) {
+        // Closing with unread input would reset the connection, and the answer be lost with it.
+        let _ = socket.shutdown(Shutdown::Write);
+        input.discard(LINGER, EXCESS_MAX as usize);
     }
     out.cut();
     let _ = socket.shutdown(Shutdown::Both);
@@ -135,15 +145,12 @@ impl Connection {
         let request = match header.payload(&self.limits) {
             Ok(Payload::Stream(_)) => Request::decode(&header, &[]),
             Ok(Payload::Buffer(n)) => self.decode_with_payload(&header, n as usize)?,
-            Err(error) => {
-                self.refuse(stream, &Refusal::of_wire(&error));
-                return Err(error.into());
-            }
+            Err(error) => return self.over_long(&header, error),
         };
         let request = match request {
             Ok(request) => request,
             Err(error) => {
-                self.node.complaints.bad_input(&*self.session, &error);
+                self.complain(header.kind, &error);
                 self.refuse(stream, &Refusal::of_wire(&error));
                 if error.closes() {
                     return Err(error.into());
@@ -157,7 +164,7 @@ impl Connection {
         };
         if !self.logged_in && !allowed_before_login(header.kind) {
             let text = format!("{} request refused: log in first", header.kind.name());
-            self.node.complaints.bad_input(&*self.session, &text);
+            self.complain(header.kind, &text);
             self.refuse(stream, &Refusal::new(ErrorNumber::INVALID_REQUEST, text));
             return self.skip(request.following());
         }
@@ -166,6 +173,27 @@ impl Connection {
             return Ok(());
         }
         self.dispatch(stream, request)
+    }
+
+    /// More payload than the request may have. A moderate excess is read away and the connection goes on; otherwise
+    /// the next request is not worth reaching.
+    fn over_long(&mut self, header: &RequestHeader, error: WireError) -> Result<(), Stop> {
+        self.refuse(header.stream, &Refusal::of_wire(&error));
+        match error {
+            WireError::PayloadTooLong { len, .. } if len <= EXCESS_MAX => {
+                self.complain(header.kind, &error);
+                self.skip(u64::from(len))
+            }
+            error => Err(error.into()),
+        }
+    }
+
+    /// Logs bad input, once for each kind of request of a connection.
+    fn complain(&mut self, kind: RequestKind, reason: &dyn std::fmt::Display) {
+        if !self.complained.contains(&kind.name()) {
+            self.complained.push(kind.name());
+            self.node.complaints.bad_input(&*self.session, reason);
+        }
     }
 
     fn decode_with_payload(&mut self, header: &RequestHeader, n: usize) -> Result<Result<Request, WireError>, Stop> {
@@ -185,12 +213,7 @@ impl Connection {
             Request::Protocol(r) => self.protocol(stream, &r),
             Request::Login(r) => self.login(stream, &r),
             Request::Ping => self.ok(stream, |_| ()),
-            Request::Endsess(r) => {
-                if self.endsess(stream, &r) {
-                    return Err(Stop::Ended);
-                }
-                Ok(())
-            }
+            Request::Endsess(r) => self.endsess(stream, &r),
             Request::Set(r) => self.set(stream, &r),
             Request::Stat(r) => self.stat(stream, &r),
             Request::Statx(r) => self.statx(stream, &r),
@@ -214,7 +237,7 @@ impl Connection {
             Request::Query(r) => self.query(stream, &r)?,
             Request::Unknown(r) => {
                 let text = format!("Request code {} is not known to this protocol", r.code);
-                self.node.complaints.bad_input(&*self.session, &text);
+                self.complain(RequestKind::Unknown(r.code), &text);
                 Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text))
             }
             other => {

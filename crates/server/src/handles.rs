@@ -107,11 +107,22 @@ impl Handles {
         Some(file)
     }
 
-    /// Ends the table: hands out what is open, and takes nothing more.
-    pub(crate) fn end(&self) -> Vec<Arc<OpenFile>> {
+    /// Takes nothing more from here on.
+    pub(crate) fn end(&self) {
+        self.table.lock().ended = true;
+    }
+
+    /// Hands out what is open, and forgets it.
+    pub(crate) fn drain(&self) -> Vec<Arc<OpenFile>> {
         let mut table = self.table.lock();
-        table.ended = true;
-        let files: Vec<_> = table.slots.iter_mut().filter_map(|slot| slot.file.take()).collect();
+        let Table { slots, free, .. } = &mut *table;
+        let mut files = Vec::new();
+        for (number, slot) in (0u16..).zip(slots.iter_mut()) {
+            if let Some(file) = slot.file.take() {
+                files.push(file);
+                free.push(number);
+            }
+        }
         self.count.open.fetch_sub(files.len(), Ordering::Relaxed);
         files
     }
@@ -119,7 +130,7 @@ impl Handles {
 
 impl Drop for Handles {
     fn drop(&mut self) {
-        self.end();
+        self.drain();
     }
 }
 

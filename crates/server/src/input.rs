@@ -174,6 +174,23 @@ impl Input {
         }
         Ok(())
     }
+
+    /// Reads away what still comes: until the client closes, for `time`, or `bytes_max` bytes.
+    pub(crate) fn discard(&mut self, time: Duration, bytes_max: usize) {
+        let until = Instant::now() + time;
+        let mut left = bytes_max;
+        while left > 0 {
+            let now = Instant::now();
+            let wait = until.saturating_duration_since(now).max(Duration::from_millis(1));
+            if now >= until || self.socket.set_read_timeout(Some(wait)).is_err() {
+                return;
+            }
+            match (&*self.socket).read(&mut self.buffer) {
+                Ok(n) if n > 0 => left = left.saturating_sub(n),
+                _ => return,
+            }
+        }
+    }
 }
 
 #[cfg(test)]

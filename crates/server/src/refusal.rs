@@ -60,6 +60,9 @@ impl Refusal {
             ErrorCode::Overloaded => {
                 return Refusal::Wait { seconds: 1, text: format!("Cannot {verb} {error}") };
             }
+            ErrorCode::Interrupted => {
+                return Self::new(ErrorNumber::from(error.code()), format!("Cannot {verb} interrupted file {error}"));
+            }
             _ => {}
         }
         Self::new(ErrorNumber::from(error.code()), format!("Cannot {verb} {error}"))

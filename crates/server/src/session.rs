@@ -55,16 +55,22 @@ impl Session {
         *self.client.lock() = Some(Arc::new(client));
     }
 
-    /// Ends the session: readers close, writers are detached and wait for their client to come back.
+    /// Ends the session: no file can be opened in it any more.
     pub(crate) fn end(&self, node: &Node) {
+        self.handles.end();
+        self.let_go(node);
+        node.sessions.lock().remove(&self.number);
+    }
+
+    /// Readers close, writers are detached and wait for their client to come back.
+    pub(crate) fn let_go(&self, node: &Node) {
         let now = Instant::now();
-        for file in self.handles.end() {
+        for file in self.handles.drain() {
             if let Access::Write(write) = &file.access {
                 let spoiled = !write.bad_pages.lock().is_empty();
                 node.writers.lock().detach(file.body, write.key, spoiled, now);
             }
         }
-        node.sessions.lock().remove(&self.number);
     }
 }
 

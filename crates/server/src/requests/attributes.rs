@@ -2,9 +2,9 @@
 
 use namespace::{FileState, Inode, Kind, Want};
 use types::{NsPath, PieceId, PrincipalId, Timestamp};
-use wire::StreamId;
 use wire::request::{Stat, StatOptions, Statx, Target};
 use wire::response::{StatExtra, StatFlags, StatReply, VfsReply};
+use wire::{ErrorNumber, StreamId};
 
 use crate::connection::Connection;
 use crate::node::Node;
@@ -16,6 +16,16 @@ const MIB: u64 = 1 << 20;
 /// Checks a path from the wire.
 pub(crate) fn parse_path(path: &[u8]) -> Result<NsPath, Refusal> {
     NsPath::parse(path).map_err(|error| Refusal::of_name(path, error))
+}
+
+/// As [`parse_path`], of a name that is to be made. This protocol's listings end names at line ends, so that nobody
+/// gets a name with one through this door.
+pub(crate) fn parse_new_path(path: &[u8]) -> Result<NsPath, Refusal> {
+    if path.contains(&b'\n') {
+        let text = "A name with a line end cannot be listed over root://, so it cannot be made over it either";
+        return Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
+    }
+    parse_path(path)
 }
 
 impl Connection {

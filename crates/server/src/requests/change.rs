@@ -10,7 +10,7 @@ use crate::connection::{Connection, Stop};
 use crate::endings;
 use crate::open_file::Access;
 use crate::refusal::Refusal;
-use crate::requests::parse_path;
+use crate::requests::{parse_new_path, parse_path};
 
 /// Directories made without permission bits get these.
 const DIRECTORY_MODE: u16 = 0o755;
@@ -18,7 +18,7 @@ const DIRECTORY_MODE: u16 = 0o755;
 impl Connection {
     /// kXR_mkdir.
     pub(crate) fn mkdir(&mut self, stream: StreamId, r: Mkdir) -> Result<Result<(), Refusal>, Stop> {
-        let path = match parse_path(&r.target.path) {
+        let path = match parse_new_path(&r.target.path) {
             Ok(path) => path,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -45,7 +45,7 @@ impl Connection {
 
     /// kXR_mv. As in POSIX and as the stock server does it, a file at the new name is replaced.
     pub(crate) fn mv(&mut self, stream: StreamId, r: &Mv) -> Result<Result<(), Refusal>, Stop> {
-        match (parse_path(&r.from.path), parse_path(&r.to.path)) {
+        match (parse_path(&r.from.path), parse_new_path(&r.to.path)) {
             (Ok(from), Ok(to)) => self.change(stream, "rename", namespace::Rename { from, to, replace: true }),
             (Err(refusal), _) | (_, Err(refusal)) => Ok(Err(refusal)),
         }

@@ -12,4 +12,4 @@ mod read;
 mod session;
 mod write;
 
-pub(crate) use attributes::parse_path;
+pub(crate) use attributes::{parse_new_path, parse_path};

@@ -20,7 +20,7 @@ use crate::node::{Node, wall_clock};
 use crate::open_file::{Access, Lease, LeaseFacts, LeaseState, OpenFile, WriteAccess};
 use crate::refusal::Refusal;
 use crate::requests::attributes::shown_bare;
-use crate::requests::parse_path;
+use crate::requests::{parse_new_path, parse_path};
 use crate::session::Session;
 use crate::writers::{Owner, TakeUp};
 
@@ -32,18 +32,28 @@ const FILE_MODE: u16 = 0o644;
 impl Connection {
     /// kXR_open.
     pub(crate) fn open(&mut self, stream: StreamId, r: &Open) -> Result<Result<(), Refusal>, Stop> {
-        let path = match parse_path(&r.target.path) {
+        let has = |option| r.options.has(option);
+        let makes = has(OpenOptions::NEW) || has(OpenOptions::DELETE);
+        let parsed = if makes { parse_new_path(&r.target.path) } else { parse_path(&r.target.path) };
+        let path = match parsed {
             Ok(path) => path,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let has = |option| r.options.has(option);
         let writing =
             [OpenOptions::NEW, OpenOptions::DELETE, OpenOptions::UPDATE, OpenOptions::APPEND, OpenOptions::WRITE_ONLY];
-        if writing.into_iter().any(has) {
+        if writing.into_iter().any(has) || (!has(OpenOptions::READ) && self.writes(&path)) {
             self.open_to_write(stream, r, path)
         } else {
             Ok(self.open_to_read(stream, r, path))
         }
+    }
+
+    /// Whether this client has this file in the making. XrdCl opens again what it had opened with `new` alone by
+    /// asking for nothing: neither to read nor to update.
+    fn writes(&self, path: &NsPath) -> bool {
+        let client = self.identity();
+        let found = self.node.namespace.read(|read| namespace::find_writer(read, &client, path));
+        found.is_ok_and(|found| !found.is_empty())
     }
 
     fn open_to_read(&mut self, stream: StreamId, r: &Open, path: NsPath) -> Result<(), Refusal> {

@@ -34,11 +34,12 @@ impl Connection {
         self.ok(stream, |out| reply.encode(out))
     }
 
-    /// kXR_endsess: `true` when it is this session that ends. An abandoned session of the same client is cut off, so
-    /// that its writers are detached at once.
-    pub(crate) fn endsess(&mut self, stream: StreamId, r: &Endsess) -> bool {
-        let own = r.session == SessionId([0; 16]) || r.session == self.session.id;
-        if !own {
+    /// kXR_endsess. Its own session's files are let go of; an abandoned session of the same client is cut off, so that
+    /// its writers are detached at once. The connection stays until the client closes it.
+    pub(crate) fn endsess(&mut self, stream: StreamId, r: &Endsess) -> Result<(), Refusal> {
+        if r.session == SessionId([0; 16]) || r.session == self.session.id {
+            self.session.let_go(&self.node);
+        } else {
             let [n0, n1, n2, n3, n4, n5, n6, n7, ..] = r.session.0;
             let number = u64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7]);
             let other = self.node.sessions.lock().get(&number).cloned();
@@ -50,8 +51,7 @@ impl Connection {
             }
         }
         // Whether there was such a session is nobody's business.
-        self.out.answer(|out| wire::reply::ok(out, stream, &[]));
-        own
+        self.ok(stream, |_| ())
     }
 
     /// kXR_set: settings that only tell monitoring who this is.
