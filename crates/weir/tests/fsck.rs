@@ -57,7 +57,8 @@ impl World {
     /// Opens what a server stands on.
     fn opened<T>(&self, what: impl FnOnce(&Foundation) -> T) -> T {
         let data = DataDir::open(&self.data(), IfNew::Make, NOW).unwrap();
-        let foundation = Foundation::open(&data, &Config::defaults(), Purpose::Check, NOW).unwrap();
+        let config = Config { segment_size: 1 << 20, ..Config::defaults() };
+        let foundation = Foundation::open(&data, &config, Purpose::Check, NOW).unwrap();
         let result = what(&foundation);
         foundation.close().unwrap();
         result
@@ -80,6 +81,27 @@ impl World {
             let counts = weir::fsck::look(foundation, args, &mut report).unwrap();
             (counts, report)
         })
+    }
+
+    /// Writes so much that the log is trimmed: what it held before is in the indexes alone.
+    fn aged(&self) {
+        self.served(|session| {
+            session.mkdir("/filler");
+            for number in 0..150 {
+                session.put(&format!("/filler/{number}"), &large()[..60_000]);
+            }
+        });
+        self.opened(|foundation| {
+            let before = foundation.journal.oldest();
+            for _ in 0..4 {
+                for index in [&foundation.namespace_index, &foundation.store_index] {
+                    while index.sweep_now().unwrap() || index.checkpoint_now().unwrap() {}
+                }
+                foundation.store.tick().unwrap();
+                synced(foundation);
+            }
+            assert!(foundation.journal.oldest() > before, "nothing was trimmed");
+        });
     }
 
     /// The findings' kinds and paths.
@@ -303,6 +325,7 @@ fn records_of_the_namespace_that_disagree() {
 #[test]
 fn a_file_that_no_record_speaks_of() {
     let world = World::new();
+    world.aged();
     let name = world.opened(|foundation| {
         let piece = piece(foundation, "/run/large");
         let mut key = vec![b'p'];
@@ -321,6 +344,21 @@ fn a_file_that_no_record_speaks_of() {
     assert_eq!(findings[0], (ProblemKind::ContentMissing, "/run/large".into()));
     assert_eq!((findings[1].0, findings.len()), (ProblemKind::UnexplainedFile, 2), "{findings:?}");
     assert!(object.exists(), "it is left alone");
+}
+
+#[test]
+fn a_damaged_checkpoint() {
+    for which in ["namespace", "store"] {
+        let world = World::new();
+        world.aged();
+        assert_eq!(world.findings(), []);
+        let file = walk(&world.data().join(which).join("checkpoint")).into_iter().max().unwrap();
+        let mut bytes = fs::read(&file).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+        fs::write(&file, bytes).unwrap();
+        assert_eq!(world.findings(), [(ProblemKind::Checkpoint, String::new())], "{}", file.display());
+    }
 }
 
 #[test]

@@ -66,6 +66,11 @@ pub fn look(foundation: &Foundation, args: &FsckArgs, report: &mut Report) -> Re
     for file in &foundation.found.store.unexplained {
         report.add(Finding::general(Problem::UnexplainedFile { file: format!("store/{file}") }));
     }
+    let found = &foundation.found;
+    for file in found.namespace.damaged_checkpoints.iter().chain(&found.index.damaged_checkpoints) {
+        let finding = Finding::general(Problem::Checkpoint { what: format!("{file} does not read as it was written") });
+        report.add(Finding { repaired: Some("set aside".into()), ..finding });
+    }
     for (which, index) in [("namespace", &foundation.namespace_index), ("store", &foundation.store_index)] {
         if let Err(error) = index.verify_checkpoints() {
             let what = format!("the {which}'s index: {error}");
