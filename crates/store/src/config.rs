@@ -18,6 +18,8 @@ pub struct StoreConfig {
     pub ranges_max: usize,
     /// Pages of one piece that are held in memory (and in the log) until they are written to its file.
     pub held_pages_max: usize,
+    /// Bytes of one piece that may go through the log before its state is written anew: what recovery holds of it in memory.
+    pub redo_bytes_max: u64,
     /// Bytes of log behind an open writer's oldest record after which its state is written anew, so that the log can be trimmed.
     pub snapshot_after_bytes: u64,
     /// Bytes of small pieces that settle from the log into segments in one step.
@@ -41,6 +43,7 @@ impl Default for StoreConfig {
             direct: true,
             ranges_max: 4096,
             held_pages_max: 64,
+            redo_bytes_max: 16 << 20,
             snapshot_after_bytes: 128 << 20,
             settle_step_bytes: 8 << 20,
             buffers_max: 16,

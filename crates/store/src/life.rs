@@ -43,6 +43,8 @@ pub(crate) struct Life {
     pub(crate) whole: Option<(Location, u32)>,
     /// Raised whenever something written is taken away, so that a sync under way does not claim it.
     pub(crate) cuts: u64,
+    /// Bytes that went through the log since the state was last written anew: what recovery would have to hold in memory.
+    pub(crate) redo_bytes: u64,
     /// The first failed sync.
     pub(crate) failed: Option<String>,
 }
@@ -63,6 +65,7 @@ impl Life {
             leftovers: false,
             whole: None,
             cuts: 0,
+            redo_bytes: 0,
             failed: None,
         }
     }
@@ -98,6 +101,7 @@ impl Life {
 
     /// Lays bytes over what is held. A page whose newest content is in the file must be covered in full.
     pub(crate) fn lay(&mut self, wrote: (u64, u64), offset: u64, bytes: &[u8]) {
+        self.redo_bytes += bytes.len() as u64;
         let mut at = offset;
         let mut rest = bytes;
         while !rest.is_empty() {

@@ -59,8 +59,6 @@ pub(crate) enum LogRecord<'a> {
     Bytes { wrote: (u64, u64), offset: u64, bytes: &'a [u8] },
     /// Whole pages are in the file (in the kernel, not yet synced).
     InFile { first_page: u64, crcs: Vec<u32> },
-    /// All held pages have been written to the file (in the kernel). Nothing depends on it but recovery's memory.
-    Flushed,
     /// The length will be this. Durable before the file is cut.
     Truncate { len: u64 },
     /// The file has been cut, durably.
@@ -115,12 +113,11 @@ impl LogRecord<'_> {
             LogRecord::Born(_) => 1,
             LogRecord::Bytes { .. } => 2,
             LogRecord::InFile { .. } => 3,
-            LogRecord::Flushed => 4,
-            LogRecord::Truncate { .. } => 5,
-            LogRecord::Cut => 6,
-            LogRecord::Synced { .. } => 7,
-            LogRecord::Snapshot(_) => 8,
-            LogRecord::Gone => 9,
+            LogRecord::Truncate { .. } => 4,
+            LogRecord::Cut => 5,
+            LogRecord::Synced { .. } => 6,
+            LogRecord::Snapshot(_) => 7,
+            LogRecord::Gone => 8,
         };
         out.u8(VERSION).u8(kind).piece(subject.piece).u64(subject.generation);
         match self {
@@ -132,7 +129,7 @@ impl LogRecord<'_> {
             LogRecord::InFile { first_page, crcs } => {
                 out.u64(*first_page).u32s(crcs);
             }
-            LogRecord::Flushed | LogRecord::Cut | LogRecord::Gone => {}
+            LogRecord::Cut | LogRecord::Gone => {}
             LogRecord::Truncate { len } => {
                 out.u64(*len);
             }
@@ -155,7 +152,7 @@ impl LogRecord<'_> {
         let mut input = Decoder::new(payload, "a record of the log's store stream");
         let version = input.u8()?;
         let kind = input.u8()?;
-        if version != VERSION || !(1..=9).contains(&kind) {
+        if version != VERSION || !(1..=8).contains(&kind) {
             return Err(StoreError::Unsupported { what: format!("a store record (version {version}, kind {kind})") });
         }
         let subject = Subject { piece: input.piece()?, generation: input.u64()? };
@@ -177,11 +174,10 @@ impl LogRecord<'_> {
                 }
                 LogRecord::InFile { first_page, crcs }
             }
-            4 => LogRecord::Flushed,
-            5 => LogRecord::Truncate { len: input.u64()? },
-            6 => LogRecord::Cut,
-            7 => LogRecord::Synced { before: input.u64()? },
-            8 => {
+            4 => LogRecord::Truncate { len: input.u64()? },
+            5 => LogRecord::Cut,
+            6 => LogRecord::Synced { before: input.u64()? },
+            7 => {
                 let birth = decode_birth(&mut input, subject.generation)?;
                 let (len, large) = (input.u64()?, input.u8()? != 0);
                 let (written, in_file) = (input.ranges()?, input.ranges()?);
@@ -218,7 +214,6 @@ mod tests {
             LogRecord::Born(birth.clone()),
             LogRecord::Bytes { wrote: (5, 8), offset: 4, bytes: b"xabcx" },
             LogRecord::InFile { first_page: 3, crcs: vec![1, 2, 3] },
-            LogRecord::Flushed,
             LogRecord::Truncate { len: 5 },
             LogRecord::Cut,
             LogRecord::Synced { before: 77 },

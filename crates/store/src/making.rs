@@ -29,23 +29,7 @@ impl Inner {
         }
         let has_file = matches!(&state.record, Some(record) if record.place == Place::Object);
         let files = match &state.life {
-            Some(life) if !has_file && life.in_file == Ranges::default() => {
-                let header = Header {
-                    piece,
-                    generation: life.birth.generation,
-                    ended: None,
-                    incarnation: life.birth.incarnation,
-                    len: 0,
-                    adler32: types::Adler32::EMPTY,
-                    crc32c: types::Crc32c::EMPTY,
-                    path_hint: life.birth.path_hint.clone(),
-                };
-                let files = self.objects.create(&header)?;
-                if let Some(len) = life.birth.expected_len {
-                    files.data.allocate(0, len)?;
-                }
-                files
-            }
+            Some(life) if !has_file && life.in_file == Ranges::default() => self.make_files(piece, life)?,
             _ => self
                 .objects
                 .open(piece, Access::ReadWrite)?
@@ -53,6 +37,24 @@ impl Inner {
         };
         let files = Arc::new(files);
         state.files = Some(Arc::clone(&files));
+        Ok(files)
+    }
+
+    /// Makes the files of a life, with space for what was announced.
+    pub(crate) fn make_files(&self, piece: PieceId, life: &Life) -> Result<ObjectFiles, StoreError> {
+        let files = self.objects.create(&Header {
+            piece,
+            generation: life.birth.generation,
+            ended: None,
+            incarnation: life.birth.incarnation,
+            len: 0,
+            adler32: types::Adler32::EMPTY,
+            crc32c: types::Crc32c::EMPTY,
+            path_hint: life.birth.path_hint.clone(),
+        })?;
+        if let Some(len) = life.birth.expected_len {
+            files.data.allocate(0, len)?;
+        }
         Ok(files)
     }
 
@@ -65,15 +67,7 @@ impl Inner {
         {
             self.journal.sync_to(life.last)?;
         }
-        let flushed = !state.life.as_ref().is_some_and(|life| life.held.is_empty());
-        self.flush_pages(piece, state, end)?;
-        if let Some(life) = &mut state.life
-            && flushed
-            && end.is_none()
-        {
-            life.last = self.log(life.subject(piece), &LogRecord::Flushed)?.seq;
-        }
-        Ok(())
+        self.flush_pages(piece, state, end)
     }
 
     /// The same, where the log is known to be durable.
@@ -170,6 +164,9 @@ impl Inner {
         piece: &OpenPiece,
         state: &mut MutexGuard<'_, State>,
     ) -> Result<(), StoreError> {
+        if state.life.as_ref().is_some_and(|life| life.large && life.held.len() > self.config.held_pages_max) {
+            self.flush(piece.id, state, None)?;
+        }
         let files = state.files.clone();
         let removed = state.removed;
         let Some(life) = state.life.as_mut().filter(|life| !removed && life.failed.is_none()) else { return Ok(()) };
@@ -181,6 +178,7 @@ impl Inner {
         }
         let record = LogRecord::Snapshot(life.snapshot());
         life.last = self.log(life.subject(piece.id), &record)?.seq;
+        life.redo_bytes = 0;
         self.holds.lock().advance(piece.id, life.last);
         Ok(())
     }

@@ -194,6 +194,10 @@ impl Inner {
                 life.last = self.log(life.subject(piece), &LogRecord::Cut)?.seq;
             }
         }
+        // The log is durable, so older contents may be overwritten; what is held may be more than fits into a record.
+        if state.life.as_ref().is_some_and(|life| life.large && life.held.len() > self.config.held_pages_max) {
+            self.flush_pages(piece, &mut state, None)?;
+        }
         Ok((state, dropped))
     }
 

@@ -7,7 +7,7 @@ use types::{BodyId, Incarnation, PieceId};
 
 use crate::StoreError;
 use crate::life::Life;
-use crate::log_record::{BYTES_HEADER, Beginning, LogRecord};
+use crate::log_record::{BYTES_HEADER, LogRecord};
 use crate::record::{PieceRecord, Place};
 use crate::store::Inner;
 use crate::sums::{PAGE, pages_of};
@@ -137,14 +137,11 @@ impl Replayed {
                 for page in offset / PAGE..pages_of(offset + bytes.len() as u64) {
                     self.unsynced.remove(&page);
                 }
-                let images = bytes.len() as u64 % PAGE == 0 && offset % PAGE == 0;
-                if !images
-                    && (offset / PAGE..pages_of(offset + bytes.len() as u64))
-                        .any(|page| life.in_file.contains(page, page + 1))
-                {
-                    return Err(StoreError::damaged(format!(
-                        "the log has a part of a page of {piece} that lies in its file"
-                    )));
+                let borders = [offset, offset + bytes.len() as u64];
+                let mut parts = borders.iter().filter(|at| !at.is_multiple_of(PAGE)).map(|at| at / PAGE);
+                if parts.any(|page| life.in_file.contains(page, page + 1)) {
+                    let what = format!("the log has a part of a page of {piece} that lies in its file");
+                    return Err(StoreError::damaged(what));
                 }
                 life.lay(wrote, offset, bytes);
                 life.large |= life.len > inner.config.small_max;
@@ -156,13 +153,6 @@ impl Replayed {
                     self.unsynced.insert(page, (seq.0, crc));
                 }
                 life.whole = None;
-            }
-            LogRecord::Flushed => {
-                // The pages lie in the file already; memory stays bounded by writing them once more and forgetting them, as was
-                // done then.
-                if life.held.len() > inner.config.held_pages_max {
-                    self.flush(inner, piece)?;
-                }
             }
             LogRecord::Truncate { len } => {
                 if len < life.len {
@@ -178,27 +168,5 @@ impl Replayed {
             LogRecord::Born(_) | LogRecord::Snapshot(_) | LogRecord::Gone => {}
         }
         Ok(())
-    }
-
-    /// Writes held pages to the file.
-    fn flush(&mut self, inner: &Inner, piece: PieceId) -> Result<(), StoreError> {
-        let life = std::mem::replace(&mut self.life, Life::new(empty_birth(), 0));
-        let mut state = crate::piece::State { record: inner.record(piece)?, life: Some(life), ..Default::default() };
-        state.files = inner.objects.open(piece, disk::Access::ReadWrite)?.map(std::sync::Arc::new);
-        let flushed = inner.flush_pages(piece, &mut state, None);
-        if let Some(life) = state.life {
-            self.life = life;
-        }
-        flushed
-    }
-}
-
-fn empty_birth() -> crate::log_record::Birth {
-    crate::log_record::Birth {
-        generation: 0,
-        beginning: Beginning::New,
-        incarnation: Incarnation(0),
-        expected_len: None,
-        path_hint: Vec::new(),
     }
 }

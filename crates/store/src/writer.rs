@@ -15,8 +15,8 @@ use crate::store::Inner;
 use crate::sums::{PAGE, PageSum, pages_of};
 use crate::{Completed, StoreError};
 
-/// Longest write to the file in one call.
-const DIRECT_MAX: usize = 8 << 20;
+/// Longest write in one step.
+const STEP: usize = 8 << 20;
 
 /// A piece open for writing. Several threads may write to it at once.
 pub struct Writer {
@@ -48,16 +48,24 @@ impl Writer {
     /// After one (no space, a disk error) earlier writes stand; of this one nothing is claimed, or a part of it.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         let len = data.len() as u64;
-        let end = offset.checked_add(len).filter(|end| *end <= PIECE_LEN_MAX).ok_or(StoreError::TooLarge {
-            offset,
-            len,
-            max: PIECE_LEN_MAX,
-        })?;
-        if data.is_empty() {
-            return Ok(());
+        if offset.checked_add(len).is_none_or(|end| end > PIECE_LEN_MAX) {
+            return Err(StoreError::TooLarge { offset, len, max: PIECE_LEN_MAX });
         }
-        let inner = &*self.inner;
-        inner.floor.check(&*inner.disk, len)?;
+        // In steps, so that what one write can hold in memory is bounded.
+        let mut at = offset;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let (step, after) = rest.split_at(rest.len().min(STEP - index(at % PAGE)));
+            self.write_step(at, step)?;
+            at += step.len() as u64;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn write_step(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        let (inner, end) = (&*self.inner, offset + data.len() as u64);
+        inner.floor.check(&*inner.disk, data.len() as u64)?;
         // Other writes to the same pages wait, so that the order in the log is the order in which they take effect.
         let pages = (offset - offset % PAGE, pages_of(end) * PAGE);
         let (parts, bases, files) = {
@@ -104,9 +112,11 @@ impl Writer {
             life.leftovers = true;
         }
         life.last = last;
+        let renew = life.redo_bytes > inner.config.redo_bytes_max;
         drop(state);
         result.map_err(|e: StoreError| if e.is_no_space() { inner.floor.no_space() } else { e })?;
-        Ok(inner.journal.write_to(last)?)
+        inner.journal.write_to(last)?;
+        if renew { inner.snapshot(&self.piece) } else { Ok(()) }
     }
 
     /// Decides how to write, makes room, and reads the pages that are overwritten in part.
@@ -135,13 +145,13 @@ impl Writer {
         let parts = plan(offset, end, life.large, &|page| life.taken(page));
         let fresh = parts.iter().any(|part| matches!(part, Part::Fresh { .. }));
         // At most the first and the last page are touched in part.
-        let mut partial = vec![(offset / PAGE, !offset.is_multiple_of(PAGE)), (end / PAGE, !end.is_multiple_of(PAGE))];
-        partial.dedup_by_key(|(page, _)| *page);
-        let bases: Vec<u64> = partial
+        let mut bases: Vec<u64> = [offset, end]
             .into_iter()
-            .filter(|(page, touched)| *touched && life.in_file.contains(*page, page + 1))
-            .map(|(page, _)| page)
+            .filter(|border| !border.is_multiple_of(PAGE))
+            .map(|border| border / PAGE)
+            .filter(|page| life.in_file.contains(*page, page + 1))
             .collect();
+        bases.dedup();
         let files = if fresh || !bases.is_empty() { Some(inner.files(piece, state)?) } else { None };
         let bases: Result<Vec<_>, StoreError> = match &files {
             Some(files) => bases.into_iter().map(|page| Ok((page, files.page(piece, page)?))).collect(),
@@ -158,10 +168,8 @@ impl Writer {
         let first_page = start / PAGE;
         let mut sums = Vec::with_capacity(data.len() / PAGE_SIZE);
         if (data.as_ptr() as usize).is_multiple_of(PAGE_SIZE) {
-            for (at, chunk) in (start..).step_by(DIRECT_MAX).zip(data.chunks(DIRECT_MAX)) {
-                sums.extend(chunk.chunks(PAGE_SIZE).map(PageSum::of));
-                direct.write_at(chunk, at)?;
-            }
+            sums.extend(data.chunks(PAGE_SIZE).map(PageSum::of));
+            direct.write_at(data, start)?;
         } else {
             let mut buffer = inner.buffers.take();
             for (at, chunk) in (start..).step_by(BUFFER).zip(data.chunks(BUFFER)) {

@@ -111,6 +111,14 @@ impl Run {
         during.doubtful.extend(doubtful.clone());
         during.doubtful_kinds.extend(kinds);
         let result = act(&self.world, model);
+        if std::env::var("WEIR_TRACE").is_ok() {
+            let change = doubtful.iter().map(|change| match change {
+                Change::Write(at, data) => format!("write {at}+{} {}", data.len(), data.first().unwrap_or(&0)),
+                Change::Truncate(len) => format!("truncate {len}"),
+            });
+            let ok = result.as_ref().map(|_| ()).map_err(ToString::to_string);
+            println!("{body}: {:?} {kinds:?} {ok:?}", change.collect::<Vec<_>>());
+        }
         match result {
             Ok(value) => done(model, value),
             Err(e) => {

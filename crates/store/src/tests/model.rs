@@ -135,6 +135,10 @@ impl Model {
         }
         let longest = contents.iter().map(Vec::len).max().unwrap_or(0).max(found.len());
         for at in 0..longest {
+            let same = |content: &Content| content.get(at).copied().flatten() == found.get(at).copied().flatten();
+            if contents.last().is_some_and(same) {
+                continue;
+            }
             let allowed: BTreeSet<Option<u8>> =
                 contents.iter().map(|content| content.get(at).copied().flatten()).collect();
             let value = found.get(at).copied().flatten();

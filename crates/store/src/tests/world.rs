@@ -26,6 +26,7 @@ pub(crate) fn small_config() -> StoreConfig {
         direct: true,
         ranges_max: 64,
         held_pages_max: 3,
+        redo_bytes_max: 40 << 10,
         snapshot_after_bytes: 128 << 10,
         settle_step_bytes: 8 << 10,
         buffers_max: 2,
