@@ -18,6 +18,10 @@ PATIENCE = {
 STUBBORN = {**PATIENCE, "XRD_CONNECTIONWINDOW": "2", "XRD_CONNECTIONRETRY": "30", "XRD_STREAMERRORWINDOW": "2"}
 
 
+# How the server says that a file was left unfinished by its writer.
+INTERRUPTED = re.compile(r"interrupted|writer went away", re.IGNORECASE)
+
+
 @dataclass
 class Outcome:
     code: int

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from clients import INTERRUPTED
 from content import content
 from killwriter import seed
 from XRootD import client
@@ -70,7 +71,7 @@ def problems(url: str, logs: list[Path]) -> tuple[list[str], Counter]:
         elif isinstance(now, str):
             # Only a file that was never acknowledged may be left in the making.
             standing = history.acknowledged and history.size is not None
-            if standing or not history.later or "interrupted" not in now:
+            if standing or not history.later or not INTERRUPTED.search(now):
                 found.append(f"{name}: cannot be read ({now}); acknowledged: {history.attempt}, {history.size} bytes")
         elif not any(size is not None and len(now) == size and now == content(seed(name, attempt), size) for attempt, size in allowed):
             found.append(f"{name}: {len(now)} bytes that are none of the attempts {allowed}")

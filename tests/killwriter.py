@@ -39,7 +39,8 @@ def put_by_bindings(url: str, data: bytes, over: bool) -> bool:
     from XRootD.client.flags import AccessMode, OpenFlags
 
     file = client.File()
-    flags = OpenFlags.DELETE if over else OpenFlags.NEW
+    # For update, as xrdcp does it: else XrdCl opens it again for reading after a lost connection.
+    flags = (OpenFlags.DELETE if over else OpenFlags.NEW) | OpenFlags.UPDATE
     status, _ = file.open(f"{url}?oss.asize={len(data)}", flags, AccessMode.UR | AccessMode.UW)
     if not status.ok:
         return False

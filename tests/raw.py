@@ -66,7 +66,10 @@ class Raw:
     def send(self, code: int, parameters: bytes = b"", data: bytes = b"", **more) -> bytes:
         self.number = (self.number + 1) % 65536
         stream = struct.pack(">H", self.number)
-        self.socket.sendall(self.frame(code, parameters, data, stream=stream, **more))
+        try:
+            self.socket.sendall(self.frame(code, parameters, data, stream=stream, **more))
+        except ConnectionError:
+            raise Closed from None
         return stream
 
     def request(self, code: int, parameters: bytes = b"", data: bytes = b"", **more) -> Answer:

@@ -9,7 +9,7 @@ from harness import StartFailed, Weir, weir
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
-CHECKSUM_ERROR, DAMAGED, FINDINGS = 3019, 5, 6
+CHECKSUM_ERROR, FINDINGS, DAMAGED = 3019, 1, 5
 PAGE = 4096
 
 

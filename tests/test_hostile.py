@@ -193,8 +193,9 @@ def test_a_handle_belongs_to_its_connection(node, honest):
 def test_ending_somebody_elses_session(node, honest):
     with Raw(node.port) as owner, Raw(node.port) as other:
         handle = owner.open(honest)
-        for session in (bytes(16), b"\xff" * 16):
-            other.request(raw.ENDSESS, session)
+        with suppress(Closed):  # it may take its own session to be meant
+            for session in (b"\xff" * 16, bytes(16)):
+                other.request(raw.ENDSESS, session)
         assert owner.read(handle, 0, 10).status == raw.OK
 
 
@@ -331,14 +332,14 @@ def test_a_flood_of_connections(node, honest):
 
 
 def test_the_log_names_the_client_and_the_reason_once(own_node):
-    """Said once per client and kind, not once per frame."""
+    """Said, but a client that keeps on does not fill the log."""
     server = own_node()
     with Raw(server.port) as me:
-        for _ in range(50):
+        for _ in range(500):
             me.request(2999)
     with Raw(server.port) as me, suppress(Closed):
         me.request(raw.STAT, length=-5)
     time.sleep(0.5)
-    lines = [line for line in server.log_text().splitlines() if "127.0.0.1:" in line and "ready" not in line]
-    assert lines, "nothing in the log"
-    assert len(lines) < 20, f"{len(lines)} lines for two clients"
+    lines = [line for line in server.log_text().splitlines() if "raw.4242@127.0.0.1" in line]
+    assert any("2999" in line for line in lines), "the reason is not in the log"
+    assert len(lines) < 50, f"{len(lines)} lines for two clients"

@@ -13,7 +13,8 @@ from XRootD.client.flags import AccessMode, OpenFlags
 
 def main() -> None:
     url, seed, chunk, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    flag = getattr(OpenFlags, sys.argv[5] if len(sys.argv) > 5 else "NEW")
+    # As xrdcp opens: for update, so that XrdCl can open it again after a lost connection.
+    flag = getattr(OpenFlags, sys.argv[5] if len(sys.argv) > 5 else "NEW") | OpenFlags.UPDATE
     data = content(seed, chunk * count)
     file = client.File()
     status, _ = file.open(url, flag, AccessMode.UR | AccessMode.UW)

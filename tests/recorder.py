@@ -1,0 +1,22 @@
+"""Starts `writer.py`, the process that tests kill while it writes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from clients import STUBBORN, environment
+
+
+def start_writer(url: str, seed: str, chunk: int, count: int, flag: str = "NEW") -> subprocess.Popen:
+    command = [sys.executable, str(Path(__file__).parent / "writer.py"), url, seed, str(chunk), str(count), flag]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(STUBBORN))
+
+
+def acknowledged(writer: subprocess.Popen, at_least: int) -> int:
+    """Waits until the writer has that many bytes acknowledged."""
+    got = 0
+    while got < at_least:
+        line = writer.stdout.readline()
+        assert line and line.strip().isdigit(), line
+        got = int(line)
+    return got
