@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
 mod node;
+mod session;
 
 use std::fs;
 use std::net::TcpStream;
@@ -49,6 +50,28 @@ fn says_ready_once_and_stops_on_sigterm() {
     node.signal(Signal::INT);
     assert_eq!(node.ended(Duration::from_secs(10)).0.code(), Some(0));
     assert!(Node::log_of(&place.data()).contains("the last stop was clean"));
+}
+
+/// A client that neither says nor takes anything, one in the middle of a request, one in the middle of a file.
+#[test]
+fn stops_in_time_whatever_clients_do() {
+    use std::io::Write as _;
+    let place = Place::new();
+    let node = Node::start(&place.data(), &[]);
+    let _silent = TcpStream::connect(&node.address).unwrap();
+    let mut half = TcpStream::connect(&node.address).unwrap();
+    half.write_all(&[0, 0, 0, 0, 0, 0]).unwrap();
+    let mut session = session::Session::open(node.address.parse().unwrap(), 1);
+    let handle = session.create("/recording");
+    session.write(handle, 0, b"never closed");
+    node.signal(Signal::TERM);
+    let begin = std::time::Instant::now();
+    let (status, _) = node.ended(Duration::from_secs(10));
+    assert_eq!(status.code(), Some(0), "{}", Node::log_of(&place.data()));
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    let node = Node::start(&place.data(), &[]);
+    assert!(Node::log_of(&place.data()).contains("1 recordings were under way"), "{}", Node::log_of(&place.data()));
+    node.stop();
 }
 
 #[test]

@@ -32,7 +32,7 @@ struct World {
 }
 
 fn large() -> Vec<u8> {
-    (0..300_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 11) as u8).collect()
+    (0..300_000u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[1]).collect()
 }
 
 impl World {
@@ -379,6 +379,42 @@ fn repair_marks_damaged_files_and_keeps_them() {
         assert!(String::from_utf8(mark.unwrap()).unwrap().contains("damaged"));
     });
     assert_eq!(fs::read(&object).unwrap(), bytes, "not a byte was changed");
+}
+
+/// A log damaged in the middle: what it held from there on is lost, what the disk holds otherwise is kept, and fsck
+/// says which files that concerns.
+#[test]
+fn after_a_repaired_journal() {
+    let world = World::new();
+    let data = world.data();
+    let segment = walk(&data.join("journal")).into_iter().min().unwrap();
+    let mut bytes = fs::read(&segment).unwrap();
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[used / 2] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    let refused = node::weir_ends(&["fsck", "--data", data.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(5), "{}", String::from_utf8_lossy(&refused.stderr));
+
+    let objects = walk(&data.join("store/objects"));
+    let repaired = node::weir_ends(&["fsck", "--repair-journal", "--json", "--data", data.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&repaired.stderr).into_owned();
+    assert!(said.contains("are lost") && said.contains("damaged-"), "{said}");
+    let saved = walk(&data.join("journal"))
+        .into_iter()
+        .find(|path| path.parent().unwrap().file_name().unwrap().to_str().unwrap().starts_with("damaged-"));
+    assert_eq!(fs::read(saved.unwrap()).unwrap(), bytes, "what was cut is saved as it was");
+    assert_eq!(walk(&data.join("store/objects")), objects, "no file of the store was removed");
+
+    // The large files are whole; the small one lay in the log, and is there or is named as missing.
+    let findings = world.findings();
+    assert!(findings.iter().all(|(_, subject)| subject == "/run/small"), "{findings:?}");
+    world.served(|session| {
+        let handle = session.open_file("/run/large", OpenOptions::READ);
+        assert_eq!(session.read(handle, 0, 300_000), large());
+        session.close(handle);
+        session.put("/run/new", b"and life goes on");
+    });
+    assert!(world.findings().iter().all(|(_, subject)| subject == "/run/small"));
 }
 
 /// The command itself: exit codes, words, JSON.

@@ -57,7 +57,7 @@ pub(super) fn play(screen: &mut Screen, home: &Home, place: &Path, more: Option<
     stage.read_back(&clients)?;
     stage.follow(&clients)?;
     let cut = stage.kill_in_the_middle(node, &clients)?;
-    let node = stage.start_again(&cut)?;
+    let node = stage.start_again()?;
     let clients = Clients::new(&node.base);
     stage.nothing_is_lost(&clients, &cut)?;
     stage.look_at_the_cut_recording(&clients, &cut)?;
@@ -112,7 +112,7 @@ impl Stage<'_> {
             Ok(sum) if sum == file.adler32 => {}
             other => return Err(wrong_sum(&path, file.adler32, &other)),
         }
-        self.good(&format!("{}  {}  adler32 {:08x}", file.name, show_size(file.len), file.adler32.0));
+        self.good(&format!("{:<40} {:>9}   adler32 {:08x}", file.name, show_size(file.len), file.adler32.0));
         self.acknowledged.push((path, file.clone()));
         Ok(outcome.took)
     }
@@ -238,11 +238,11 @@ impl Stage<'_> {
         Ok(Cut { path: path.into(), bytes, shown, fed, overwritten })
     }
 
-    fn start_again(&mut self, cut: &Cut) -> Result<Node, Trouble> {
+    fn start_again(&mut self) -> Result<Node, Trouble> {
         self.screen.step("Start again on what is left");
         let node = self.home.start()?;
         self.good(&format!("ready after {}, recovery included", show_duration(node.took)));
-        self.row("start after SIGKILL", self.acknowledged.len() + 1, cut.shown, node.took);
+        self.row("start after SIGKILL", self.acknowledged.len() + 2, 0, node.took);
         Ok(node)
     }
 
@@ -342,13 +342,12 @@ impl Stage<'_> {
                 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
                 // shown only
                 let rate = (row.bytes as f64 / row.took.as_secs_f64().max(1e-9)) as u64;
-                vec![
-                    row.what.clone(),
-                    row.files.to_string(),
-                    show_size(row.bytes),
-                    show_duration(row.took),
-                    format!("{}/s", show_size(rate)),
-                ]
+                // A start moves no bytes.
+                let (size, rate) = match row.bytes {
+                    0 => (String::new(), String::new()),
+                    bytes => (show_size(bytes), format!("{}/s", show_size(rate))),
+                };
+                vec![row.what.clone(), row.files.to_string(), size, show_duration(row.took), rate]
             })
             .collect();
         self.screen.step("What was done, and how fast");

@@ -11,6 +11,8 @@ pub struct Screen {
     step: usize,
 }
 
+/// Characters of a line, besides its mark.
+const WIDTH: usize = 94;
 const GREEN: &str = "\x1b[32m";
 const RED: &str = "\x1b[31m";
 const BOLD: &str = "\x1b[1m";
@@ -41,17 +43,26 @@ impl Screen {
 
     /// Something was checked and is as it should be.
     pub fn good(&mut self, what: &str) {
-        self.line(&format!("   {} {what}", self.coloured(GREEN, "✓")));
+        self.marked(&self.coloured(GREEN, "✓"), what);
     }
 
     /// Something is not.
     pub fn bad(&mut self, what: &str) {
-        self.line(&format!("   {} {what}", self.coloured(RED, "✗")));
+        self.marked(&self.coloured(RED, "✗"), what);
+    }
+
+    fn marked(&mut self, mark: &str, what: &str) {
+        for (number, line) in wrapped(what).iter().enumerate() {
+            let mark = if number == 0 { mark } else { " " };
+            self.line(&format!("   {mark} {line}"));
+        }
     }
 
     /// What is being done, or seen on the way.
     pub fn note(&mut self, what: &str) {
-        self.line(&format!("     {}", self.coloured(DIM, what)));
+        for line in wrapped(what) {
+            self.line(&format!("     {}", self.coloured(DIM, &line)));
+        }
     }
 
     /// The last words.
@@ -78,5 +89,37 @@ impl Screen {
     fn line(&mut self, line: &str) {
         // Nobody looks any more when this fails; the exit code still tells.
         let _ = writeln!(self.out, "{line}").and_then(|()| self.out.flush());
+    }
+}
+
+/// Lines of at most [`WIDTH`] characters, broken at spaces. The spaces at the beginning are kept: columns stand by them.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let len = lines.last().map_or(0, |line| line.chars().count());
+        if len > 0 && len + 1 + word.chars().count() > WIDTH {
+            lines.push(word.to_owned());
+        } else if let Some(line) = lines.last_mut() {
+            if len > 0 || word.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_at_spaces() {
+        assert_eq!(wrapped("short"), ["short"]);
+        assert_eq!(wrapped("  0.4 s: x"), ["  0.4 s: x"]);
+        let long = "word ".repeat(60);
+        let lines = wrapped(&long);
+        assert!(lines.len() > 2 && lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:?}");
+        assert_eq!(lines.join(" ").trim_end(), long.trim_end());
     }
 }
