@@ -106,6 +106,9 @@ fn reopen(disk: &Arc<dyn Disk>) {
     journal.sync_to(journal.appended()).unwrap();
     drop(journal);
     let began = Instant::now();
+    Journal::check(&**disk, "bench", &config).unwrap();
+    println!("reading and checking alone: {:?}", began.elapsed());
+    let began = Instant::now();
     let (journal, opened) = Journal::open(Arc::clone(disk), "bench", config).unwrap();
     println!("opening with {} records, {} bytes: {:?}", opened.records, journal.retained_bytes(), began.elapsed());
     drop(journal);

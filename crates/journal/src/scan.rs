@@ -3,13 +3,17 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use disk::{Access, Disk, DiskFile, OpenOptions};
 
 use crate::frame::{FLAG_CLEAN, FLAG_MARK, FrameHeader};
 use crate::segment::{self, DecodedPage, PAGE, SegmentHeader};
-use crate::walk::{Expected, Survey, Window, survey, walk};
+use crate::walk::{Expected, Survey, WalkEnd, Window, survey, walk};
 use crate::{Damage, JournalConfig, JournalError, Seq};
+
+/// Threads that read at opening.
+const READERS: usize = 3;
 
 /// A segment that checks, at least up to `end`.
 #[derive(Clone, Debug)]
@@ -76,6 +80,73 @@ fn open_for_scan(disk: &dyn Disk, path: &str) -> Result<Arc<dyn DiskFile>, Journ
     Ok(disk.open(path, OpenOptions { access: Access::Read, direct: true })?)
 }
 
+/// What one segment file holds, seen by itself.
+struct Examined {
+    page: DecodedPage,
+    /// Its frames, if the header is usable.
+    walked: Option<Result<Walked, JournalError>>,
+}
+
+struct Walked {
+    end: WalkEnd,
+    records: u64,
+    last_frame: Option<FrameHeader>,
+}
+
+fn examine(disk: &dyn Disk, path: &str, number: u64, config: &JournalConfig) -> Result<Examined, JournalError> {
+    let file = open_for_scan(disk, path)?;
+    let len = file.len()?;
+    let mut window = Window::new(file, len);
+    let page = segment::decode(window.get(0, PAGE)?);
+    let DecodedPage::Header(header) = &page else { return Ok(Examined { page, walked: None }) };
+    let expected = Expected {
+        path,
+        segment: number,
+        segment_bytes: header.segment_bytes,
+        incarnation: header.incarnation,
+        first: header.first,
+        check_crc: config.checks_crc(),
+        check_origin: config.checks_origin(),
+    };
+    let mut records = 0;
+    let mut last_frame = None;
+    let walked = walk(&mut window, expected, &mut |frame, _, _| {
+        records += 1;
+        last_frame = Some(*frame);
+        ControlFlow::Continue(())
+    });
+    Ok(Examined { page, walked: Some(walked.map(|end| Walked { end, records, last_frame })) })
+}
+
+/// Examines all segments, several at a time: one thread alone would leave the disk idle while it checks.
+fn examine_all(
+    disk: &dyn Disk,
+    dir: &str,
+    numbers: &[u64],
+    config: &JournalConfig,
+) -> Vec<Result<Examined, JournalError>> {
+    let one = |number: &u64| examine(disk, &path_of(dir, *number), *number, config);
+    if numbers.len() <= 2 {
+        return numbers.iter().map(one).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let mut found: Vec<(usize, Result<Examined, JournalError>)> = std::thread::scope(|scope| {
+        let work = || {
+            let mut mine = Vec::new();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(number) = numbers.get(index) else { return mine };
+                mine.push((index, one(number)));
+            }
+        };
+        let threads: Vec<_> = (0..READERS).map(|_| scope.spawn(work)).collect();
+        // A result that went missing would make a segment look lost: a panic goes on here.
+        threads.into_iter().flat_map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+    });
+    found.sort_by_key(|(index, _)| *index);
+    found.into_iter().map(|(_, examined)| examined).collect()
+}
+
 /// Reads and checks everything in `dir`.
 ///
 /// # Errors
@@ -93,8 +164,8 @@ pub(crate) fn scan(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result
         evidence: 0,
         highest: 0,
     };
-    for number in &numbers {
-        if !scan.follow(disk, dir, *number, config)? {
+    for (number, examined) in numbers.iter().zip(examine_all(disk, dir, &numbers, config)) {
+        if !scan.follow(*number, path_of(dir, *number), examined?)? {
             break;
         }
     }
@@ -109,14 +180,8 @@ pub(crate) fn scan(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result
 }
 
 impl Scan {
-    /// Takes one more segment in, if it follows what is there. False: the log ends before it.
-    fn follow(
-        &mut self,
-        disk: &dyn Disk,
-        dir: &str,
-        number: u64,
-        config: &JournalConfig,
-    ) -> Result<bool, JournalError> {
+    /// Takes one more segment in, if it follows what is there. False: the log ends before it, or in it.
+    fn follow(&mut self, number: u64, path: String, examined: Examined) -> Result<bool, JournalError> {
         let before = self.segments.last();
         if let Some(before) = before
             && number != before.header.segment + 1
@@ -124,11 +189,7 @@ impl Scan {
             self.add_why(&format!("segment {} is missing", segment::file_name(before.header.segment + 1)));
             return Ok(false);
         }
-        let path = path_of(dir, number);
-        let file = open_for_scan(disk, &path)?;
-        let len = file.len()?;
-        let mut window = Window::new(file, len);
-        let header = match segment::decode(window.get(0, PAGE)?) {
+        let header = match examined.page {
             DecodedPage::Header(header) => header,
             DecodedPage::Unsupported(what) => return Err(JournalError::Unsupported { file: path, what }),
             DecodedPage::Zeros => {
@@ -160,22 +221,8 @@ impl Scan {
                 return Ok(false);
             }
         }
-        let mut records = 0;
-        let mut last_frame: Option<FrameHeader> = None;
-        let expected = Expected {
-            path: &path,
-            segment: number,
-            segment_bytes: header.segment_bytes,
-            incarnation: header.incarnation,
-            first: header.first,
-            check_crc: config.checks_crc(),
-            check_origin: config.checks_origin(),
-        };
-        let end = walk(&mut window, expected, &mut |frame, _, _| {
-            records += 1;
-            last_frame = Some(*frame);
-            ControlFlow::Continue(())
-        })?;
+        let Some(walked) = examined.walked else { return Ok(false) };
+        let Walked { end, records, last_frame } = walked?;
         self.records += records;
         self.last = end.last;
         if let Some(frame) = last_frame {
