@@ -18,6 +18,8 @@ pub(crate) const JOURNAL_DIR: &str = "journal";
 const NAMESPACE_INDEX_DIR: &str = "namespace/index";
 const NAMESPACE_CHECKPOINT_DIR: &str = "namespace/checkpoint";
 const STORE_DIR: &str = "store";
+/// Where the store keeps large contents, one file each.
+pub(crate) const OBJECTS_DIR: &str = "store/objects";
 const STORE_INDEX_DIR: &str = "store/index";
 const STORE_CHECKPOINT_DIR: &str = "store/checkpoint";
 /// The two indexes: whose, and where.
@@ -108,6 +110,8 @@ pub struct Foundation {
     pub ballast: Ballast,
     /// What opening found.
     pub found: Found,
+    /// Whether a damaged log was cut once ([`repair_journal`]): the store then clears nothing away by itself.
+    pub was_repaired: bool,
 }
 
 /// What it is opened for.
@@ -177,11 +181,12 @@ impl Foundation {
         let limits = namespace::Limits { upload_keep: config.uploads_kept, ..namespace::Limits::default() };
         let namespace_config = NamespaceConfig { limits, ..NamespaceConfig::default() };
         let namespace = Namespace::open(Arc::clone(&embedded) as Arc<dyn kv::Kv>, now, namespace_config)?;
+        let was_repaired = was_repaired(&*disk)?;
         let store_config = StoreConfig {
             floor: config.floor,
             // After a clean stop there is nothing to look for. After a repaired log the store may have forgotten contents
             // whose files are the only copy: then nothing is cleared away.
-            find_orphans: (purpose == Purpose::Check || !opened.clean) && !was_repaired(&*disk)?,
+            find_orphans: (purpose == Purpose::Check || !opened.clean) && !was_repaired,
             ..StoreConfig::default()
         };
         let (store, store_found) = Store::open(
@@ -193,7 +198,18 @@ impl Foundation {
         )?;
         let ballast = Ballast::new(Arc::clone(&disk), BALLAST_FILE);
         let found = Found { journal: opened, namespace: namespace_found, index: index_found, store: store_found };
-        Ok(Self { disk, journal, namespace_index, store_index, embedded, namespace, store, ballast, found })
+        Ok(Self {
+            disk,
+            journal,
+            namespace_index,
+            store_index,
+            embedded,
+            namespace,
+            store,
+            ballast,
+            found,
+            was_repaired,
+        })
     }
 
     /// Closes everything so that the next start is quick. Nobody may use it any more.

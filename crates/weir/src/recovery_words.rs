@@ -54,7 +54,7 @@ pub fn in_words(found: &Found, grace_secs: u64) -> Vec<Words> {
         say(
             false,
             format!(
-                "{} recordings were under way when the node stopped; their writers have {grace_secs} s to come back",
+                "recordings under way when the node stopped: {}; their writers have {grace_secs} s to come back",
                 store.in_making.len()
             ),
         );

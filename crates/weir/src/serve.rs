@@ -86,10 +86,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         tracing::warn!("{} connections were not done in time and were cut", left.connections_cut);
     }
     if left.writers_left > 0 {
-        tracing::info!(
-            "{} recordings are under way; their writers can come back after the next start",
-            left.writers_left
-        );
+        tracing::info!("recordings under way: {}; their writers can come back after the next start", left.writers_left);
     }
     match why {
         Why::Asked => {

@@ -70,7 +70,11 @@ fn stops_in_time_whatever_clients_do() {
     assert_eq!(status.code(), Some(0), "{}", Node::log_of(&place.data()));
     assert!(begin.elapsed() < Duration::from_secs(10));
     let node = Node::start(&place.data(), &[]);
-    assert!(Node::log_of(&place.data()).contains("1 recordings were under way"), "{}", Node::log_of(&place.data()));
+    assert!(
+        Node::log_of(&place.data()).contains("recordings under way when the node stopped: 1"),
+        "{}",
+        Node::log_of(&place.data())
+    );
     node.stop();
 }
 

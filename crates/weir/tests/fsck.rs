@@ -417,6 +417,56 @@ fn after_a_repaired_journal() {
     assert!(world.findings().iter().all(|(_, subject)| subject == "/run/small"));
 }
 
+/// The same after a kill: the indexes were behind, so the lost part of the log held names. Their contents are kept and
+/// listed, and no number is given out twice.
+#[test]
+fn after_a_kill_and_a_repaired_journal() {
+    let place = tempfile::tempdir().unwrap();
+    let world = World { place };
+    let data = world.data();
+    let node = node::Node::start(&data, &[]);
+    let mut session = Session::open(node.address.parse().unwrap(), 1);
+    session.mkdir("/run");
+    for number in 0..20 {
+        session.put(&format!("/run/{number}"), &large());
+    }
+    node.signal(rustix::process::Signal::KILL);
+    node.ended(Duration::from_secs(10));
+
+    let segment = walk(&data.join("journal")).into_iter().min().unwrap();
+    let mut bytes = fs::read(&segment).unwrap();
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[used / 2] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    let objects = walk(&data.join("store/objects"));
+    assert_eq!(objects.len(), 40, "20 files and their checksums");
+    let repaired = node::weir_ends(&["fsck", "--repair-journal", "--data", data.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&repaired.stderr).into_owned();
+    assert!(said.contains("are lost") && said.contains("begins its life 2"), "{said}");
+
+    // Every content has its name, or is listed; none was removed.
+    let findings = world.findings();
+    let (_, report) = world.look(&FsckArgs { data: data.clone(), ..FsckArgs::default() });
+    let counts = world.look(&FsckArgs { data: data.clone(), ..FsckArgs::default() }).0;
+    assert!(counts.names < 20, "the damage cost no name: {}", counts.names);
+    assert!(report.found() + counts.names >= 20, "{} names, {findings:?}", counts.names);
+    for _ in 0..2 {
+        let node = node::Node::start(&data, &[]);
+        let mut session = Session::open(node.address.parse().unwrap(), 1);
+        for number in 0..5 {
+            let path = format!("/new{}-{number}", node.child.id());
+            session.put(&path, &large());
+            let handle = session.open_file(&path, OpenOptions::READ);
+            assert_eq!(session.read(handle, 0, 300_000), large());
+        }
+        node.signal(rustix::process::Signal::KILL);
+        node.ended(Duration::from_secs(10));
+    }
+    for object in objects {
+        assert!(object.exists(), "{} was removed", object.display());
+    }
+}
+
 /// The command itself: exit codes, words, JSON.
 #[test]
 fn the_command_says_what_it_found() {

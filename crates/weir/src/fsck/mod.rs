@@ -4,6 +4,7 @@
 //! brought up to its end), because only then is there something consistent to look at; beyond that nothing is changed
 //! without `--repair`, `--repair-journal` or `--remove-unreferenced`.
 
+mod after_repair;
 pub mod check;
 pub mod compare;
 pub mod finding;
@@ -34,14 +35,15 @@ pub fn run(args: &FsckArgs) -> Result<Exit, Failure> {
     logging::start("warn")?;
     let data = open_data_dir(Some(&args.data), IfNew::Refuse)?;
     let mut report = Report::new(args.list);
-    if args.repair_journal {
-        cut_journal(&data, &config, &mut report)?;
-    }
+    let cut = args.repair_journal && cut_journal(&data, &config, &mut report)?;
     let foundation = Foundation::open(&data, &config, Purpose::Check, now()).map_err(|error| refused(&data, error))?;
     if !args.json {
         for words in recovery_words::in_words(&foundation.found, config.grace.as_secs()) {
             let _ = writeln!(std::io::stderr(), "{}", words.text);
         }
+    }
+    if cut {
+        let _ = writeln!(std::io::stderr(), "{}", after_repair::begin_new_life(&foundation)?);
     }
     let counts = look(&foundation, args, &mut report)?;
     foundation
@@ -65,6 +67,9 @@ pub fn look(foundation: &Foundation, args: &FsckArgs, report: &mut Report) -> Re
     };
     for file in &foundation.found.store.unexplained {
         report.add(Finding::general(Problem::UnexplainedFile { file: format!("store/{file}") }));
+    }
+    if foundation.was_repaired {
+        after_repair::unknown_objects(foundation, report)?;
     }
     let found = &foundation.found;
     for file in found.namespace.damaged_checkpoints.iter().chain(&found.index.damaged_checkpoints) {
@@ -90,11 +95,11 @@ pub fn look(foundation: &Foundation, args: &FsckArgs, report: &mut Report) -> Re
     Ok(counts)
 }
 
-/// `--repair-journal`.
-fn cut_journal(data: &DataDir, config: &Config, report: &mut Report) -> Result<(), Failure> {
+/// `--repair-journal`. Says whether anything was cut.
+fn cut_journal(data: &DataDir, config: &Config, report: &mut Report) -> Result<bool, Failure> {
     let repaired = repair_journal(data, config)
         .map_err(|error| Failure::new(error.exit(), error).while_doing("the journal could not be repaired"))?;
-    let mut stderr = std::io::stderr();
+    let cut = repaired.is_some();
     let text = match repaired {
         None => "the journal is not damaged; nothing was cut".to_owned(),
         Some(repaired) => {
@@ -110,8 +115,8 @@ fn cut_journal(data: &DataDir, config: &Config, report: &mut Report) -> Result<(
             text
         }
     };
-    let _ = writeln!(stderr, "{text}");
-    Ok(())
+    let _ = writeln!(std::io::stderr(), "{text}");
+    Ok(cut)
 }
 
 /// A line that is rewritten while the check goes on.
