@@ -179,6 +179,8 @@ impl Inner {
         let record = LogRecord::Snapshot(life.snapshot());
         life.last = self.log(life.subject(piece.id), &record)?.seq;
         life.redo_bytes = 0;
+        // The log before this may go, and with it the place of the bytes.
+        life.whole = None;
         self.holds.lock().advance(piece.id, life.last);
         Ok(())
     }

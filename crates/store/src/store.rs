@@ -196,6 +196,7 @@ impl Store {
         };
         let mut life = Life::new(birth, inner.config.small_max);
         life.last = appended.seq;
+        life.dirty = true;
         let open = Arc::new(OpenPiece::living(piece, None, life));
         inner.table.lock().insert(piece, Arc::clone(&open));
         inner.journal.write_to(appended.seq)?;

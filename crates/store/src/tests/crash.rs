@@ -80,6 +80,13 @@ fn kind_of(world: &World, body: u64) -> Result<(Kind, Content), String> {
     Ok((kind, content))
 }
 
+/// What was only appended is in the kernel when the caller has seen to it.
+fn written<T>(world: &World, result: Result<T, StoreError>) -> Result<T, StoreError> {
+    let value = result?;
+    world.journal.write_to(world.journal.appended())?;
+    Ok(value)
+}
+
 impl Run {
     fn new(seed: u64, plan: Plan) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -159,15 +166,14 @@ impl Run {
         if !self.stopped {
             // Everything that had come to an end is durable now.
             for model in self.models.values_mut() {
+                // One that was never made, as far as the store knows, may still be.
+                let known = model.kind != Kind::Nothing || model.possible.len() > 1;
                 if model.kind != Kind::Making && model.kind != Kind::Dirty && model.doubtful.is_empty() {
                     model.is_durable();
                 } else {
                     model.possible.remove(&Kind::Nothing);
                 }
-                model.number_durable = true;
-            }
-            if let Some((_, models)) = &self.at_freeze {
-                let _ = models; // the copy was taken before: its models stay as they were
+                model.number_durable |= known;
             }
         }
     }
@@ -236,7 +242,7 @@ impl Run {
                     body,
                     vec![],
                     &[Kind::Complete],
-                    |_, model| model.writer.as_ref().unwrap().complete(),
+                    |world, model| written(world, model.writer.as_ref().unwrap().complete()),
                     |model, completed| {
                         // Gaps have become zeros; as candidates they were allowed to be already.
                         let zeros: Content = model.content().iter().map(|byte| Some(byte.unwrap_or(0))).collect();
@@ -300,7 +306,7 @@ impl Run {
                     body,
                     vec![change.clone()],
                     &[kind],
-                    |world, _| world.store.interrupt(piece(body)),
+                    |world, _| written(world, world.store.interrupt(piece(body))),
                     |model, len| {
                         if model.doubtful.is_empty() {
                             assert_eq!(len as usize, if update { content.len() } else { kept });
@@ -317,7 +323,7 @@ impl Run {
                     body,
                     vec![],
                     &[Kind::Nothing],
-                    |world, _| world.store.delete(piece(body)),
+                    |world, _| written(world, world.store.delete(piece(body))),
                     |model, ()| {
                         model.becomes(Kind::Nothing);
                         model.writer = None;

@@ -96,7 +96,7 @@ impl Model {
         self.durable = self.content();
         self.later.clear();
         self.possible = BTreeSet::from([self.kind]);
-        self.number_durable = true;
+        self.number_durable |= self.kind != Kind::Nothing;
     }
 
     /// What the store shows must be one of the things that are allowed.
@@ -127,6 +127,8 @@ impl Model {
             let kept = |content: &Content| content.iter().position(Option::is_none).unwrap_or(content.len());
             let fits = match kind {
                 Kind::Interrupted => contents.iter().any(|content| found.len() >= kept(content)) || contents.is_empty(),
+                // A write that was not acknowledged may be there in part.
+                Kind::Dirty => lens.first() <= Some(&found.len()) && Some(&found.len()) <= lens.last(),
                 _ => lens.contains(&found.len()),
             };
             if !fits {
