@@ -90,9 +90,9 @@ def test_an_overwrite_never_mixes_with_the_old_file(server, proxy, tmp_path, cut
     seen = []
 
     def look_and_cut() -> None:
+        xrdcp("-f", f"{server.url}/file", tmp_path / "meanwhile")  # nothing is forwarded while this lasts
+        seen.append((tmp_path / "meanwhile").read_bytes() == old.read_bytes())
         proxy.cut()
-        xrdcp("-f", f"{server.url}/file", tmp_path / "meanwhile").ok()
-        seen.append((tmp_path / "meanwhile").read_bytes() in (old.read_bytes(), new.read_bytes()))
 
     proxy.at(UP, cut_at, look_and_cut)
     code, out = finish(start_xrdcp("-f", new, f"{proxy.url}/file"))
