@@ -18,10 +18,13 @@ pub struct Applied {
     pub incarnation: u64,
 }
 
+/// A key with its value; `None`: the key is to go.
+pub type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
+
 /// Sorted entries, each key once, handed over one at a time.
 pub trait EntrySource {
-    /// The next entry, valid until the next call. `None` value: take the key away.
-    fn next(&mut self) -> Result<Option<(&[u8], Option<&[u8]>)>, KvError>;
+    /// The next entry, valid until the next call.
+    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError>;
 }
 
 /// An ordered map on disk or in memory, changed by one thread (the sweeper) in big steps. It may lose what was applied

@@ -5,7 +5,7 @@
 //! might lose.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use disk::Disk;
@@ -48,7 +48,7 @@ pub struct IndexConfig {
 impl Default for IndexConfig {
     fn default() -> Self {
         Self {
-            overlay_bytes_max: 32 << 20,
+            overlay_bytes_max: 48 << 20,
             generation_bytes: 8 << 20,
             sweep_interval: Duration::from_secs(2),
             segments_kept_max: 4,
@@ -127,6 +127,8 @@ pub(crate) struct Shared {
     pub(crate) published: AtomicU64,
     pub(crate) appender: Mutex<Appender>,
     pub(crate) checkpoints: Mutex<CheckpointSet>,
+    /// Gives up checkpoint files in the making.
+    pub(crate) cancel: Arc<AtomicBool>,
     pub(crate) overlay_bytes: AtomicUsize,
     pub(crate) stats: Mutex<IndexStats>,
     /// Held for a sweep, or a checkpoint: one at a time.
@@ -173,6 +175,7 @@ impl LoggedIndex {
             view: RwLock::new(Arc::new(view)),
             published: AtomicU64::new(recovery.last.0),
             appender: Mutex::new(Appender { active, last: recovery.last.0, buffer: Vec::new() }),
+            cancel: Arc::clone(&checkpoints.cancel),
             checkpoints: Mutex::new(checkpoints),
             overlay_bytes: AtomicUsize::new(0),
             stats: Mutex::default(),

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_skiplist::SkipMap;
-use crossbeam_skiplist::map::Entry;
+use crossbeam_skiplist::map::Entry as Node;
 
 use crate::ScanOrder;
 use crate::write_set::Bytes;
@@ -116,12 +116,12 @@ impl Generation {
     }
 
     /// The first version at or after the place (key, at).
-    fn seek(&self, key: &[u8], at: u64) -> Option<Entry<'_, Version, Option<Bytes>>> {
+    fn seek(&self, key: &[u8], at: u64) -> Option<Node<'_, Version, Option<Bytes>>> {
         self.map.lower_bound::<dyn Place>(Bound::Included(&(key, at)))
     }
 
     /// The last version of any key below `key`.
-    fn seek_below(&self, key: &[u8]) -> Option<Entry<'_, Version, Option<Bytes>>> {
+    fn seek_below(&self, key: &[u8]) -> Option<Node<'_, Version, Option<Bytes>>> {
         // The newest possible version of `key` itself is its first.
         self.map.upper_bound::<dyn Place>(Bound::Excluded(&(key, u64::MAX)))
     }
@@ -137,11 +137,14 @@ impl Generation {
     }
 }
 
+/// A key with its visible value, or that it is gone.
+type Visible = (Bytes, Option<Bytes>);
+
 /// Walks over one generation's keys.
 pub(crate) struct Cursor<'a> {
     generation: &'a Generation,
     /// Ascending: the first version not looked at. Descending: the last (oldest) version of the next key.
-    next: Option<Entry<'a, Version, Option<Bytes>>>,
+    next: Option<Node<'a, Version, Option<Bytes>>>,
     start: &'a [u8],
     end: &'a [u8],
     order: ScanOrder,
@@ -149,7 +152,7 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl Iterator for Cursor<'_> {
-    type Item = (Bytes, Option<Bytes>);
+    type Item = Visible;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.order {
@@ -160,7 +163,7 @@ impl Iterator for Cursor<'_> {
 }
 
 impl Cursor<'_> {
-    fn ascend(&mut self) -> Option<(Bytes, Option<Bytes>)> {
+    fn ascend(&mut self) -> Option<Visible> {
         loop {
             let entry = self.next.take()?;
             let version = entry.key();
@@ -186,7 +189,7 @@ impl Cursor<'_> {
         }
     }
 
-    fn descend(&mut self) -> Option<(Bytes, Option<Bytes>)> {
+    fn descend(&mut self) -> Option<Visible> {
         loop {
             let oldest = self.next.take()?;
             let key = oldest.key().key.clone();
@@ -209,7 +212,7 @@ impl Cursor<'_> {
 /// Several generations' keys as one sorted stream; where several have a key, the latest generation's counts.
 pub(crate) struct Merged<'a> {
     /// Newest generation first, each with its next entry.
-    cursors: Vec<(Cursor<'a>, Option<(Bytes, Option<Bytes>)>)>,
+    cursors: Vec<(Cursor<'a>, Option<Visible>)>,
     order: ScanOrder,
 }
 
@@ -235,7 +238,7 @@ impl<'a> Merged<'a> {
 }
 
 impl Iterator for Merged<'_> {
-    type Item = (Bytes, Option<Bytes>);
+    type Item = Visible;
 
     fn next(&mut self) -> Option<Self::Item> {
         let key = {

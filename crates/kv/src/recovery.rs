@@ -8,7 +8,7 @@ use disk::Disk;
 use journal::{Journal, Seq, StreamId};
 
 use crate::checkpoint::CheckpointSet;
-use crate::engine::{Applied, Engine, EntrySource};
+use crate::engine::{Applied, Engine, Entry, EntrySource};
 use crate::index::{IndexConfig, Shared, from_journal};
 use crate::snapshot::View;
 use crate::{KvError, batch};
@@ -297,7 +297,7 @@ struct MapSource {
 }
 
 impl EntrySource for MapSource {
-    fn next(&mut self) -> Result<Option<(&[u8], Option<&[u8]>)>, KvError> {
+    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
         self.entry = self.changes.next();
         Ok(self.entry.as_ref().map(|(key, value)| (key.as_slice(), value.as_deref())))
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use journal::Seq;
 use parking_lot::Mutex;
 
-use crate::engine::{Applied, EntrySource};
+use crate::engine::{Applied, Entry, EntrySource};
 use crate::index::{IndexStats, Shared, from_journal};
 use crate::overlay::{Generation, Merged};
 use crate::snapshot::View;
@@ -48,6 +48,7 @@ impl Sweeper {
 
     /// Ends the threads after their present step.
     pub(crate) fn stop(&self, shared: &Shared) {
+        shared.cancel.store(true, Ordering::Relaxed);
         shared.wake.0.lock().stop = true;
         shared.wake.1.notify_all();
         for thread in std::mem::take(&mut *self.threads.lock()) {
@@ -72,6 +73,9 @@ fn sweep_step(shared: &Shared) {
 
 fn checkpoint_step(shared: &Shared) {
     let result = shared.checkpoint();
+    if shared.cancel.load(Ordering::Relaxed) {
+        return; // perhaps given up half way
+    }
     note(shared, "no checkpoint can be made, so the log grows", &result, |stats| &mut stats.checkpoint_trouble);
 }
 
@@ -100,8 +104,12 @@ impl Shared {
     fn pause(&self, time: Duration, on_demand: bool) -> bool {
         let until = Instant::now() + time;
         let mut wake = self.wake.0.lock();
-        while !wake.stop && !(on_demand && wake.now) && !self.wake.1.wait_until(&mut wake, until).timed_out() {}
-        wake.stop
+        loop {
+            let asked = on_demand && wake.now;
+            if wake.stop || asked || self.wake.1.wait_until(&mut wake, until).timed_out() {
+                return wake.stop;
+            }
+        }
     }
 
     /// One step: sealed generations that are published are made durable in the log, merged (the newest version of each
@@ -178,7 +186,7 @@ impl Swept {
 }
 
 impl EntrySource for Swept {
-    fn next(&mut self) -> Result<Option<(&[u8], Option<&[u8]>)>, KvError> {
+    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
         let entry = self.entries.get(self.next);
         self.next += 1;
         Ok(entry.map(|(key, value)| (&**key, value.as_deref())))

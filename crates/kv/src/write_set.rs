@@ -15,6 +15,8 @@ pub(crate) struct WriteSet {
     map: BTreeMap<Bytes, Option<Bytes>>,
     /// What each change replaced: `None` where the key was not in the set.
     undo: Vec<(Bytes, Option<Option<Bytes>>)>,
+    /// Keys and values over the limits, with the length of `undo` before they were set.
+    refused: Vec<(usize, KvError)>,
     /// Upper bound of the bytes that the entries take when encoded.
     weight: usize,
 }
@@ -37,6 +39,7 @@ impl WriteSet {
     }
 
     pub(crate) fn rollback_to(&mut self, savepoint: Savepoint) {
+        self.refused.retain(|(at, _)| *at < savepoint.0);
         while self.undo.len() > savepoint.0 {
             let Some((key, before)) = self.undo.pop() else { break };
             let undone = match before {
@@ -48,24 +51,26 @@ impl WriteSet {
         }
     }
 
-    /// Whether the keys and values set since `savepoint` are within the limits.
-    pub(crate) fn check_since(&self, savepoint: Savepoint) -> Result<(), KvError> {
-        self.undo.iter().skip(savepoint.0).try_for_each(|(key, _)| {
-            batch::check(key, self.map.get(key).and_then(Option::as_ref).map(|value| &**value))
-        })
+    /// Why something that was set since `savepoint` cannot be kept: a key or value over the limits.
+    pub(crate) fn refused_since(&self, savepoint: Savepoint) -> Option<KvError> {
+        self.refused.iter().find(|(at, _)| *at >= savepoint.0).map(|(_, error)| error.clone())
     }
 
     /// Makes what was changed so far final: savepoints made before are no longer to be used.
     pub(crate) fn forget_savepoints(&mut self) {
         self.undo.clear();
+        self.refused.clear();
     }
 
     pub(crate) fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
+        if let Err(error) = batch::check(key, value) {
+            self.refused.push((self.undo.len(), error));
+        }
         self.weight += key.len() + value.map_or(0, <[u8]>::len) + ENTRY_WEIGHT;
         let value = value.map(Bytes::from);
-        if let Some((known, slot)) = self.map.get_key_value(key).map(|(k, v)| (k.clone(), v.clone())) {
-            self.undo.push((known.clone(), Some(slot)));
-            self.map.insert(known, value);
+        if let Some(slot) = self.map.get_mut(key) {
+            let before = std::mem::replace(slot, value);
+            self.undo.push((key.into(), Some(before)));
         } else {
             let key = Bytes::from(key);
             self.undo.push((key.clone(), None));

@@ -2,7 +2,7 @@
 
 use crate::KvError;
 use crate::checkpoint::file::Reader;
-use crate::engine::EntrySource;
+use crate::engine::{Entry, EntrySource};
 
 pub(crate) struct Merge {
     /// Newest first. The flag: stands at an entry that was not handed out yet.
@@ -22,7 +22,7 @@ impl Merge {
 }
 
 impl EntrySource for Merge {
-    fn next(&mut self) -> Result<Option<(&[u8], Option<&[u8]>)>, KvError> {
+    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
         let newest = loop {
             for at in std::mem::take(&mut self.used) {
                 if let Some((reader, open)) = self.readers.get_mut(at) {

@@ -12,6 +12,7 @@ mod run;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::Disk;
 use journal::{Journal, Seq, StreamId};
@@ -39,6 +40,8 @@ pub(crate) struct CheckpointSet {
     dir: String,
     stream: StreamId,
     incarnation: u64,
+    /// Set when the server stops: files in the making are given up.
+    pub(crate) cancel: Arc<AtomicBool>,
     /// A base or nothing, then deltas without gaps.
     chain: Vec<Member>,
     /// Files that do not belong to the chain and are not covered by it: their predecessors are missing.
@@ -74,6 +77,7 @@ impl CheckpointSet {
             dir: dir.to_owned(),
             stream,
             incarnation,
+            cancel: Arc::default(),
             chain: Vec::new(),
             stranded: Vec::new(),
             damaged: Vec::new(),
@@ -286,8 +290,13 @@ impl CheckpointSet {
         #[cfg(test)]
         let deletions = deletions && self.planted != Some(crate::tests::Planted::LoseTombstoneInMerge);
         let mut merge = self.merge(members, deletions)?;
+        let cancelled = || KvError::Stopped { reason: "the server is stopping".into() };
         self.make(kind, after, upto, &mut |writer| {
             while let Some((key, value)) = merge.next()? {
+                if self.cancel.load(Ordering::Relaxed) {
+                    // Nothing is lost: the files that were to be merged stay.
+                    return Err(cancelled());
+                }
                 writer.push(key, value)?;
             }
             Ok(())

@@ -3,7 +3,7 @@
 use journal::Seq;
 
 use crate::KvError;
-use crate::engine::{Applied, EntrySource};
+use crate::engine::{Applied, Entry, EntrySource};
 use crate::index::{Shared, from_journal};
 
 impl Shared {
@@ -93,7 +93,7 @@ impl Shared {
 struct Nothing;
 
 impl EntrySource for Nothing {
-    fn next(&mut self) -> Result<Option<(&[u8], Option<&[u8]>)>, KvError> {
+    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
         Ok(None)
     }
 }

@@ -168,14 +168,14 @@ fn run_one(request: &mut Request, base: &dyn Read, writes: &mut WriteSet) -> Ran
     let weight = writes.weight();
     let op = &mut request.op;
     let ran = match catch_unwind(AssertUnwindSafe(|| op(&mut Transaction { base, writes: &mut *writes }))) {
-        Ok(OpOutcome::Commit) => match writes.check_since(before) {
-            Err(error) => Ran::Refused(error),
-            Ok(()) if writes.weight() - weight > BATCH_MAX / 2 => Ran::Refused(KvError::TooLarge {
+        Ok(OpOutcome::Commit) => match writes.refused_since(before) {
+            Some(error) => Ran::Refused(error),
+            None if writes.weight() - weight > BATCH_MAX / 2 => Ran::Refused(KvError::TooLarge {
                 what: "the changes of one operation",
                 len: writes.weight() - weight,
                 limit: BATCH_MAX / 2,
             }),
-            Ok(()) => Ran::Committed,
+            None => Ran::Committed,
         },
         Ok(OpOutcome::Abort) => Ran::Aborted,
         Err(panic) => Ran::Refused(KvError::Panicked(panic_text(&*panic))),

@@ -14,7 +14,7 @@ use lsm_tree::{AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, Seq
 use parking_lot::{Condvar, Mutex};
 
 use super::{LsmConfig, UNUSABLE, decode_applied, encode_applied};
-use crate::engine::{Applied, EntrySource};
+use crate::engine::{Applied, Entry, EntrySource};
 use crate::{KvError, ScanOrder, Visit, batch};
 
 /// The engine's own key; behind all others, because none may begin with this byte.
@@ -322,7 +322,7 @@ fn is_damage(error: &std::io::Error) -> bool {
 struct Nothing;
 
 impl EntrySource for Nothing {
-    fn next(&mut self) -> Result<Option<(&[u8], Option<&[u8]>)>, KvError> {
+    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
         Ok(None)
     }
 }

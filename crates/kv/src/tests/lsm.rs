@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::{child, seeds};
-use crate::engine::{Applied, Engine, EntrySource};
+use crate::engine::{Applied, Engine, Entry, EntrySource};
 use crate::{KvError, LsmConfig, LsmEngine, Read, ScanOrder};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -38,7 +38,7 @@ fn step(number: u64) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
 struct Step(std::collections::btree_map::IntoIter<Vec<u8>, Option<Vec<u8>>>, Option<(Vec<u8>, Option<Vec<u8>>)>);
 
 impl EntrySource for Step {
-    fn next(&mut self) -> Result<Option<(&[u8], Option<&[u8]>)>, KvError> {
+    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
         self.1 = self.0.next();
         Ok(self.1.as_ref().map(|(key, value)| (key.as_slice(), value.as_deref())))
     }
@@ -66,7 +66,9 @@ fn model_at(cache: &mut (u64, Model), number: u64) -> &Model {
     &cache.1
 }
 
-fn content(read: &dyn Read, order: ScanOrder) -> Result<Vec<(Vec<u8>, Vec<u8>)>, KvError> {
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn content(read: &dyn Read, order: ScanOrder) -> Result<Pairs, KvError> {
     let mut entries = Vec::new();
     read.scan(b"", b"\xff", order, &mut |key, value| {
         entries.push((key.to_vec(), value.to_vec()));

@@ -78,9 +78,11 @@ pub(crate) enum Planted {
     SkipCheckpointVerify,
 }
 
+type PathHook = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// Called with the path of a checkpoint file that was written and not read back yet.
 #[derive(Clone, Default)]
-pub(crate) struct BeforeVerify(pub(crate) Option<Arc<dyn Fn(&str) + Send + Sync>>);
+pub(crate) struct BeforeVerify(pub(crate) Option<PathHook>);
 
 impl std::fmt::Debug for BeforeVerify {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
