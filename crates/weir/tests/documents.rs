@@ -49,3 +49,35 @@ fn operate_lists_every_exit_code() {
     let known: Vec<(u8, String)> = Exit::ALL.iter().map(|exit| (exit.code(), exit.meaning().to_owned())).collect();
     assert_eq!(documented, known, "docs/operate.md against the exit codes");
 }
+
+#[test]
+fn formats_names_the_numbers_of_the_code() {
+    let size = |bytes: u64| match bytes {
+        bytes if bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        bytes if bytes >= 64 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        bytes => format!("{bytes} B"),
+    };
+    let index = kv::IndexConfig::default();
+    let store = store::StoreConfig::default();
+    let config = weir::config::Config::defaults();
+    let known = [
+        ("segment of the log", size(journal::SEGMENT_BYTES_DEFAULT)),
+        ("longest record of the log", size(journal::PAYLOAD_MAX as u64)),
+        ("changes move from memory to the index on disk every", format!("{} s", index.sweep_interval.as_secs())),
+        ("sealed segments that wait for a checkpoint at most", index.segments_kept_max.to_string()),
+        ("small content: up to", size(store.small_max)),
+        ("segment of small contents", size(store.segment_bytes)),
+        ("page of a checksum", size(types::PAGE_SIZE as u64)),
+        ("ballast", size(config.ballast)),
+        (
+            "numbers of inodes and contents are taken in ranges of",
+            namespace::NamespaceConfig::default().id_range.to_string(),
+        ),
+    ];
+    assert_eq!(config.segment_size, journal::SEGMENT_BYTES_DEFAULT);
+    let documented = rows(&document("formats.md"));
+    for (what, value) in known {
+        let row = documented.iter().find(|cells| cells[0] == what);
+        assert_eq!(row.map(|cells| cells[1].as_str()), Some(value.as_str()), "docs/formats.md: {what}");
+    }
+}

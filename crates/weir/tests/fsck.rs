@@ -467,6 +467,23 @@ fn after_a_kill_and_a_repaired_journal() {
     }
 }
 
+/// Both indexes taken away: built again from checkpoints and log, also where the log was trimmed.
+#[test]
+fn indexes_come_back() {
+    let world = World::new();
+    world.aged();
+    for which in ["namespace", "store"] {
+        fs::remove_dir_all(world.data().join(which).join("index")).unwrap();
+    }
+    let (counts, report) = world.look(&FsckArgs { data: world.data(), ..FsckArgs::default() });
+    assert_eq!((report.found(), counts.names), (0, 153));
+    world.served(|session| {
+        let handle = session.open_file("/run/small", OpenOptions::READ);
+        assert_eq!(session.read(handle, 0, 100), SMALL);
+        session.close(handle);
+    });
+}
+
 /// The command itself: exit codes, words, JSON.
 #[test]
 fn the_command_says_what_it_found() {
