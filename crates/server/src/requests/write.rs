@@ -104,7 +104,7 @@ impl Connection {
             return Ok(Err(refusal));
         }
         if pages.too_many || access.bad_pages.lock().len() > BAD_PAGES_MAX {
-            let text = format!("Cannot write {}: too many pages arrived with a wrong checksum", file.path);
+            let text = format!("Cannot write {}: too many checksum errors in the pages that arrived", file.path);
             return Ok(Err(Refusal::new(ErrorNumber::TOO_MANY_ERRORS, text)));
         }
         self.out.answer(|out| reply::pgwrite(out, stream, r.offset, &pages.bad));

@@ -1,0 +1,224 @@
+//! Each kind of request: what it does, and what it says when it cannot.
+
+mod world;
+
+use types::{Adler32, Crc32c};
+use wire::request::{
+    Access, Chmod, DirlistOptions, Locate, LocateOptions, MkdirOptions, OpenOptions, QueryKind, Rmdir, Segment, Set,
+    Stat, StatOptions, Statx, Target,
+};
+use wire::response::{ConfigReply, LocateReply, OpenReply, SpaceReply, StatFlags, VfsReply};
+use wire::{ErrorNumber as E, Request};
+use world::client::{NEW, READ, REPLACE, UPDATE, arg};
+use world::{World, content};
+
+#[test]
+fn names_are_made_shown_moved_and_removed() {
+    let world = World::new();
+    let mut me = world.connect();
+    assert_eq!(me.mkdir("/a/b/c", MkdirOptions::NONE).number(), E::NOT_FOUND);
+    me.mkdir("/a/b/c", MkdirOptions::MKPATH).ok();
+    me.mkdir("/a/b/c", MkdirOptions::MKPATH).ok();
+    assert_eq!(me.mkdir("/a/b/c", MkdirOptions::NONE).number(), E::EXISTS);
+    me.put("/a/file", NEW, b"some bytes");
+    assert_eq!(me.stat("/a/file").unwrap().size, 10);
+    assert!(me.stat("/a").unwrap().flags.has(StatFlags::IS_DIR));
+    me.mv("/a/file", "/a/b/moved").ok();
+    assert_eq!(me.stat("/a/file").unwrap_err(), E::NOT_FOUND);
+    assert_eq!(me.get("/a/b/moved"), b"some bytes");
+    me.put("/other", NEW, b"other");
+    me.mv("/other", "/a/b/moved").ok();
+    assert_eq!(me.get("/a/b/moved"), b"other");
+    assert_eq!(me.rm("/a").number(), E::IS_DIRECTORY);
+    assert_eq!(me.rm("/nothing").number(), E::NOT_FOUND);
+    let mut rmdir = |path| me.call(&Request::Rmdir(Rmdir { target: arg(path) }));
+    assert_eq!(rmdir("/a/b").number(), E::EXISTS);
+    rmdir("/a/b/c").ok();
+    me.rm("/a/b/moved").ok();
+    assert_eq!(me.list("/a/b", DirlistOptions::NONE), []);
+    me.call(&Request::Chmod(Chmod { mode: Access(0o700), target: arg("/a") })).ok();
+    assert_eq!(me.stat("/a").unwrap().extra.unwrap().mode, 0o700);
+}
+
+#[test]
+fn small_and_large_files_come_back_in_every_way() {
+    let world = World::new();
+    let mut me = world.connect();
+    for len in [0, 1, 4095, 4096, 65_536, 65_537, 300_000, 5 << 20] {
+        let data = content(len as u64, len);
+        let path = format!("/f{len}");
+        let handle = me.open(&path, NEW);
+        // out of order, unaligned, by both kinds of write
+        let cut = len / 3;
+        me.write(handle, cut as u64, &data[cut..]).ok();
+        me.pgwrite(handle, 0, &data[..cut]);
+        assert_eq!(me.stat_handle(handle).size, len as u64);
+        assert_eq!(me.read(handle, 0, 100).ok(), &data[..len.min(100)], "a writer reads what it wrote");
+        me.close(handle).ok();
+        assert_eq!(me.checksum(&path).unwrap(), format!("adler32 {:08x}", Adler32::of(&data).0));
+        assert_eq!(
+            me.checksum(&format!("{path}?cks.type=crc32c")).unwrap(),
+            format!("crc32c {:08x}", Crc32c::of(&data).0)
+        );
+        let handle = me.open(&path, READ);
+        let whole = u32::try_from(len).unwrap() + 1000;
+        assert!(me.read(handle, 0, whole).ok() == data);
+        assert!(me.pgread(handle, 0, whole).ok() == data);
+        let from = (len / 2 + 3).min(len);
+        assert!(me.read(handle, from as u64, whole).ok() == data[from..]);
+        assert!(me.pgread(handle, from as u64, whole).ok() == data[from..]);
+        assert_eq!(me.read(handle, len as u64 + 5, 10).ok(), b"");
+        assert_eq!(me.pgread(handle, len as u64 + 5, 10).ok(), b"");
+        me.close(handle).ok();
+        assert_eq!(me.close(handle).number(), E::FILE_NOT_OPEN);
+    }
+}
+
+#[test]
+fn readv_gives_each_segment_whole_or_nothing() {
+    let world = World::new();
+    let mut me = world.connect();
+    let data = content(1, 6 << 20);
+    me.put("/a", NEW, &data);
+    me.put("/b", NEW, b"second file");
+    let (a, b) = (me.open("/a", READ), me.open("/b", READ));
+    let segment = |handle, offset, len| Segment { handle, offset, len };
+    let wanted = [
+        segment(a, 5, 100),
+        segment(b, 7, 4),
+        segment(a, 0, 2_097_136),
+        segment(a, 3 << 20, 2 << 19),
+        segment(a, 9, 0),
+    ];
+    let parts = me.readv(&wanted).unwrap();
+    for (part, segment) in parts.iter().zip(&wanted) {
+        let source: &[u8] = if segment.handle == a { &data } else { b"second file" };
+        let start = usize::try_from(segment.offset).unwrap();
+        assert!(part == &source[start..start + segment.len as usize]);
+    }
+    assert_eq!(me.readv(&[segment(a, 0, 10), segment(b, 8, 4)]).unwrap_err(), E::ARG_INVALID);
+    assert_eq!(me.readv(&[segment(a, 0, 2_097_137)]).unwrap_err(), E::ARG_TOO_LONG);
+    assert_eq!(me.read(b, 0, 6).ok(), b"second", "the connection goes on");
+}
+
+#[test]
+fn listings_come_whole_in_pages() {
+    let world = World::new();
+    let mut me = world.connect();
+    me.mkdir("/many", MkdirOptions::NONE).ok();
+    let names: Vec<String> = (0..5000).map(|n| format!("entry-{n:05}-{}", "x".repeat(40))).collect();
+    for name in &names {
+        let request = Request::Mkdir(wire::request::Mkdir {
+            options: MkdirOptions::NONE,
+            mode: Access(0o755),
+            target: arg(&format!("/many/{name}")),
+        });
+        me.send(&request, &[]);
+    }
+    for _ in &names {
+        me.answer().1.ok();
+    }
+    let listed = me.list("/many", DirlistOptions::NONE);
+    assert_eq!(listed.iter().map(|e| String::from_utf8(e.name.clone()).unwrap()).collect::<Vec<_>>(), names);
+    let with_stat = me.list("/many", DirlistOptions::DSTAT);
+    assert_eq!(with_stat.len(), names.len());
+    assert!(with_stat.iter().all(|e| e.stat.as_ref().unwrap().flags.has(StatFlags::IS_DIR)));
+    assert_eq!(me.list("/many/entry-00000-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", DirlistOptions::DSTAT), []);
+    me.put("/many/file", NEW, b"123");
+    let file = me.list("/many", DirlistOptions::DCKSM).into_iter().find(|e| e.name == b"file").unwrap();
+    assert_eq!(file.stat.unwrap().size, 3);
+    assert_eq!(file.checksum.unwrap(), format!("adler32:{:08x}", Adler32::of(b"123").0).into_bytes());
+}
+
+#[test]
+fn opens_do_what_their_options_say() {
+    let world = World::new();
+    let mut me = world.connect();
+    assert_eq!(me.try_open("/f", READ).number(), E::NOT_FOUND);
+    assert_eq!(me.try_open("/f", UPDATE).number(), E::NOT_FOUND);
+    assert_eq!(me.try_open("/d/e/f", NEW).number(), E::NOT_FOUND);
+    let handle = me.open("/d/e/f", OpenOptions(NEW.0 | OpenOptions::MKPATH.0));
+    me.close(handle).ok();
+    assert_eq!(me.try_open("/d/e/f", NEW).number(), E::EXISTS);
+    assert_eq!(me.try_open("/d/e", READ).number(), E::IS_DIRECTORY);
+    assert_eq!(me.try_open("/d/e", REPLACE).number(), E::IS_DIRECTORY);
+    let reply = me.try_open("/d/e/f", OpenOptions(READ.0 | OpenOptions::RETSTAT.0)).ok();
+    let reply = OpenReply::decode(&reply).unwrap();
+    assert_eq!(reply.stat.unwrap().size, 0);
+    assert_eq!(me.write(reply.handle, 0, b"x").number(), E::NOT_AUTHORIZED);
+    // update in place
+    me.put("/u", NEW, b"0123456789");
+    let handle = me.open("/u", UPDATE);
+    me.write(handle, 3, b"abc").ok();
+    me.write(handle, 10, b"more").ok();
+    me.close(handle).ok();
+    assert_eq!(me.get("/u"), b"012abc6789more");
+    assert_eq!(me.checksum("/u").unwrap(), format!("adler32 {:08x}", Adler32::of(b"012abc6789more").0));
+    // truncation by path and by handle
+    me.truncate(Target::Path(arg("/u")), 5).ok();
+    assert_eq!(me.get("/u"), b"012ab");
+    me.truncate(Target::Path(arg("/u")), 5).ok();
+    let handle = me.open("/u", UPDATE);
+    me.truncate(Target::Handle(handle), 7).ok();
+    me.sync(handle).ok();
+    me.close(handle).ok();
+    assert_eq!(me.get("/u"), b"012ab\0\0");
+    assert_eq!(me.truncate(Target::Path(arg("/none")), 7).number(), E::NOT_FOUND);
+}
+
+#[test]
+fn questions_are_answered() {
+    let world = World::new();
+    let mut me = world.connect();
+    me.put("/f", NEW, b"abc");
+    let config = ConfigReply::decode(&me.query(QueryKind::Config, "readv_iov_max chksum nonsense").ok()).unwrap();
+    assert_eq!(config.values, [b"1024".to_vec(), b"0:adler32,1:crc32c".to_vec(), b"nonsense".to_vec()]);
+    let space = SpaceReply::decode(&me.query(QueryKind::Space, "/").ok()).unwrap();
+    assert!(space.total > 0 && space.free <= space.total);
+    let stats = String::from_utf8(me.query(QueryKind::Stats, "a").ok()).unwrap();
+    assert!(stats.starts_with("<statistics") && stats.contains("pgm=\"weir\""));
+    let vfs = me.call(&Request::Stat(Stat { options: StatOptions::VFS, target: Target::Path(arg("/")) })).ok();
+    assert_eq!(VfsReply::decode(&vfs).unwrap().write_nodes, 1);
+    assert_eq!(me.checksum("/").unwrap_err(), E::IS_DIRECTORY);
+    assert_eq!(me.checksum("/f?cks.type=md5").unwrap_err(), E::UNSUPPORTED);
+    assert_eq!(me.query(QueryKind::Opaque, "x").number(), E::UNSUPPORTED);
+    let flags = me.call(&Request::Statx(Statx { options: StatOptions::NONE, lines: b"/f\n/".to_vec() })).ok();
+    assert_eq!(flags.len(), 2);
+    assert_eq!(u32::from(flags[1]) & StatFlags::IS_DIR.0, StatFlags::IS_DIR.0);
+    let mut locate = |path| me.call(&Request::Locate(Locate { options: LocateOptions::NONE, target: arg(path) }));
+    let place = LocateReply::decode(&locate("/f").ok()).unwrap().locations.remove(0);
+    let port = format!(":{}", world.server().address().port());
+    assert!(place.writable && String::from_utf8(place.address).unwrap().ends_with(&port));
+    locate("*").ok();
+    assert_eq!(locate("/none").number(), E::NOT_FOUND);
+    me.call(&Request::Set(Set { modifier: 0, args: b"appid test".to_vec() })).ok();
+    me.call(&Request::Ping).ok();
+}
+
+#[test]
+fn many_requests_at_once_are_all_answered() {
+    let world = World::new();
+    let mut me = world.connect();
+    let mut expected = std::collections::HashMap::new();
+    for n in 0..400 {
+        let path = format!("/p{n}");
+        let open = wire::request::Open { mode: Access(0o644), options: NEW, target: arg(&path) };
+        expected.insert(me.send(&Request::Open(open), &[]), n);
+    }
+    let mut handles = Vec::new();
+    for _ in 0..400 {
+        let (stream, answer) = me.answer();
+        handles.push((expected.remove(&stream).unwrap(), OpenReply::decode(&answer.ok()).unwrap().handle));
+    }
+    for (n, handle) in &handles {
+        let data = content(*n, 4096);
+        me.send(&Request::Write(wire::request::Write { handle: *handle, offset: 0, path_id: 0, len: 4096 }), &data);
+        me.send(&Request::Close(wire::request::Close { handle: *handle }), &[]);
+    }
+    for _ in 0..800 {
+        me.answer().1.ok();
+    }
+    for (n, _) in &handles {
+        assert!(me.get(&format!("/p{n}")) == content(*n, 4096));
+    }
+}
