@@ -107,6 +107,15 @@ pub(crate) fn without_trailing_nuls(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
+/// Text: trailing NULs are dropped; a NUL inside is refused, so that what is shown is all there is.
+pub(crate) fn text<'a>(what: &'static str, bytes: &'a [u8]) -> Result<&'a [u8], WireError> {
+    let text = without_trailing_nuls(bytes);
+    if text.contains(&0) {
+        return Err(WireError::Malformed { what, why: "it holds a NUL byte" });
+    }
+    Ok(text)
+}
+
 /// A decimal number, as the texts of stat, space and others hold it.
 pub(crate) fn decimal(what: &'static str, bytes: &[u8]) -> Result<i64, WireError> {
     let text = std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty() && text.len() <= 20);

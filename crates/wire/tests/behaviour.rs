@@ -1,5 +1,7 @@
 //! Single rules, with the bytes written out.
 
+#![allow(clippy::unwrap_used)] // in the tests' helpers
+
 use wire::request::{FattrOp, Open, OpenOptions, QueryKind, SEGMENTS_MAX, Target};
 use wire::response::*;
 use wire::{
@@ -322,4 +324,16 @@ fn every_code_of_ours_has_a_number_of_theirs() {
         assert_eq!(ErrorNumber::from(code), ErrorNumber(number), "{code:?}");
         assert_ne!(ErrorNumber(number).name(), "unknown error");
     }
+}
+
+#[test]
+fn texts_do_not_hide_anything_behind_a_nul() {
+    assert_eq!(
+        ChecksumReply::decode(b"adler32 0a1b2c3d\0"),
+        Ok(ChecksumReply { algorithm: b"adler32".into(), value: b"0a1b2c3d".into() })
+    );
+    assert!(ChecksumReply::decode(b"adler32 0a\x001b\0").is_err());
+    assert!(LocateReply::decode(b"Sr[::1]:1094\0Sw[::1]:1095\0").is_err());
+    assert!(ConfigReply::decode(b"1\n\x002\n").is_err());
+    assert!(StatReply::decode(b"1 2 3 4\x00 5\0").is_err());
 }

@@ -79,7 +79,7 @@ proptest! {
 
     #[test]
     fn any_response_bytes_are_taken_or_refused(status in prop_oneof![Just(0u16), 4000..4010u16], body in vec(any::<u8>(), 0..200)) {
-        let header = ResponseHeader { stream: StreamId([1, 2]), status: ResponseStatus::from_code(status), dlen: body.len() as u32 };
+        let header = ResponseHeader { stream: StreamId([1, 2]), status: ResponseStatus::from_code(status), dlen: u32::try_from(body.len()).unwrap() };
         let _ = Response::decode(&header, &body);
         let _ = (ProtocolReply::decode(&body), LoginReply::decode(&body), BindReply::decode(&body), OpenReply::decode(&body));
         let _ = (StatReply::decode(&body), VfsReply::decode(&body), Dirlisting::decode(&body), LocateReply::decode(&body));

@@ -1,7 +1,7 @@
 //! A response's header, and the bodies that do not depend on the request.
 
 use super::Status;
-use crate::reader::Reader;
+use crate::reader::{Reader, text};
 use crate::{ErrorNumber, StreamId, WireError};
 
 /// Bytes in a response's header.
@@ -209,11 +209,11 @@ impl Response {
             ResponseStatus::Attn => Response::Attn(Attn::decode(body)?),
             ResponseStatus::Error => {
                 let number = ErrorNumber(reader.u32()?);
-                Response::Error { number, text: text(reader.rest())? }
+                Response::Error { number, text: text("text of a response", reader.rest())?.to_vec() }
             }
             ResponseStatus::Redirect => {
                 let port = reader.i32()?;
-                let rest = text(reader.rest())?;
+                let rest = text("text of a response", reader.rest())?.to_vec();
                 Response::Redirect(match u16::try_from(port) {
                     Ok(port) => Redirect::Host { port, host: rest },
                     Err(_) if port < 0 => Redirect::Url { flags: (!port).unsigned_abs(), url: rest },
@@ -222,11 +222,11 @@ impl Response {
             }
             ResponseStatus::Wait => {
                 let seconds = reader.u31("seconds to wait")?;
-                Response::Wait { seconds, text: text(reader.rest())? }
+                Response::Wait { seconds, text: text("text of a response", reader.rest())?.to_vec() }
             }
             ResponseStatus::WaitResp => {
                 let seconds = reader.u31("seconds to wait")?;
-                Response::WaitResp { seconds, text: text(reader.rest())? }
+                Response::WaitResp { seconds, text: text("text of a response", reader.rest())?.to_vec() }
             }
             ResponseStatus::Status => Response::Status(Status::decode(header.stream, body)?),
             ResponseStatus::Unknown(code) => {
@@ -281,7 +281,7 @@ impl Attn {
             return Ok(Attn::Other { action, params: reader.rest().to_vec() });
         }
         if action == ASYNC_MESSAGE {
-            return Ok(Attn::Message(text(reader.rest())?));
+            return Ok(Attn::Message(text("text of a response", reader.rest())?.to_vec()));
         }
         reader.skip(4)?;
         let header = ResponseHeader::parse(reader.array()?)?;
@@ -316,15 +316,6 @@ impl Attn {
         }
         Ok(())
     }
-}
-
-/// Text for people: without trailing NULs; a NUL inside is refused, so that what is shown is all there is.
-fn text(bytes: &[u8]) -> Result<Vec<u8>, WireError> {
-    let text = crate::reader::without_trailing_nuls(bytes);
-    if text.contains(&0) {
-        return Err(WireError::Malformed { what: "text", why: "it holds a NUL byte" });
-    }
-    Ok(text.to_vec())
 }
 
 /// `text`, cut where the protocol's own buffers end, with NULs replaced. The stock server ends the text of an error with

@@ -1,7 +1,7 @@
 //! Answer to locate: where a file is.
 
 use crate::WireError;
-use crate::reader::without_trailing_nuls;
+use crate::reader::text;
 
 /// Kind of a server in a locate answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ impl LocateReply {
                 LocationKind::ManagerPending => b'm',
             });
             out.push(if location.writable { b'w' } else { b'r' });
-            out.extend(location.address.iter().filter(|&&b| b > b' '));
+            out.extend(location.address.iter().filter(|&&b| b != b' ' && b != 0));
         }
         out.push(0);
     }
@@ -56,7 +56,7 @@ impl LocateReply {
     /// Reads the body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "locate answer";
-        let words = without_trailing_nuls(body).split(|&b| b == b' ').filter(|word| !word.is_empty());
+        let words = text(WHAT, body)?.split(|&b| b == b' ').filter(|word| !word.is_empty());
         let locations = words
             .map(|word| {
                 let [kind, access, address @ ..] = word else {

@@ -2,7 +2,7 @@
 
 use super::stat::push;
 use crate::WireError;
-use crate::reader::without_trailing_nuls;
+use crate::reader::text;
 
 /// A checksum as people and tools of the field read it: eight lower-case hexadecimal digits.
 #[must_use]
@@ -30,8 +30,7 @@ impl ChecksumReply {
 
     /// Reads the body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
-        let text = without_trailing_nuls(body);
-        let mut words = text.split(|&b| b == b' ').filter(|word| !word.is_empty());
+        let mut words = text("checksum answer", body)?.split(|&b| b == b' ').filter(|word| !word.is_empty());
         match (words.next(), words.next(), words.next()) {
             (Some(algorithm), Some(value), None) => Ok(Self { algorithm: algorithm.to_vec(), value: value.to_vec() }),
             _ => Err(WireError::Malformed { what: "checksum answer", why: "it is not two words" }),
@@ -75,7 +74,7 @@ impl SpaceReply {
     /// Reads the body. Keys that are not known are skipped, missing ones are 0.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut reply = Self::default();
-        for part in without_trailing_nuls(body).split(|&b| b == b'&') {
+        for part in text("space answer", body)?.split(|&b| b == b'&') {
             let Some(at) = part.iter().position(|&b| b == b'=') else { continue };
             let (key, value) = (&part[..at], &part[at + 1..]);
             let number = || {
@@ -115,7 +114,7 @@ impl ConfigReply {
 
     /// Reads the body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
-        let text = without_trailing_nuls(body);
+        let text = text("config answer", body)?;
         let text = text.strip_suffix(b"\n").unwrap_or(text);
         if text.is_empty() {
             return Ok(Self::default());

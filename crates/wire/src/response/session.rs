@@ -1,6 +1,6 @@
 //! Answers to protocol, login and bind.
 
-use crate::reader::{Reader, without_trailing_nuls};
+use crate::reader::{Reader, text};
 use crate::{SessionId, WireError};
 
 flags! {
@@ -111,8 +111,8 @@ impl ProtocolReply {
                 b'B' if reply.bind_interfaces.is_none() && reply.security.is_none() => {
                     reader.skip(1)?;
                     let len = reader.u16()?;
-                    let text = without_trailing_nuls(reader.take(usize::from(len))?);
-                    reply.bind_interfaces = Some(text.to_vec());
+                    let interfaces = text("bind interfaces", reader.take(usize::from(len))?)?;
+                    reply.bind_interfaces = Some(interfaces.to_vec());
                 }
                 b'S' if reply.security.is_none() => {
                     reader.skip(1)?;
@@ -154,7 +154,7 @@ impl LoginReply {
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new("login answer", body);
         let session = SessionId(*reader.array()?);
-        Ok(Self { session, methods: without_trailing_nuls(reader.rest()).to_vec() })
+        Ok(Self { session, methods: text("login answer", reader.rest())?.to_vec() })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Stat answers: one line of text.
 
 use crate::WireError;
-use crate::reader::{decimal, without_trailing_nuls};
+use crate::reader::{decimal, text};
 
 flags! {
     /// The flags of a stat answer (`XStatRespFlags`).
@@ -79,7 +79,7 @@ impl StatReply {
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "stat answer";
         let words: Vec<&[u8]> =
-            without_trailing_nuls(body).split(|&b| b == b' ').filter(|word| !word.is_empty()).take(10).collect();
+            text(WHAT, body)?.split(|&b| b == b' ').filter(|word| !word.is_empty()).take(10).collect();
         let (first, extra) = match words.len() {
             4 => (&words[..], None),
             9 => (&words[..4], Some(&words[4..])),
@@ -100,8 +100,8 @@ impl StatReply {
                     ctime: decimal(WHAT, words[0])?,
                     atime: decimal(WHAT, words[1])?,
                     mode: octal(words[2])?,
-                    owner: String::from_utf8_lossy(words[3]).into_owned(),
-                    group: String::from_utf8_lossy(words[4]).into_owned(),
+                    owner: word(words[3])?,
+                    group: word(words[4])?,
                 }),
             },
         })
@@ -119,7 +119,19 @@ fn id(word: &[u8]) -> Result<u64, WireError> {
 fn octal(word: &[u8]) -> Result<u16, WireError> {
     let text = std::str::from_utf8(word).unwrap_or("");
     u16::from_str_radix(text, 8)
-        .map_err(|_| WireError::Malformed { what: "mode in a stat answer", why: "it is not an octal number" })
+        .ok()
+        .filter(|mode| *mode <= 0o7777)
+        .ok_or(WireError::Malformed { what: "mode in a stat answer", why: "it is not an octal number of at most 7777" })
+}
+
+fn word(word: &[u8]) -> Result<String, WireError> {
+    if word.iter().any(|&b| b <= b' ' || b == 0x7f) {
+        return Err(WireError::Malformed {
+            what: "owner or group in a stat answer",
+            why: "it holds control characters",
+        });
+    }
+    Ok(String::from_utf8_lossy(word).into_owned())
 }
 
 /// Blanks and control characters would shift the words behind.
@@ -173,7 +185,7 @@ impl VfsReply {
     /// Reads the body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "file system answer";
-        let mut words = without_trailing_nuls(body).split(|&b| b == b' ').filter(|word| !word.is_empty());
+        let mut words = text(WHAT, body)?.split(|&b| b == b' ').filter(|word| !word.is_empty());
         let mut next = || {
             let word = words.next().ok_or(WireError::Malformed { what: WHAT, why: "it has fewer than 6 words" })?;
             let value = decimal(WHAT, word)?;

@@ -2,6 +2,7 @@
 //! so that the test of the planted bugs can ask whether it noticed.
 
 #![allow(dead_code)] // each test file uses its part
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::cast_possible_truncation)] // helpers of tests
 
 pub mod captures;
 pub mod requests;

@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""Makes a first corpus of the recorded frames: seeds.py TARGET FOLDER."""
+import hashlib
+import pathlib
+import sys
+
+frames = pathlib.Path(__file__).parent.parent / "crates/wire/tests/frames"
+target, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+folder.mkdir(parents=True, exist_ok=True)
+
+
+def keep(seed):
+    if seed:
+        (folder / hashlib.sha1(seed).hexdigest()).write_bytes(seed)
+
+
+for file in frames.glob("*.frames"):
+    stream = b""
+    for line in file.read_text().splitlines():
+        kind, _, rest = line.partition(" ")
+        if kind == "connection":
+            keep(stream and target == "stream" and b"\x07" + stream)
+            stream = b""
+        if kind in "CS" and len(rest) > 40:
+            frame = bytes.fromhex(rest)
+            if kind == "C" and target == "requests":
+                keep(frame)
+            if kind == "S" and target == "responses":
+                keep(frame)
+                keep(frame[8:])
+            if kind == "C" and target == "opaque":
+                keep(frame[24:])
+            if kind == "C" and target == "stream":
+                stream += frame
+if target == "pages":
+    for offset, length in [(0, 4096), (100, 10240), (4095, 2), (1 << 62, 5000), (8191, 0)]:
+        keep(offset.to_bytes(8, "big") + length.to_bytes(8, "big") + bytes(range(256)) * (length // 256))
