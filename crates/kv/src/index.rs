@@ -131,11 +131,29 @@ pub(crate) struct Shared {
     pub(crate) cancel: Arc<AtomicBool>,
     pub(crate) overlay_bytes: AtomicUsize,
     pub(crate) stats: Mutex<IndexStats>,
-    /// Held for a sweep, or a checkpoint: one at a time.
-    pub(crate) sweeping: Mutex<()>,
+    /// Held while the engine is changed: one at a time.
+    pub(crate) sweeping: Mutex<EngineState>,
     room: (Mutex<()>, Condvar),
     /// Wakes the sweeper; true: stop.
     pub(crate) wake: (Mutex<Wake>, Condvar),
+}
+
+/// What the engine is to hold.
+#[derive(Default)]
+pub(crate) struct EngineState {
+    /// It was emptied in order to be built again, which has not succeeded yet: where it has to stand before anything is
+    /// put on top. What is applied to an engine without its past would be taken for the whole at the next start.
+    pub(crate) missing: Option<Seq>,
+}
+
+impl EngineState {
+    /// Refuses to change an engine that lacks its past.
+    pub(crate) fn check(&self) -> Result<(), KvError> {
+        match self.missing {
+            None => Ok(()),
+            Some(_) => Err(KvError::Damaged("the index could not be built again yet".into())),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -179,7 +197,7 @@ impl LoggedIndex {
             checkpoints: Mutex::new(checkpoints),
             overlay_bytes: AtomicUsize::new(0),
             stats: Mutex::default(),
-            sweeping: Mutex::new(()),
+            sweeping: Mutex::default(),
             room: Default::default(),
             wake: Default::default(),
         });
@@ -360,8 +378,10 @@ impl Shared {
     fn no_room(&self) -> KvError {
         let trouble = self.stats.lock().trouble.clone();
         match trouble {
-            Some(reason) => KvError::Stopped { reason: format!("the index cannot take in more changes: {reason}") },
-            None => KvError::NoSpace,
+            Some(reason) if reason != KvError::NoSpace.to_string() => {
+                KvError::Io(format!("the index cannot take in more changes: {reason}"))
+            }
+            _ => KvError::NoSpace,
         }
     }
 

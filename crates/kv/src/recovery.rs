@@ -10,7 +10,6 @@ use journal::{Journal, Seq, StreamId};
 use crate::checkpoint::CheckpointSet;
 use crate::engine::{Applied, Engine, Entry, EntrySource};
 use crate::index::{IndexConfig, Shared, from_journal};
-use crate::snapshot::View;
 use crate::{KvError, batch};
 
 /// Why an engine was built again.
@@ -95,20 +94,23 @@ impl Shared {
     /// Builds a damaged engine again while everything goes on: readers and appends use the overlay and, as long as it
     /// lasts, the old engine. Says whether it did.
     pub(crate) fn heal(&self) -> Result<bool, KvError> {
-        let Some(why) = self.engine.damaged() else { return Ok(false) };
+        let missing = self.sweeping.lock().missing;
+        let why = match (missing, self.engine.damaged()) {
+            (None, None) => return Ok(false),
+            (_, why) => why.unwrap_or_else(|| "it could not be built at the first try".into()),
+        };
         let mut set = self.checkpoints.lock();
-        let _alone = self.sweeping.lock();
+        let mut alone = self.sweeping.lock();
         tracing::warn!(stream = self.stream.0, "building the index again from checkpoint and log: {why}");
         // Everything up to the last step; what came later is in the overlay.
-        let last = self.engine.applied().seq;
+        let last = alone.missing.unwrap_or_else(|| self.engine.applied().seq);
         let first = self.journal.oldest();
         let log = Log { journal: &self.journal, stream: self.stream, first, last, config: &self.config };
         let mut recovery = Recovery::new(last, last);
+        alone.missing = Some(last);
         rebuild(&*self.engine, &mut set, &log, &mut recovery, Rebuilt::Broken)?;
-        let engine = self.engine.snapshot();
-        let mut view = self.view.write();
-        *view = Arc::new(View { engine, generations: view.generations.clone() });
-        drop(view);
+        alone.missing = None;
+        self.renew_view(0);
         self.stats.lock().healed += 1;
         Ok(true)
     }

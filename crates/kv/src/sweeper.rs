@@ -115,7 +115,8 @@ impl Shared {
     /// One step: sealed generations that are published are made durable in the log, merged (the newest version of each
     /// key counts), and applied to the engine; then readers get a view without them.
     pub(crate) fn sweep(&self) -> Result<bool, KvError> {
-        let _alone = self.sweeping.lock();
+        let alone = self.sweeping.lock();
+        alone.check()?;
         self.seal(&mut self.appender.lock());
         let view = Arc::clone(&self.view.read());
         let published = self.published.load(Ordering::Acquire);
@@ -123,6 +124,8 @@ impl Shared {
         let ready = view.generations.iter().take(sealed).take_while(|generation| generation.last() <= published);
         let ready: Vec<&Generation> = ready.map(|generation| &**generation).collect();
         let Some(through) = ready.last().map(|generation| generation.last()) else {
+            // The engine's old files go when nobody looks at them any more, and compaction has made new ones meanwhile.
+            self.renew_view(0);
             return Ok(false);
         };
         if !self.skips_sync() {
@@ -134,19 +137,22 @@ impl Shared {
         self.engine.apply(&mut swept, applied)?;
 
         let bytes = ready.iter().map(|generation| generation.bytes()).sum();
-        {
-            let engine = self.engine.snapshot();
-            let mut current = self.view.write();
-            // Generations were only added at the end since `view` was read: sweeps are alone.
-            let generations = current.generations.iter().skip(ready.len()).cloned().collect();
-            *current = Arc::new(View { engine, generations });
-        }
+        self.renew_view(ready.len());
         self.made_room(bytes);
         let mut stats = self.stats.lock();
         stats.sweeps += 1;
         stats.versions_swept += versions as u64;
         stats.entries_applied += entries as u64;
         Ok(true)
+    }
+
+    /// Gives readers the engine as it is now, without the `swept` oldest generations, which it holds. Generations are
+    /// only taken away by those who hold `sweeping`.
+    pub(crate) fn renew_view(&self, swept: usize) {
+        let engine = self.engine.snapshot();
+        let mut current = self.view.write();
+        let generations = current.generations.iter().skip(swept).cloned().collect();
+        *current = Arc::new(View { engine, generations });
     }
 
     #[cfg(test)]

@@ -232,7 +232,7 @@ impl CheckpointSet {
             if seq > target {
                 return ControlFlow::Break(());
             }
-            if weight >= bytes_max {
+            if weight >= bytes_max.max(1) {
                 upto = last;
                 return ControlFlow::Break(());
             }

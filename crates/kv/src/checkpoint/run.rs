@@ -36,6 +36,7 @@ impl Shared {
             self.advance_idle_engine(set.upto())?;
             made = true;
         }
+        self.sweeping.lock().check()?;
         if self.engine.flushed().seq < set.upto() && self.engine.applied().seq > self.engine.flushed().seq {
             self.engine.flush()?;
         }
@@ -58,7 +59,8 @@ impl Shared {
 
     /// A stream without new records would keep the log from being trimmed: its engine is as far as the log is.
     fn advance_idle_engine(&self, upto: Seq) -> Result<(), KvError> {
-        let _alone = self.sweeping.lock();
+        let alone = self.sweeping.lock();
+        alone.check()?;
         let appender = self.appender.lock();
         let applied = self.engine.applied();
         if appender.last > applied.seq.0 || applied.seq >= upto {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use disk::{Disk, SimDisk};
-use journal::Seq;
+use journal::{Journal, JournalConfig, Seq, StreamId};
 use rand::Rng;
 
 use super::world::{Kind, OTHER, SurvivingEngine, World, content, open, random_batch, rng};
 use super::{BeforeVerify, Planted, seeds};
-use crate::IndexConfig;
+use crate::engine::{Applied, Engine, EntrySource};
+use crate::{IndexConfig, KvError, LoggedIndex, MemoryEngine, Read};
 
 /// A world whose checkpoint files rot just after they were written, now and then.
 fn rotting(seed: u64, planted: Option<Planted>) -> Result<u64, String> {
@@ -129,6 +130,78 @@ fn rot_in_a_checkpoint_is_never_taken_for_content() {
     world.kind = Kind::Lost;
     println!("refused {refused}; renewed from the engine {renewed}, not needed {unread}");
     assert!(renewed > 10);
+}
+
+/// An engine in memory that can be told to find itself damaged.
+#[derive(Clone, Default)]
+struct Fragile(Arc<(MemoryEngine, parking_lot::Mutex<Option<String>>)>);
+
+impl Engine for Fragile {
+    fn snapshot(&self) -> Arc<dyn Read + Send + Sync> {
+        self.0.0.snapshot()
+    }
+    fn apply(&self, entries: &mut dyn EntrySource, applied: Applied) -> Result<(), KvError> {
+        self.0.0.apply(entries, applied)
+    }
+    fn applied(&self) -> Applied {
+        self.0.0.applied()
+    }
+    fn flushed(&self) -> Applied {
+        self.0.0.flushed()
+    }
+    fn flush(&self) -> Result<(), KvError> {
+        self.0.0.flush()
+    }
+    fn reset(&self, why: &str) -> Result<(), KvError> {
+        *self.0.1.lock() = None;
+        self.0.0.reset(why)
+    }
+    fn load(&self, entries: &mut dyn EntrySource, applied: Applied) -> Result<(), KvError> {
+        self.0.0.load(entries, applied)
+    }
+    fn damaged(&self) -> Option<String> {
+        self.0.1.lock().clone()
+    }
+}
+
+#[test]
+fn an_engine_that_could_not_be_built_again_takes_nothing_in_until_it_is() {
+    let mut world = checkpointed(9, Kind::Lost);
+    let sim = world.sim.kill();
+    let engine = Fragile::default();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let config = JournalConfig { streams: vec![StreamId::NAMESPACE, OTHER], ..JournalConfig::small() };
+    let (journal, _) = Journal::open(Arc::clone(&disk), "journal", config).unwrap();
+    let (index, _) = LoggedIndex::open(
+        Arc::new(journal),
+        StreamId::NAMESPACE,
+        Box::new(engine.clone()),
+        disk,
+        DIR,
+        IndexConfig::small(),
+    )
+    .unwrap();
+    world.index = index;
+    let mut rng = rng(9);
+    world.append(random_batch(&mut rng, 1000));
+    world.index.sweep_now().unwrap();
+    world.append(random_batch(&mut rng, 1001));
+
+    let files = checkpoint_files(&sim);
+    assert!(sim.rot(&files[0], 100));
+    *engine.0.1.lock() = Some("told so".into());
+    for _ in 0..2 {
+        assert!(matches!(world.index.heal_now(), Err(KvError::Damaged(_))));
+        assert!(world.index.sweep_now().is_err() && world.index.checkpoint_now().is_err());
+        assert_eq!(engine.applied().seq, Seq(0), "it has no past, so it must have no position");
+        assert_eq!(content(&*world.index.snapshot()), world.model(), "readers have the old one");
+        world.append(random_batch(&mut rng, 1002));
+    }
+    assert!(sim.rot(&files[0], 100), "the same bit again: as it was");
+    assert!(world.index.heal_now().unwrap());
+    assert!(world.index.sweep_now().unwrap());
+    assert_eq!(content(&*world.index.snapshot()), world.model());
+    assert_eq!(content(&*engine.snapshot()), world.model());
 }
 
 #[test]
