@@ -5,7 +5,9 @@
 //! same way and does not hold off writes: while one thread's fdatasync runs, others write the next batch.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use parking_lot::MutexGuard;
 use types::Crc32c;
 
 use crate::batch::Batch;
@@ -157,8 +159,11 @@ impl Shared {
     }
 
     pub(crate) fn sync_to(&self, seq: u64) -> Result<(), JournalError> {
-        let mut state = self.state.lock();
         loop {
+            if self.durable.load(Ordering::Acquire) >= seq {
+                return Ok(());
+            }
+            let state = self.state.lock();
             if state.durable >= seq {
                 return Ok(());
             }
@@ -167,11 +172,22 @@ impl Shared {
                 return Err(JournalError::NotAppended { asked: Seq(seq), appended: Seq(state.appended) });
             }
             if !state.syncing {
-                break;
+                return self.lead_sync(state);
             }
-            self.synced.wait(&mut state);
+            // Those whom the round under way does not serve sleep through its end; one of them leads the next.
+            let served = state.syncing_to.is_none_or(|to| seq <= to);
+            let event = self.end_of(if served { state.round } else { state.round + 1 });
+            let seen = event.count();
+            drop(state);
+            event.wait(seen);
         }
+    }
+
+    /// Writes and syncs everything appended, for all who wait.
+    fn lead_sync(&self, mut state: MutexGuard<'_, State>) -> Result<(), JournalError> {
         state.syncing = true;
+        state.round += 1;
+        let round = state.round;
         let upto = state.appended;
         drop(state);
 
@@ -179,25 +195,25 @@ impl Shared {
 
         let mut state = self.state.lock();
         state.syncing = false;
-        let result = match outcome {
-            Ok(target) => {
-                state.stats.syncs += 1;
-                state.stats.records_synced += target.saturating_sub(state.durable);
-                state.durable = state.durable.max(target);
-                Ok(())
-            }
-            // The write or the sync has poisoned the log already.
-            Err(e) => Err(e),
-        };
+        state.syncing_to = None;
+        if let Ok(target) = outcome {
+            state.stats.syncs += 1;
+            state.stats.records_synced += target.saturating_sub(state.durable);
+            state.durable = state.durable.max(target);
+            self.durable.store(state.durable, Ordering::Release);
+        }
         drop(state);
-        self.synced.notify_all();
-        result
+        self.end_of(round + 1).notify_one();
+        self.end_of(round).notify_all();
+        // If it failed, the write or the sync has poisoned the log and woken everybody.
+        outcome.map(drop)
     }
 
     /// Syncs all that is written; gives the last record that is durable now.
     fn sync_written(&self) -> Result<u64, JournalError> {
         let mut state = self.state.lock();
         let target = state.written;
+        state.syncing_to = Some(target);
         let dirty = std::mem::take(&mut state.dirty);
         drop(state);
         if !self.config.syncs() {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use disk::{Access, Disk, OpenOptions};
@@ -132,7 +133,7 @@ impl Journal {
 
     /// The last record that is durable, with all before it.
     pub fn durable(&self) -> Seq {
-        Seq(self.shared.state.lock().durable)
+        Seq(self.shared.durable.load(Ordering::Acquire))
     }
 
     /// A payload, checksum checked; also of a record that is not written yet.
@@ -325,6 +326,8 @@ fn start(disk: Arc<dyn Disk>, dir: &str, config: JournalConfig, found: Recovered
             dirty: BTreeMap::new(),
             writing: false,
             syncing: false,
+            round: 0,
+            syncing_to: None,
             appended: found.last,
             written: found.last,
             durable: found.last,
@@ -335,7 +338,8 @@ fn start(disk: Arc<dyn Disk>, dir: &str, config: JournalConfig, found: Recovered
             stats: JournalStats::default(),
         }),
         wrote: Condvar::new(),
-        synced: Condvar::new(),
+        durable: AtomicU64::new(found.last),
+        rounds: Default::default(),
         tried: Condvar::new(),
         wanted: Condvar::new(),
         trimming: Mutex::new(()),

@@ -13,6 +13,7 @@ mod batch;
 mod commit;
 mod config;
 mod error;
+mod event;
 mod files;
 mod frame;
 mod journal;

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use disk::{Disk, DiskFile};
 use parking_lot::{Condvar, Mutex};
 
 use crate::batch::{Batch, Buffer};
+use crate::event::Event;
 use crate::{JournalConfig, JournalError, JournalStats, StreamId};
 
 /// A retained segment.
@@ -50,6 +52,10 @@ pub(crate) struct State {
     pub(crate) dirty: BTreeMap<u64, Arc<dyn DiskFile>>,
     pub(crate) writing: bool,
     pub(crate) syncing: bool,
+    /// Counts the rounds of syncs begun.
+    pub(crate) round: u64,
+    /// What the round under way will make durable, once that is settled.
+    pub(crate) syncing_to: Option<u64>,
     pub(crate) appended: u64,
     pub(crate) written: u64,
     pub(crate) durable: u64,
@@ -75,7 +81,10 @@ pub(crate) struct Shared {
     pub(crate) incarnation: u64,
     pub(crate) state: Mutex<State>,
     pub(crate) wrote: Condvar,
-    pub(crate) synced: Condvar,
+    /// `State::durable`, to be looked at without the lock.
+    pub(crate) durable: AtomicU64,
+    /// The ends of even and of odd rounds of syncs.
+    pub(crate) rounds: [Event; 2],
     /// A try to make a segment has ended.
     pub(crate) tried: Condvar,
     /// For the thread that makes segments: there may be something to do.
@@ -103,10 +112,15 @@ impl State {
 }
 
 impl Shared {
+    /// The event that ends a round.
+    pub(crate) fn end_of(&self, round: u64) -> &Event {
+        &self.rounds[usize::from(round % 2 == 1)]
+    }
+
     /// Wakes everybody, after the log was poisoned or stopped.
     pub(crate) fn wake_all(&self) {
         self.wrote.notify_all();
-        self.synced.notify_all();
+        self.rounds.iter().for_each(Event::notify_all);
         self.tried.notify_all();
         self.wanted.notify_all();
     }
