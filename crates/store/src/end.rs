@@ -40,7 +40,21 @@ impl Inner {
     }
 
     fn interrupt_paused(&self, piece: &OpenPiece, state: &mut MutexGuard<'_, State>) -> Result<u64, StoreError> {
-        let failed = state.life.as_ref().is_some_and(|life| life.failed.is_some());
+        let failed = state.life.as_ref().and_then(|life| life.failed.clone());
+        let result = self.interrupt_life(piece, state, failed.is_some());
+        if let (Err(_), Some(reason), Some(life)) = (&result, failed, &mut state.life) {
+            // What was acknowledged to its writer may be gone: whatever comes now, he must not go on.
+            life.failed.get_or_insert(reason);
+        }
+        result
+    }
+
+    fn interrupt_life(
+        &self,
+        piece: &OpenPiece,
+        state: &mut MutexGuard<'_, State>,
+        failed: bool,
+    ) -> Result<u64, StoreError> {
         if failed {
             // What lies on the disk is not known: take only what the log and the disk agree on, as after a power failure.
             state.files = None;

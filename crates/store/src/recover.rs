@@ -251,7 +251,7 @@ impl Inner {
         life.last = self.log(life.subject(piece), &LogRecord::Snapshot(life.snapshot()))?.seq;
         self.holds.lock().advance(piece, life.last);
         life.whole = None;
-        life.durable_prefix = life.written.prefix();
+        life.dirty = true;
         Ok((life, dropped))
     }
 }

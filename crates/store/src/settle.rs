@@ -3,6 +3,8 @@
 //! The order makes both safe at any instruction: bytes into the newest segment, synced; then one batch that lets the records
 //! point there; when that is durable, the old place may go. Until then the old place holds.
 
+use std::collections::BTreeSet;
+
 use journal::Seq;
 use kv::Batch;
 use types::PieceId;
@@ -41,7 +43,9 @@ impl Inner {
     fn settle_step(&self, keys: &[(Seq, PieceId)]) -> Result<(), StoreError> {
         let mut newest = self.segments.newest.lock();
         let mut moving = Vec::with_capacity(keys.len());
-        for (_, piece) in keys {
+        // A piece that was updated before it was settled is there twice.
+        let pieces: BTreeSet<PieceId> = keys.iter().map(|(_, piece)| *piece).collect();
+        for piece in &pieces {
             match self.record(*piece)? {
                 Some(old) if matches!(old.place, Place::Log { .. }) => {
                     // Bytes that do not match go along as they are: whoever reads them is told.
