@@ -5,7 +5,7 @@ use types::{BodyId, ErrorCode, GroupId, Ino, Timestamp, UploadId};
 
 use crate::deletion::{queue, release_body};
 use crate::inode::{Content, FileState, Kind};
-use crate::node::{Dentry, InodeValue, Located, get_dentry, get_inode_value, locate, locate_entry, put_new};
+use crate::node::{self, Dentry, InodeValue, Located, get_dentry, get_inode_value, locate, locate_entry, put_new};
 use crate::open_write::new_inode;
 use crate::planted::{self, Bug};
 use crate::totals::{Touch, adjust, adjust_bytes, difference};
@@ -97,10 +97,23 @@ pub(crate) fn current_writer(read: &dyn Read, token: &WriterToken) -> Result<Wri
 
 /// The file that a writer of a visible body writes; `None` if it was removed or got another content meanwhile.
 pub(crate) fn located_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<(Located, Content)>, NsError> {
-    let Some(located) = locate(read, writer.ino)? else {
+    let Some(located) = locate_writing(read, writer)? else {
         return Ok(None);
     };
     Ok(located.inode.content().copied().filter(|content| content.body == writer.body).map(|content| (located, content)))
+}
+
+/// The usual file is still where it was opened: one get. Otherwise its number tells.
+fn locate_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<Located>, NsError> {
+    let name = writer.path.rsplit(|&byte| byte == b'/').next().unwrap_or(b"");
+    if writer.parent != Ino(0) && !name.is_empty() {
+        if let Some(Dentry::Record(inode)) = get_dentry(read, writer.parent, name)? {
+            if inode.ino == writer.ino {
+                return Ok(Some(Located { inode, place: node::Place::Entry(writer.parent, name.to_vec()) }));
+            }
+        }
+    }
+    locate(read, writer.ino)
 }
 
 fn commit_visible(

@@ -205,6 +205,7 @@ fn writer(
         epoch: 1,
         kind,
         ino,
+        parent: Ino(0),
         session: ctx.session,
         boot: request.boot,
         client: request.client.clone(),
@@ -252,7 +253,10 @@ fn new_file(
     let inode = new_inode(ctx, ino, access, Kind::File(new_content(body, key)));
     put_new(txn, parent.ino, name, &inode);
     adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
-    let writer = writer(ctx, request, key, WriterKind::New, ino, body);
+    let mut writer = writer(ctx, request, key, WriterKind::New, ino, body);
+    if request.path.as_bytes().ends_with(name) {
+        writer.parent = parent.ino;
+    }
     writer.put(txn);
     Ok(opened(&writer, GroupId::DEFAULT, OpenKind::New))
 }

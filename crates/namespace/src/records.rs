@@ -33,6 +33,9 @@ pub struct WriterRecord {
     pub kind: WriterKind,
     /// The inode; of an upload the one that it will replace or make.
     pub ino: Ino,
+    /// The directory that held the file when it was opened, where it is looked for first; its name there is the last
+    /// of `path`. 0: unknown.
+    pub parent: Ino,
     /// The run of the server that it is attached to.
     pub session: SessionId,
     /// The boot whose kernel holds its unsynced bytes.
@@ -172,6 +175,7 @@ impl WriterRecord {
         out.u8(kind);
         out.u32(self.epoch);
         out.u64(self.ino.0);
+        out.u64(self.parent.0);
         out.u64(upload);
         out.u64(self.session.0);
         out.0.extend_from_slice(&self.boot.0.to_be_bytes());
@@ -188,7 +192,7 @@ impl WriterRecord {
         let mut from = Decoder::new(value, "a writer")?;
         let kind = from.u8()?;
         let epoch = from.u32()?;
-        let ino = Ino(from.u64()?);
+        let (ino, parent) = (Ino(from.u64()?), Ino(from.u64()?));
         let upload = UploadId(from.u64()?);
         let kind = match kind {
             1 => WriterKind::New,
@@ -206,7 +210,7 @@ impl WriterRecord {
             TAG_EXPECTED_LEN => field_u64(field).map(|len| expected_len = Some(len)).map(|()| true),
             _ => Ok(false),
         })?;
-        Ok(Self { key, body, epoch, kind, ino, session, boot, client, path, expected_len, opened })
+        Ok(Self { key, body, epoch, kind, ino, parent, session, boot, client, path, expected_len, opened })
     }
 
     /// From a key and value of a scan.

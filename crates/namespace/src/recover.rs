@@ -2,7 +2,7 @@
 //! what this client was writing, never to what is visible meanwhile under the same path.
 
 use kv::{Read, Txn};
-use types::{BodyId, NsPath, UploadId};
+use types::{BodyId, Ino, NsPath, UploadId};
 
 use crate::inode::{FileState, Kind, WriterKey};
 use crate::node::{Dentry, Located, locate, locate_entry};
@@ -182,6 +182,7 @@ pub(crate) fn begin_update(
         epoch,
         kind,
         ino,
+        parent: Ino(0),
         session: ctx.session,
         boot: request.boot,
         client: request.client.clone(),
@@ -220,6 +221,7 @@ fn resume_upload(
         epoch: record.epoch.saturating_add(1),
         kind: WriterKind::Upload(upload),
         ino,
+        parent: Ino(0),
         session: ctx.session,
         boot: request.boot,
         client: request.client.clone(),

@@ -1,0 +1,549 @@
+//! The rules that people rely on, each told as a story.
+
+use std::sync::Arc;
+
+use kv::{Durability, Kv, MemoryKv};
+use namespace::{self as ns, Actor, How, Namespace, NamespaceConfig, NsError, OpenKind, Operation, RequestNumber};
+use types::{BootId, ClientIdentity, ErrorCode, FileName, Ino, NsPath, PrincipalId, SessionId, Timestamp};
+
+struct World {
+    kv: Arc<dyn Kv>,
+    ns: Arc<Namespace>,
+    now: std::cell::Cell<i64>,
+}
+
+fn path(text: impl AsRef<[u8]>) -> NsPath {
+    NsPath::parse(text.as_ref()).unwrap()
+}
+
+fn client(pid: u32) -> ClientIdentity {
+    ClientIdentity { user: "u".into(), pid, host: "h".into() }
+}
+
+fn open(at: &str, how: How, pid: u32) -> ns::OpenWrite {
+    ns::OpenWrite {
+        path: path(at),
+        how,
+        mkpath: false,
+        mode: 0o644,
+        posc: false,
+        client: client(pid),
+        boot: BootId(1),
+        expected_len: None,
+        restarted: false,
+        vouched: None,
+        resume: None,
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
+        let ns = Namespace::open(Arc::clone(&kv), Timestamp(1), NamespaceConfig::default()).unwrap();
+        Self { kv, ns, now: std::cell::Cell::new(1_000) }
+    }
+
+    fn as_who<O: Operation + Send + 'static>(&self, who: &Actor, op: O) -> Result<O::Reply, NsError> {
+        self.now.set(self.now.get() + 1);
+        let ctx = self.ns.context(Timestamp(self.now.get()), who, None);
+        let result = self.ns.change_wait(Durability::Synced, ctx, op);
+        let mut findings = Vec::new();
+        ns::check(&*self.kv.snapshot(), &mut |finding| findings.push(finding)).unwrap();
+        assert_eq!(findings, [], "the keys agree after each change");
+        result
+    }
+
+    fn change<O: Operation + Send + 'static>(&self, op: O) -> Result<O::Reply, NsError> {
+        self.as_who(&Actor::admin(), op)
+    }
+
+    fn refusal<O: Operation + Send + 'static>(&self, op: O) -> ErrorCode
+    where
+        O::Reply: std::fmt::Debug,
+    {
+        self.change(op).unwrap_err().code()
+    }
+
+    fn mkdir(&self, at: &str) -> Ino {
+        self.change(ns::Mkdir { path: path(at), mode: 0o755, parents: true }).unwrap().ino
+    }
+
+    fn commit_op(writer: ns::WriterToken, len: u64) -> ns::Commit {
+        let content = ns::Committed { len, sums: None, mtime: None };
+        ns::Commit { writer, content, completion: ns::Completion::ByClient }
+    }
+
+    fn file(&self, at: &str, len: u64) -> ns::OpenedWrite {
+        let opened = self.change(open(at, How::NewOnly, 99)).unwrap();
+        self.change(Self::commit_op(opened.writer, len)).unwrap();
+        opened
+    }
+
+    fn stat(&self, at: &str) -> Result<ns::Inode, NsError> {
+        self.ns.read(|read| ns::stat(read, &Actor::admin(), &path(at)))
+    }
+
+    fn body(&self, at: &str) -> types::BodyId {
+        self.stat(at).unwrap().content().unwrap().body
+    }
+
+    fn queue(&self) -> Vec<types::BodyId> {
+        let due = self.ns.read(|read| ns::due_deletions(read, None, 100)).unwrap();
+        due.into_iter().map(|due| due.body).collect()
+    }
+}
+
+#[test]
+fn of_two_who_make_one_name_the_second_is_told_that_it_exists() {
+    let w = World::new();
+    let first = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    assert_eq!(w.refusal(open("/f", How::NewOnly, 2)), ErrorCode::Exists);
+    w.change(World::commit_op(first.writer, 5)).unwrap();
+    assert_eq!(w.stat("/f").unwrap().len(), 5);
+}
+
+#[test]
+fn of_two_who_replace_one_file_each_writes_its_own_and_the_last_to_close_stays() {
+    let w = World::new();
+    let old = w.file("/f", 1).body;
+    let a = w.change(open("/f", How::Replace, 1)).unwrap();
+    let b = w.change(open("/f", How::Replace, 2)).unwrap();
+    assert!(matches!((a.kind, b.kind), (OpenKind::Upload(_), OpenKind::Upload(_))));
+    assert_eq!(w.body("/f"), old, "the old file stands and is served");
+    w.change(World::commit_op(b.writer, 20)).unwrap();
+    assert_eq!((w.body("/f"), w.stat("/f").unwrap().len()), (b.body, 20));
+    w.change(World::commit_op(a.writer, 10)).unwrap();
+    assert_eq!((w.body("/f"), w.stat("/f").unwrap().len()), (a.body, 10));
+    assert_eq!(w.queue(), [old, b.body]);
+}
+
+#[test]
+fn replacing_what_somebody_writes_for_the_first_time_is_busy_and_names_the_writer() {
+    let w = World::new();
+    let writing = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    let error = w.change(open("/f", How::Replace, 2)).unwrap_err();
+    let NsError::Busy { by, writer, .. } = &error else { panic!("{error}") };
+    assert_eq!((by.pid, *writer), (1, writing.writer));
+    assert!(error.to_string().contains("u.1@h"), "{error}");
+}
+
+#[test]
+fn a_reopen_during_the_clients_own_overwrite_goes_on_with_the_upload() {
+    let w = World::new();
+    let old = w.file("/f", 1).body;
+    let upload = w.change(open("/f", How::Replace, 1)).unwrap();
+    let again = w.change(open("/f", How::Update, 1)).unwrap();
+    assert!(matches!(again.kind, OpenKind::Resumed(Some(_))));
+    assert_eq!((again.body, again.writer.epoch), (upload.body, 2));
+    assert_eq!(w.refusal(World::commit_op(upload.writer, 3)), ErrorCode::Stale);
+    assert_eq!(w.body("/f"), old);
+    w.change(World::commit_op(again.writer, 4)).unwrap();
+    assert_eq!(w.body("/f"), upload.body);
+    // Somebody else at that moment would have been told to wait.
+}
+
+#[test]
+fn a_reopen_after_the_end_never_reaches_what_others_put_there() {
+    let w = World::new();
+    let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    w.change(ns::Interrupt { writer: mine.writer, kept_len: 2 }).unwrap();
+    w.change(ns::Remove { path: path("/f") }).unwrap();
+    w.file("/f", 50);
+    assert_eq!(w.refusal(open("/f", How::Update, 1)), ErrorCode::Stale);
+    // Another client may change it in place, and the first one too when its recovery window is over.
+    let other = w.change(open("/f", How::Update, 2)).unwrap();
+    w.change(World::commit_op(other.writer, 60)).unwrap();
+    w.now.set(w.now.get() + 3_601_000_000_000);
+    assert_eq!(w.change(open("/f", How::Update, 1)).unwrap().kind, OpenKind::Update);
+}
+
+#[test]
+fn a_reopen_finds_a_removed_file_gone_and_never_its_successor() {
+    let w = World::new();
+    let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    w.change(ns::Remove { path: path("/f") }).unwrap();
+    let theirs = w.file("/f", 9);
+    assert_eq!(w.refusal(open("/f", How::Update, 1)), ErrorCode::Stale);
+    assert_eq!(w.change(World::commit_op(mine.writer, 4)).unwrap(), ns::CommitReply::Unlinked);
+    assert_eq!((w.queue(), w.body("/f")), (vec![mine.body], theirs.body));
+}
+
+#[test]
+fn nor_in_a_directory_that_took_the_place_of_its_own() {
+    let w = World::new();
+    w.mkdir("/current");
+    let mine = w.change(open("/current/f", How::NewOnly, 1)).unwrap();
+    let rename = |from: &str, to: &str| ns::Rename { from: path(from), to: path(to), replace: false };
+    w.change(rename("/current", "/old")).unwrap();
+    w.mkdir("/current");
+    w.file("/current/f", 9);
+    let again = w.change(open("/current/f", How::Update, 1)).unwrap();
+    assert_eq!(again.body, mine.body, "it goes on with what it was writing, wherever that is now");
+    w.change(World::commit_op(again.writer, 4)).unwrap();
+    assert_eq!((w.stat("/old/f").unwrap().len(), w.stat("/current/f").unwrap().len()), (4, 9));
+}
+
+#[test]
+fn after_a_boot_unsynced_bytes_make_a_reopen_fail_and_the_file_interrupted() {
+    let w = World::new();
+    let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    let after_boot = ns::OpenWrite { boot: BootId(2), ..open("/f", How::Update, 1) };
+    assert_eq!(w.refusal(after_boot.clone()), ErrorCode::Interrupted, "without the store's word");
+    assert!(matches!(w.stat("/f").unwrap().content().unwrap().state, ns::FileState::Open(_)));
+    let vouched = Some(ns::Vouched { body: mine.body, all_there: false, kept_len: 3 });
+    assert_eq!(w.refusal(ns::OpenWrite { vouched, ..after_boot.clone() }), ErrorCode::Interrupted);
+    let inode = w.stat("/f").unwrap();
+    assert!(matches!(inode.content().unwrap().state, ns::FileState::Interrupted(_)));
+    assert_eq!(inode.len(), 3);
+
+    let synced = w.change(open("/g", How::NewOnly, 1)).unwrap();
+    let vouched = Some(ns::Vouched { body: synced.body, all_there: true, kept_len: 0 });
+    let again = w.change(ns::OpenWrite { boot: BootId(2), vouched, ..open("/g", How::Update, 1) }).unwrap();
+    assert_eq!(again.body, synced.body);
+}
+
+#[test]
+fn two_writers_that_fit_are_one_too_many() {
+    let w = World::new();
+    w.change(open("/f", How::NewOnly, 1)).unwrap();
+    w.change(ns::Remove { path: path("/f") }).unwrap();
+    w.change(open("/f", How::NewOnly, 1)).unwrap();
+    let error = w.change(open("/f", How::Update, 1)).unwrap_err();
+    assert!(matches!(error, NsError::Ambiguous { count: 2, .. }), "{error}");
+}
+
+#[test]
+fn an_interrupted_file_is_read_and_resumed_only_by_wish() {
+    let w = World::new();
+    let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    w.change(ns::Interrupt { writer: mine.writer, kept_len: 7 }).unwrap();
+    let read = |partial| w.ns.read(|read| ns::open_read(read, &Actor::admin(), &path("/f"), partial));
+    let error = read(false).unwrap_err();
+    assert!(error.to_string().contains("?weir.partial=1"), "{error}");
+    assert_eq!(read(true).unwrap().len(), 7);
+    assert_eq!(w.refusal(open("/f", How::Update, 2)), ErrorCode::Interrupted);
+    let resume = ns::OpenWrite { resume: Some(ns::Resume::Visible), ..open("/f", How::Update, 2) };
+    let resumed = w.change(resume).unwrap();
+    assert_eq!((resumed.body, resumed.len, resumed.writer.epoch), (mine.body, 7, 2));
+    w.change(World::commit_op(resumed.writer, 8)).unwrap();
+    assert_eq!(read(false).unwrap().len(), 8);
+}
+
+#[test]
+fn a_restarted_copy_takes_the_place_of_its_own_unfinished_file_only() {
+    let w = World::new();
+    let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    let restart = |pid| ns::OpenWrite { restarted: true, ..open("/f", How::NewOnly, pid) };
+    assert_eq!(w.refusal(restart(2)), ErrorCode::Exists);
+    let again = w.change(restart(1)).unwrap();
+    assert_eq!((again.ino, again.dropped), (mine.ino, Some(mine.body)));
+    assert_eq!(w.refusal(World::commit_op(mine.writer, 1)), ErrorCode::Stale);
+    w.change(ns::Interrupt { writer: again.writer, kept_len: 1 }).unwrap();
+    let third = w.change(restart(1)).unwrap();
+    w.change(World::commit_op(third.writer, 5)).unwrap();
+    assert_eq!(w.queue(), [mine.body, again.body]);
+    assert_eq!(w.refusal(restart(1)), ErrorCode::Exists, "it is complete now");
+}
+
+#[test]
+fn an_upload_that_cannot_become_visible_is_kept_a_day_and_can_be_resumed() {
+    let w = World::new();
+    w.mkdir("/d");
+    let posc = |at: &str| ns::OpenWrite { posc: true, ..open(at, How::NewOnly, 1) };
+    let orphan = w.change(posc("/d/f")).unwrap();
+    assert_eq!(w.stat("/d/f").unwrap_err().code(), ErrorCode::NotFound, "hidden until closed");
+    w.change(ns::Rmdir { path: path("/d") }).unwrap();
+    let error = w.change(World::commit_op(orphan.writer, 6)).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NotFound, "{error}");
+    assert!(error.to_string().contains("kept as upload"), "{error}");
+    let late = w.change(posc("/g")).unwrap();
+    w.file("/g", 2);
+    assert_eq!(w.refusal(World::commit_op(late.writer, 6)), ErrorCode::Exists);
+    assert_eq!(w.stat("/g").unwrap().len(), 2);
+
+    let kept = w.ns.read(|read| ns::uploads(read, None, 10)).unwrap();
+    assert_eq!(kept.iter().map(|up| (up.body, up.kept_len)).collect::<Vec<_>>(), [(orphan.body, 6), (late.body, 6)]);
+    // The one goes on when the name is free again; the other is forgotten after a day.
+    w.change(ns::Remove { path: path("/g") }).unwrap();
+    let resume = Some(ns::Resume::Upload(kept[1].upload));
+    let resumed = w.change(ns::OpenWrite { resume, ..open("/g", How::Update, 3) }).unwrap();
+    w.change(World::commit_op(resumed.writer, 7)).unwrap();
+    assert_eq!(w.body("/g"), late.body);
+    let day = Timestamp(w.now.get() + 86_400_000_000_000);
+    let (due, next) = w.ns.read(|read| ns::due_uploads(read, day, None, 10)).unwrap();
+    assert_eq!((due.len(), next), (1, None));
+    w.change(ns::ForgetUpload { upload: due[0].upload }).unwrap();
+    assert!(w.queue().contains(&orphan.body));
+}
+
+#[test]
+fn an_update_in_place_loses_its_sums_when_it_is_interrupted_but_stays_readable() {
+    let w = World::new();
+    let opened = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    let sums = Some(ns::Sums { adler32: types::Adler32(1), crc32c: types::Crc32c(2) });
+    let content = ns::Committed { len: 5, sums, mtime: None };
+    w.change(ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient }).unwrap();
+    assert_eq!(w.stat("/f").unwrap().content().unwrap().sums, sums);
+    let update = w.change(open("/f", How::Update, 1)).unwrap();
+    assert_eq!((update.body, update.kind, update.len), (opened.body, OpenKind::Update, 5));
+    assert_eq!(w.refusal(open("/f", How::Update, 2)), ErrorCode::Busy);
+    w.change(ns::Interrupt { writer: update.writer, kept_len: 6 }).unwrap();
+    let content = *w.stat("/f").unwrap().content().unwrap();
+    assert_eq!((content.len, content.sums, content.state), (6, None, ns::FileState::Complete));
+    // A handle of an earlier writer of the same body, with the same client and path, is fenced as well.
+    assert_eq!(w.refusal(World::commit_op(opened.writer, 1)), ErrorCode::Stale);
+    let next = w.change(open("/f", How::Update, 1)).unwrap();
+    assert_eq!(w.refusal(World::commit_op(update.writer, 1)), ErrorCode::Stale);
+    w.change(World::commit_op(next.writer, 9)).unwrap();
+}
+
+#[test]
+fn moving_between_trees() {
+    let w = World::new();
+    w.mkdir("/a/sub");
+    w.mkdir("/t");
+    w.change(ns::MakeTree { path: path("/t") }).unwrap();
+    w.file("/a/one", 3);
+    w.file("/a/two", 4);
+    w.change(ns::Link { existing: path("/a/two"), new: path("/a/three") }).unwrap();
+    let rename = |from: &str, to: &str| ns::Rename { from: path(from), to: path(to), replace: true };
+    w.change(rename("/a/one", "/t/one")).unwrap();
+    assert_eq!(w.refusal(rename("/a/sub", "/t/sub")), ErrorCode::CrossTree);
+    assert_eq!(w.refusal(rename("/a/two", "/t/two")), ErrorCode::CrossTree);
+    assert_eq!(w.refusal(ns::Link { existing: path("/t/one"), new: path("/a/x") }), ErrorCode::CrossTree);
+    let totals = |at: &str| w.ns.read(|read| ns::totals(read, w.stat(at)?.ino)).unwrap();
+    assert_eq!((totals("/t").entries, totals("/t").bytes), (1, 3));
+    assert_eq!((totals("/a").entries, totals("/a").bytes), (3, 8), "one file of two names counts twice");
+    // The root of a tree moves within the tree around it and keeps its own.
+    w.change(rename("/t", "/a/t")).unwrap();
+    w.change(ns::Remove { path: path("/a/three") }).unwrap();
+    w.change(rename("/a/two", "/a/t/two")).unwrap();
+    assert_eq!(w.refusal(ns::MakeTree { path: path("/a/t") }), ErrorCode::NotEmpty);
+}
+
+#[test]
+fn links_are_followed_forty_times() {
+    let w = World::new();
+    w.file("/f", 1);
+    let link = |at: String, target: String| ns::Symlink { path: path(at), target: target.into_bytes() };
+    w.change(link("/l1".into(), "f".into())).unwrap();
+    for n in 2..=41 {
+        w.change(link(format!("/l{n}"), format!("/l{}", n - 1))).unwrap();
+    }
+    assert_eq!(w.stat("/l40").unwrap().len(), 1);
+    assert_eq!(w.stat("/l41").unwrap_err().code(), ErrorCode::Loop);
+    w.change(link("/self".into(), "self/x".into())).unwrap();
+    assert_eq!(w.stat("/self").unwrap_err().code(), ErrorCode::Loop);
+    // Targets that grow with each step are bounded as well.
+    w.change(link("/grow".into(), format!("grow{}", "/x".repeat(2_000)))).unwrap();
+    assert_eq!(w.stat("/grow").unwrap_err().code(), ErrorCode::NameTooLong);
+}
+
+#[test]
+fn names_hold_any_bytes_up_to_the_limits() {
+    let w = World::new();
+    let odd = b"/\xff\xfe \n\t\\%\"'*?".to_vec();
+    let long = [b"/".as_slice(), &[0xff; 255]].concat();
+    for name in [odd, long.clone()] {
+        let made = w.change(ns::Mkdir { path: path(&name), mode: 0o755, parents: false }).unwrap();
+        assert_eq!(w.ns.read(|read| ns::path_of(read, made.ino)).unwrap(), name);
+    }
+    let deepest = path(long.repeat(16));
+    assert_eq!(deepest.as_bytes().len(), 4096);
+    let made = w.change(ns::Mkdir { path: deepest.clone(), mode: 0o755, parents: true }).unwrap();
+    assert_eq!(made.made, 15);
+    assert_eq!(w.ns.read(|read| ns::stat(read, &Actor::admin(), &deepest)).unwrap().ino, made.ino);
+    // Moved below, it is deeper than any path that can be asked for; by number it is still found.
+    w.mkdir("/below");
+    let to = path([b"/below".as_slice(), &long].concat());
+    w.change(ns::Rename { from: path(&long), to, replace: false }).unwrap();
+    assert_eq!(w.ns.read(|read| ns::path_of(read, made.ino)).unwrap().len(), 4096 + 6);
+}
+
+#[test]
+fn attributes_are_bounded() {
+    let w = World::new();
+    w.file("/f", 1);
+    let set = |name: Vec<u8>, len: usize| ns::SetXattr {
+        path: path("/f"),
+        name,
+        value: vec![0; len],
+        mode: ns::XattrMode::Set,
+    };
+    w.change(set(vec![b'n'; 255], 65_536)).unwrap();
+    assert_eq!(w.refusal(set(vec![b'n'; 256], 1)), ErrorCode::NameTooLong);
+    assert_eq!(w.refusal(set(b"n".to_vec(), 65_537)), ErrorCode::TooLarge);
+    assert_eq!(w.refusal(set(Vec::new(), 1)), ErrorCode::Invalid);
+    for n in 1..256 {
+        w.ns.change_wait(
+            Durability::Synced,
+            w.ns.context(Timestamp(2_000), &Actor::admin(), None),
+            set(format!("a{n}").into_bytes(), 1),
+        )
+        .unwrap();
+    }
+    assert_eq!(w.refusal(set(b"one more".to_vec(), 1)), ErrorCode::TooMany);
+    w.change(ns::Remove { path: path("/f") }).unwrap();
+}
+
+#[test]
+fn numbered_requests_are_done_once() {
+    let w = World::new();
+    let session = w.change(ns::OpenSession { client: client(1) }).unwrap();
+    let ask = |number, session, op: ns::Mkdir| {
+        let ctx = w.ns.context(Timestamp(5_000), &Actor::admin(), Some(RequestNumber { session, number }));
+        w.ns.change_wait(Durability::Synced, ctx, op).map_err(|error| error.code())
+    };
+    let mkdir = |at: &str| ns::Mkdir { path: path(at), mode: 0o755, parents: false };
+    let first = ask(1, session, mkdir("/a")).unwrap();
+    assert_eq!(ask(1, session, mkdir("/a")), Ok(first));
+    assert_eq!(ask(2, session, mkdir("/a")), Err(ErrorCode::Exists));
+    w.change(ns::Rmdir { path: path("/a") }).unwrap();
+    assert_eq!(ask(2, session, mkdir("/a")), Err(ErrorCode::Exists), "a refusal is an answer too");
+    assert_eq!(ask(1, SessionId(12_345), mkdir("/b")), Err(ErrorCode::Stale), "unknown session");
+    assert_eq!(ask(0, session, mkdir("/b")), Err(ErrorCode::Invalid));
+    assert_eq!(ask(66, session, mkdir("/c")).map(|made| made.made), Ok(1));
+    assert_eq!(ask(2, session, mkdir("/d")), Err(ErrorCode::Stale), "outside of the window of 64");
+    let ctx = w.ns.context(Timestamp(5_000), &Actor::admin(), Some(RequestNumber { session, number: 66 }));
+    let other = w.ns.change_wait(Durability::Synced, ctx, ns::Rmdir { path: path("/c") });
+    assert_eq!(other.unwrap_err().code(), ErrorCode::Invalid, "a number stands for one request");
+    w.change(ns::CloseSession { session }).unwrap();
+    assert_eq!(ask(67, session, mkdir("/e")), Err(ErrorCode::Stale));
+    assert!(!w.kv.snapshot().get(b"R").unwrap().is_some());
+}
+
+#[test]
+fn each_denial_names_its_rule() {
+    let w = World::new();
+    w.mkdir("/shared/deep");
+    w.change(ns::Chmod { path: path("/shared"), mode: 0o1777 }).unwrap();
+    let who = |id: u32| Actor { principal: PrincipalId(id), groups: Arc::from([PrincipalId(id + 100)]) };
+    let f = open("/shared/f", How::NewOnly, 5);
+    let opened = w.as_who(&who(5), f).unwrap();
+    w.as_who(&who(5), World::commit_op(opened.writer, 1)).unwrap();
+    let denial = |who: &Actor, op: ns::Remove| w.as_who(who, op).unwrap_err().to_string();
+    let sticky = denial(&who(6), ns::Remove { path: path("/shared/f") });
+    assert!(sticky.contains("sticky"), "{sticky}");
+    let error = w.as_who(&who(6), open("/shared/f", How::Replace, 6)).unwrap_err().to_string();
+    assert!(error.contains("mode 0644 of owner 5 group 105 gives others no w"), "{error}");
+    let error = w.as_who(&who(6), ns::Chmod { path: path("/shared/f"), mode: 0 }).unwrap_err().to_string();
+    assert!(error.contains("only its owner (5) may"), "{error}");
+    let error = w.as_who(&who(6), open("/shared/deep/x", How::NewOnly, 6)).unwrap_err().to_string();
+    assert!(error.contains("mode 0755 of owner 0"), "{error}");
+    w.as_who(&who(5), ns::Remove { path: path("/shared/f") }).unwrap();
+}
+
+#[test]
+fn what_a_session_holds_stays_when_its_name_goes() {
+    let w = World::new();
+    let file = w.file("/f", 4);
+    let (one, two) = (SessionId(51), SessionId(52));
+    for session in [one, two, one] {
+        w.change(ns::Hold { session, ino: file.ino }).unwrap();
+    }
+    assert_eq!(w.change(ns::Remove { path: path("/f") }).unwrap().body, None);
+    let inode = w.ns.read(|read| ns::stat_ino(read, file.ino)).unwrap();
+    assert_eq!((inode.nlink, inode.len()), (0, 4));
+    assert_eq!(w.change(ns::ReleaseHold { session: one, ino: file.ino }).unwrap(), None);
+    assert_eq!(w.change(ns::ReleaseHold { session: two, ino: file.ino }).unwrap(), Some(file.body));
+    assert_eq!(w.queue(), [file.body]);
+    assert_eq!(w.refusal(ns::ReleaseHold { session: two, ino: file.ino }), ErrorCode::NotFound);
+}
+
+#[test]
+fn a_body_that_others_need_is_not_queued() {
+    let w = World::new();
+    let file = w.file("/f", 4);
+    // As a snapshot will do it: the inode's content says that it is shared, and `F` says with whom.
+    let dentry_key = [b"D".as_slice(), &1u64.to_be_bytes(), b"f"].concat();
+    let referrer = [b"F".as_slice(), &file.body.0.to_be_bytes(), b"snapshot"].concat();
+    kv::transact(&*w.kv, Durability::Synced, move |txn| {
+        let mut record = txn.get(&dentry_key).unwrap().unwrap();
+        record.extend_from_slice(&[0x83, 0, 0]);
+        txn.put(&dentry_key, &record);
+        txn.put(&referrer, &[1]);
+        (kv::OpOutcome::Commit, ())
+    })
+    .unwrap();
+    assert!(w.stat("/f").unwrap().content().unwrap().shared);
+    assert_eq!(w.change(ns::Remove { path: path("/f") }).unwrap().body, None);
+    assert_eq!(w.queue(), []);
+}
+
+#[test]
+fn numbers_are_never_given_twice_by_any_run_nor_after_a_restore() {
+    let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
+    let config = NamespaceConfig { id_range: 8, ..NamespaceConfig::default() };
+    let mut seen = std::collections::HashSet::new();
+    let mut last = (Ino(0), types::BodyId(0));
+    for _run in 0..5 {
+        let ns = Namespace::open(Arc::clone(&kv), Timestamp(1), config).unwrap();
+        for _ in 0..6 {
+            last = (ns.ids().next_ino().unwrap(), ns.ids().next_body().unwrap());
+            assert!(seen.insert(last.1), "{last:?} came twice");
+        }
+    }
+    let ns = Namespace::open(Arc::clone(&kv), Timestamp(1), config).unwrap();
+    let restored = ns::RaiseIncarnation {
+        at_least: types::Incarnation(7),
+        above_ino: Ino(5_000),
+        above_body: types::BodyId(6_000),
+    };
+    let ctx = ns.context(Timestamp(2), &Actor::admin(), None);
+    assert_eq!(ns.change_wait(Durability::Synced, ctx, restored).unwrap(), types::Incarnation(8));
+    let ns = Namespace::open(kv, Timestamp(1), config).unwrap();
+    assert_eq!(ns.incarnation(), types::Incarnation(8));
+    assert!(ns.ids().next_ino().unwrap() > Ino(5_000) && ns.ids().next_body().unwrap() > types::BodyId(6_000));
+    assert!(last.0 < Ino(5_000));
+}
+
+/// A directory of a hundred thousand entries (`WEIR_ENTRIES` for more) in pages, in bounded memory, while it changes.
+#[test]
+fn a_large_directory_is_listed_in_pages_that_go_on_after_a_name() {
+    let entries: u64 = std::env::var("WEIR_ENTRIES").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);
+    let w = World::new();
+    let dir = w.mkdir("/big");
+    for n in 0..entries {
+        let ctx = w.ns.context(Timestamp(5_000), &Actor::admin(), None);
+        let op = ns::Symlink { path: path(format!("/big/{n:08}")), target: b"t".to_vec() };
+        w.ns.change_wait(Durability::Synced, ctx, op).unwrap();
+    }
+    let (mut after, mut seen): (Option<FileName>, u64) = (None, 0);
+    loop {
+        let page = w.ns.read(|read| ns::list(read, dir, after.as_ref(), 1_000)).unwrap();
+        assert!(page.entries.len() <= 1_000, "a page is bounded");
+        for entry in &page.entries {
+            assert_eq!(entry.name.as_bytes(), format!("{seen:08}").as_bytes());
+            seen += 1;
+        }
+        after = page.entries.last().map(|entry| entry.name.clone());
+        if !page.more {
+            break;
+        }
+        // The name that the next page goes on after may be gone by then.
+        if seen == 5_000 {
+            let gone = path(format!("/big/{:08}", seen - 1));
+            w.ns.change_wait(
+                Durability::Synced,
+                w.ns.context(Timestamp(5_001), &Actor::admin(), None),
+                ns::Remove { path: gone },
+            )
+            .unwrap();
+        }
+    }
+    assert_eq!(seen, entries);
+    let mut visited = 0;
+    let more =
+        w.ns.read(|read| {
+            ns::list_visit(read, dir, Some(b"00001999"), 10, &mut |name, inode| {
+                assert_eq!(name, format!("{:08}", 2_000 + visited).as_bytes());
+                assert_eq!(inode.len(), 1);
+                visited += 1;
+                std::ops::ControlFlow::Continue(())
+            })
+        })
+        .unwrap();
+    assert_eq!((visited, more), (10, true));
+    let huge = w.ns.read(|read| ns::list(read, dir, None, usize::MAX)).unwrap();
+    assert!(huge.entries.len() <= 65_536, "whatever is asked for");
+}
