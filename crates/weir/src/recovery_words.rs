@@ -1,5 +1,6 @@
 //! What a start found, in plain words for the log.
 
+use journal::Seq;
 use kv::{Rebuilt, Recovery};
 
 use crate::config::units::show_size;
@@ -82,17 +83,19 @@ pub fn in_words(found: &Found, grace_secs: u64) -> Vec<Words> {
 
 fn index_in_words(which: &str, recovery: &Recovery, fresh: bool, say: &mut dyn FnMut(bool, String)) {
     if let Some(why) = recovery.rebuilt.filter(|_| !fresh) {
-        let why = match why {
+        let because = match why {
             Rebuilt::Empty => "it was empty",
             Rebuilt::AheadOfLog => "it was further than the log",
             Rebuilt::OtherLog => "it belonged to another log",
             Rebuilt::BehindLog => "it was too far behind the log",
             Rebuilt::Broken => "it could not be read",
         };
+        // A node that stops soon after its first start has not written its index yet.
+        let young = why == Rebuilt::Empty && recovery.checkpoint == Seq::ZERO;
         say(
-            true,
+            !young,
             format!(
-                "the {which}'s index was built again from its checkpoint and the log, because {why}; nothing is lost"
+                "the {which}'s index was filled from its checkpoint and the log, because {because}; nothing is lost"
             ),
         );
     }
@@ -109,7 +112,7 @@ fn index_in_words(which: &str, recovery: &Recovery, fresh: bool, say: &mut dyn F
 
 #[cfg(test)]
 mod tests {
-    use journal::{Cut, Opened, Seq};
+    use journal::{Cut, Opened};
     use store::StoreRecovery;
     use types::{BodyId, PieceId};
 

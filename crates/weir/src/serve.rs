@@ -38,6 +38,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let stop =
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
 
+    raise_open_files(config.connections);
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
     let data = open_data_dir(config.data.as_ref(), if_new)?;
     tracing::info!(
@@ -208,6 +209,22 @@ impl<'a> SpaceWatch<'a> {
         {
             tracing::warn!("cannot hold {} back as ballast: {error}", show_size(self.ballast));
         }
+    }
+}
+
+/// As many open files as the system allows: each connection takes one, each open file two or three more.
+fn raise_open_files(connections: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!("cannot raise the limit of open files: {error}");
+    }
+    let wanted = connections.saturating_mul(4);
+    if let Some(most) = getrlimit(Resource::Nofile).current.filter(|most| *most < wanted) {
+        tracing::warn!(
+            "the system allows {most} open files; {connections} connections may need {wanted} (LimitNOFILE, or limits.connections)"
+        );
     }
 }
 

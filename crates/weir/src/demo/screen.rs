@@ -94,13 +94,14 @@ impl Screen {
 
 /// Lines of at most [`WIDTH`] characters, broken at spaces. The spaces at the beginning are kept: columns stand by them.
 fn wrapped(text: &str) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
+    let words = text.trim_start_matches(' ');
+    let mut lines = vec![text[..text.len() - words.len()].to_owned()];
+    for (number, word) in words.split(' ').enumerate() {
         let len = lines.last().map_or(0, |line| line.chars().count());
-        if len > 0 && len + 1 + word.chars().count() > WIDTH {
+        if number > 0 && len + 1 + word.chars().count() > WIDTH {
             lines.push(word.to_owned());
         } else if let Some(line) = lines.last_mut() {
-            if len > 0 || word.is_empty() {
+            if number > 0 {
                 line.push(' ');
             }
             line.push_str(word);
