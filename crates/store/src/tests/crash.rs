@@ -250,7 +250,9 @@ impl Run {
                         // Gaps have become zeros; as candidates they were allowed to be already.
                         let zeros: Content = model.content().iter().map(|byte| Some(byte.unwrap_or(0))).collect();
                         let filled = zeros.iter().map(|byte| byte.unwrap_or(0)).collect();
-                        assert_eq!(completed.len, zeros.len() as u64);
+                        if model.doubtful.is_empty() {
+                            assert_eq!(completed.len, zeros.len() as u64);
+                        }
                         model.later.push(Change::Write(0, filled));
                         model.becomes(Kind::Complete);
                         model.writer = None;

@@ -128,7 +128,9 @@ impl Model {
             let fits = match kind {
                 Kind::Interrupted => contents.iter().any(|content| found.len() >= kept(content)) || contents.is_empty(),
                 // A write that was not acknowledged may be there in part.
-                Kind::Dirty => lens.first() <= Some(&found.len()) && Some(&found.len()) <= lens.last(),
+                _ if kind == Kind::Dirty || !self.doubtful.is_empty() => {
+                    lens.first() <= Some(&found.len()) && Some(&found.len()) <= lens.last()
+                }
                 _ => lens.contains(&found.len()),
             };
             if !fits {
