@@ -20,7 +20,7 @@ impl Ballast {
         Self { disk, path: path.to_owned() }
     }
 
-    /// Makes the file hold `bytes` of real space (made anew if its length differs), written gently.
+    /// Makes the file hold `bytes` of real space (made anew if its length differs).
     ///
     /// # Errors
     /// `NoSpace`: there is less than that free; there is no ballast then.
@@ -30,7 +30,7 @@ impl Ballast {
         }
         self.release()?;
         let dir = self.path.rsplit_once('/').map_or("", |(dir, _)| dir);
-        make(&*self.disk, dir, &self.path, bytes, true, Pace::Gentle)?;
+        make(&*self.disk, dir, &self.path, bytes, true, &|| Pace::Now)?;
         Ok(())
     }
 

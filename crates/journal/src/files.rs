@@ -4,12 +4,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use disk::{Access, AlignedBuf, Disk, DiskError, DiskFile, OpenOptions};
+use disk::{Access, AlignedBuf, Disk, DiskError, DiskFile, DiskOp, OpenOptions};
 
 use crate::JournalError;
 
 const CHUNK: usize = 1 << 20;
 const CHUNK_U64: u64 = CHUNK as u64;
+const REST_MAX: Duration = Duration::from_millis(20);
 
 /// How fast a file is to be filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,9 +19,12 @@ pub(crate) enum Pace {
     Now,
     /// Leaving most of the disk's time to others.
     Gentle,
+    /// Not at all any more: the log is being closed.
+    Stop,
 }
 
-/// Makes a file of `bytes` zeros at `path`, durable in bytes and name. Leaves nothing behind if it fails.
+/// Makes a file of `bytes` zeros at `path`, durable in bytes and name. Leaves nothing behind if it fails. `pace` is asked
+/// again and again.
 ///
 /// # Errors
 /// `NoSpace`, also when the file system has less than that free; `Disk`.
@@ -30,7 +34,7 @@ pub(crate) fn make(
     path: &str,
     bytes: u64,
     direct: bool,
-    pace: Pace,
+    pace: &dyn Fn() -> Pace,
 ) -> Result<Arc<dyn DiskFile>, JournalError> {
     // Asked first, so that a full disk is not filled to the last byte for a moment under everybody else.
     if disk.space()?.free < bytes {
@@ -45,7 +49,7 @@ pub(crate) fn make(
         other => other,
     };
     let made = file.and_then(|file| {
-        fill(&*file, bytes, pace)?;
+        fill(&*file, path, bytes, pace)?;
         file.sync_data()?;
         disk.sync_dir(dir)?;
         Ok(file)
@@ -66,7 +70,7 @@ pub(crate) fn no_space_or(e: DiskError, wanted: u64) -> JournalError {
 }
 
 /// Writes zeros from the beginning of a file to `bytes`.
-pub(crate) fn fill(file: &dyn DiskFile, bytes: u64, pace: Pace) -> Result<(), DiskError> {
+fn fill(file: &dyn DiskFile, path: &str, bytes: u64, pace: &dyn Fn() -> Pace) -> Result<(), DiskError> {
     // Refuses at once where there is no room, and keeps the extents together.
     file.allocate(0, bytes)?;
     let zeros = AlignedBuf::new(CHUNK);
@@ -75,10 +79,38 @@ pub(crate) fn fill(file: &dyn DiskFile, bytes: u64, pace: Pace) -> Result<(), Di
         let n = usize::try_from((bytes - offset).min(CHUNK_U64)).unwrap_or(CHUNK);
         let began = Instant::now();
         file.write_at(&zeros[..n], offset)?;
-        if pace == Pace::Gentle {
-            std::thread::sleep((began.elapsed() * 2).min(Duration::from_millis(20)));
+        match pace() {
+            Pace::Now => {}
+            Pace::Gentle => std::thread::sleep((began.elapsed() * 2).min(REST_MAX)),
+            Pace::Stop => {
+                let source = io::Error::from(io::ErrorKind::Interrupted);
+                return Err(DiskError { op: DiskOp::Create, path: path.to_owned(), source });
+            }
         }
         offset += n as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use disk::SimDisk;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_whole_or_not_there() {
+        let disk = SimDisk::new(0);
+        make(&disk, "", "a", 3 << 20, true, &|| Pace::Gentle).unwrap();
+        assert_eq!(disk.len_of("a").unwrap(), Some(3 << 20));
+        let calls = std::cell::Cell::new(0);
+        let stop = || {
+            calls.set(calls.get() + 1);
+            if calls.get() == 2 { Pace::Stop } else { Pace::Now }
+        };
+        assert!(matches!(make(&disk, "", "b", 3 << 20, true, &stop), Err(JournalError::Disk(_))));
+        assert_eq!((calls.get(), disk.len_of("b").unwrap()), (2, None));
+        disk.set_free(1 << 20);
+        assert!(matches!(make(&disk, "", "c", 3 << 20, true, &stop), Err(JournalError::NoSpace { wanted: 3_145_728 })));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use disk::{Access, Disk, OpenOptions};
@@ -10,7 +10,6 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::batch::Batch;
 use crate::commit::Record;
-use crate::files::Pace;
 use crate::recover::{Recovered, complete_len, recover};
 use crate::scan::{ScannedSegment, scan};
 use crate::segment::PAGE_U64;
@@ -179,7 +178,7 @@ impl Journal {
     /// # Errors
     /// `NoSpace`: ordinary appends work as long as there is room in the current segment, urgent ones longer.
     pub fn prepare(&self) -> Result<(), JournalError> {
-        self.shared.ensure_spares(SPARES, Pace::Now)
+        self.shared.ensure_spares(SPARES, true)
     }
 
     /// Makes the ballast of [`JournalConfig::ballast`] whole, if there is twice its size free. True: it is whole (or
@@ -267,6 +266,7 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
         self.shared.state.lock().stop = true;
         self.shared.wake_all();
         if let Some(thread) = self.thread.take() {
@@ -340,6 +340,8 @@ fn start(disk: Arc<dyn Disk>, dir: &str, config: JournalConfig, found: Recovered
         wrote: Condvar::new(),
         durable: AtomicU64::new(found.last),
         rounds: Default::default(),
+        awaited: AtomicU32::new(0),
+        stopping: AtomicBool::new(false),
         tried: Condvar::new(),
         wanted: Condvar::new(),
         trimming: Mutex::new(()),

@@ -156,7 +156,7 @@ pub(crate) fn make_with_header(
     header: SegmentHeader,
 ) -> Result<ScannedSegment, JournalError> {
     let path = path_of(dir, header.segment);
-    let file = make(disk, dir, &path, header.segment_bytes, false, Pace::Now)?;
+    let file = make(disk, dir, &path, header.segment_bytes, false, &|| Pace::Now)?;
     let page = header.encode();
     file.write_at(&page, 0)?;
     file.sync_data()?;

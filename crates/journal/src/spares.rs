@@ -4,6 +4,7 @@
 //! appends (deletes). When the disk is full these may use the reserve, and after it one more made in the ballast's place.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
@@ -21,8 +22,27 @@ pub(crate) const SPARES: usize = 2;
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Shared {
-    /// Makes segments until `wanted` are ahead.
-    pub(crate) fn ensure_spares(&self, wanted: usize, pace: Pace) -> Result<(), JournalError> {
+    /// Makes segments until `wanted` are ahead. `now`: somebody waits for it.
+    pub(crate) fn ensure_spares(&self, wanted: usize, now: bool) -> Result<(), JournalError> {
+        let waiters = u32::from(now);
+        self.awaited.fetch_add(waiters, Ordering::Relaxed);
+        let result = self.make_until(wanted);
+        self.awaited.fetch_sub(waiters, Ordering::Relaxed);
+        result
+    }
+
+    /// As fast as whoever waits, or does not, asks for.
+    fn pace(&self) -> Pace {
+        if self.stopping.load(Ordering::Relaxed) {
+            Pace::Stop
+        } else if self.awaited.load(Ordering::Relaxed) > 0 {
+            Pace::Now
+        } else {
+            Pace::Gentle
+        }
+    }
+
+    fn make_until(&self, wanted: usize) -> Result<(), JournalError> {
         let mut state = self.state.lock();
         while state.spares.len() < wanted {
             state.check()?;
@@ -40,7 +60,7 @@ impl Shared {
                     None => continue,
                 }
             }
-            if let Err(failure) = self.make_spare(&mut state, pace) {
+            if let Err(failure) = self.make_spare(&mut state) {
                 return Err(self.no_spare(&failure));
             }
         }
@@ -51,13 +71,15 @@ impl Shared {
     }
 
     /// Makes one; the lock is let go meanwhile.
-    fn make_spare(&self, state: &mut MutexGuard<'_, State>, pace: Pace) -> Result<(), NoSpare> {
+    fn make_spare(&self, state: &mut MutexGuard<'_, State>) -> Result<(), NoSpare> {
         state.making = true;
         let last = state.spares.back().map(|s| s.number).or(state.segments.back().map(|s| s.number)).unwrap_or(0);
         let number = last + 1;
         let path = path_of(&self.dir, number);
         let bytes = self.config.segment_bytes;
-        let made = MutexGuard::unlocked(state, || make(&*self.disk, &self.dir, &path, bytes, self.config.direct, pace));
+        let made = MutexGuard::unlocked(state, || {
+            make(&*self.disk, &self.dir, &path, bytes, self.config.direct, &|| self.pace())
+        });
         state.making = false;
         state.tries += 1;
         state.last_try = None;
@@ -90,15 +112,15 @@ impl Shared {
     /// Makes what an append needs to go on in a new segment; at the latest when the error says so there is none.
     pub(crate) fn make_room(&self, urgent: bool) -> Result<(), JournalError> {
         if !urgent {
-            return self.ensure_spares(SPARES, Pace::Now);
+            return self.ensure_spares(SPARES, true);
         }
-        match self.ensure_spares(1, Pace::Now) {
+        match self.ensure_spares(1, true) {
             Err(full @ JournalError::NoSpace { .. }) => {
                 let Some(ballast) = &self.config.ballast else { return Err(full) };
                 if !Ballast::new(self.disk.clone(), &ballast.path).release()? {
                     return Err(full);
                 }
-                self.ensure_spares(1, Pace::Now)
+                self.ensure_spares(1, true)
             }
             other => other,
         }
@@ -150,9 +172,7 @@ impl Shared {
                 continue;
             }
             let hurry = state.segments.back().is_some_and(|s| s.end > s.bytes / 2);
-            let made = MutexGuard::unlocked(&mut state, || {
-                self.ensure_spares(SPARES, if hurry { Pace::Now } else { Pace::Gentle })
-            });
+            let made = MutexGuard::unlocked(&mut state, || self.ensure_spares(SPARES, hurry));
             if made.is_err() && !state.stop {
                 self.wanted.wait_for(&mut state, RETRY);
             }

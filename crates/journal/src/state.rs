@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use disk::{Disk, DiskFile};
 use parking_lot::{Condvar, Mutex};
@@ -89,6 +89,10 @@ pub(crate) struct Shared {
     pub(crate) tried: Condvar,
     /// For the thread that makes segments: there may be something to do.
     pub(crate) wanted: Condvar,
+    /// Appends that wait for a segment, or a current segment more than half full: no time to be gentle.
+    pub(crate) awaited: AtomicU32,
+    /// The journal is being dropped.
+    pub(crate) stopping: AtomicBool,
     /// One trim at a time.
     pub(crate) trimming: Mutex<()>,
 }

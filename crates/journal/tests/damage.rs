@@ -339,3 +339,51 @@ fn random_bytes_never_make_it_panic() {
         assert!(open(&disk, &config).is_ok(), "seed {seed}");
     }
 }
+
+/// A log with one durable record and a broken tail behind it.
+fn with_broken_tail(disk: &SimDisk, config: &JournalConfig) {
+    let journal = open(disk, config).unwrap();
+    journal.append(A, &[b"kept"]).unwrap();
+    journal.mark_synced().unwrap();
+    let torn = journal.append(A, &[&[7; 500]]).unwrap();
+    journal.append(A, &[&[8; 500]]).unwrap();
+    journal.write_to(journal.appended()).unwrap();
+    assert!(disk.rot(&path(torn.location.segment), torn.location.offset + 100));
+}
+
+#[test]
+fn a_check_changes_nothing_and_says_what_opening_would_do() {
+    for seed in 0..4 {
+        let config = config_for(seed, None);
+        let disk = SimDisk::new(seed);
+        assert!(matches!(Journal::check(&disk.kill(), "", &config), Err(JournalError::Missing { .. })));
+        with_broken_tail(&disk, &config);
+        let before = disk.change_count();
+        let checked = Journal::check(&disk, "log", &config).unwrap();
+        assert_eq!(disk.change_count(), before);
+        let (_, opened) = Journal::open(Arc::new(disk.clone()), "log", config.clone()).unwrap();
+        let (would, did) = (checked.cut.clone().unwrap(), opened.cut.clone().unwrap());
+        assert_eq!((would.segment, would.offset, would.bytes), (did.segment, did.offset, did.bytes));
+        assert_eq!((checked.last, checked.records, checked.clean), (opened.last, opened.records, opened.clean));
+        assert!(Journal::check(&disk, "log", &config).unwrap().cut.is_none());
+    }
+}
+
+#[test]
+fn saved_tails_are_bounded_and_a_full_disk_does_without() {
+    let config = config_for(2, None);
+    let disk = SimDisk::new(0);
+    let tails = |disk: &SimDisk| disk.list("log").unwrap().iter().filter(|e| e.name.starts_with("tail-")).count();
+    for round in 0..40 {
+        with_broken_tail(&disk, &config);
+        assert!(tails(&disk) <= 16, "round {round}");
+    }
+    assert_eq!(tails(&disk), 16);
+    let disk = SimDisk::new(0);
+    with_broken_tail(&disk, &config);
+    disk.set_free(0);
+    let (_, opened) = Journal::open(Arc::new(disk.clone()), "log", config.clone()).unwrap();
+    let cut = opened.cut.unwrap();
+    assert!(cut.saved.is_none() && cut.bytes > 1000 && tails(&disk) == 0, "{cut:?}");
+    assert!(Journal::check(&disk, "log", &config).unwrap().cut.is_none(), "it was cut all the same");
+}
