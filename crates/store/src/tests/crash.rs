@@ -171,9 +171,10 @@ impl Run {
             for model in self.models.values_mut() {
                 // One that was never made, as far as the store knows, may still be.
                 let known = model.kind != Kind::Nothing || model.possible.len() > 1;
-                if model.kind != Kind::Making && model.kind != Kind::Dirty && model.doubtful.is_empty() {
+                let ended = model.kind != Kind::Making && model.kind != Kind::Dirty;
+                if ended && (model.doubtful.is_empty() || model.kind == Kind::Nothing) {
                     model.is_durable();
-                } else {
+                } else if model.kind != Kind::Nothing {
                     model.possible.remove(&Kind::Nothing);
                 }
                 model.number_durable |= known;
