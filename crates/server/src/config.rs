@@ -22,6 +22,31 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Time-outs and periods.
     pub times: Times,
+    /// A planted bug, to prove that the tests find it.
+    #[cfg(any(test, feature = "planted"))]
+    pub planted: Option<Planted>,
+}
+
+/// Bugs that the tests must find.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(any(test, feature = "planted")), allow(dead_code))]
+pub enum Planted {
+    /// An old handle goes on writing beside the one that took its file up.
+    ForgetFence,
+    /// A close is answered when the commit is in the kernel, not on the disk.
+    AcknowledgeBeforeSync,
+    /// Pages with wrong checksums are written as they came.
+    StoreBadPages,
+    /// A close is taken for what it says, whatever was announced.
+    BelieveClose,
+    /// At the end of the grace period everything is completed.
+    CompleteEverything,
+    /// A file in the making is shown as long as its highest byte.
+    ShowUndurable,
+    /// A restart forgets who was writing.
+    ForgetWriters,
+    /// Any handle number of another session is served as one's own first file.
+    TrustHandles,
 }
 
 impl ServerConfig {
@@ -35,6 +60,21 @@ impl ServerConfig {
             site: "weir".into(),
             limits: Limits::default(),
             times: Times::default(),
+            #[cfg(any(test, feature = "planted"))]
+            planted: None,
+        }
+    }
+
+    /// Whether the bug is planted. Always false in a release.
+    pub(crate) fn has(&self, bug: Planted) -> bool {
+        #[cfg(any(test, feature = "planted"))]
+        {
+            self.planted == Some(bug)
+        }
+        #[cfg(not(any(test, feature = "planted")))]
+        {
+            let _ = bug;
+            false
         }
     }
 }

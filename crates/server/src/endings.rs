@@ -17,6 +17,7 @@ use types::{BodyId, NsPath, PieceId};
 use wire::ErrorNumber;
 
 use crate::answer::Reply;
+use crate::config::Planted;
 use crate::node::Node;
 use crate::open_file::Lease;
 use crate::refusal::Refusal;
@@ -35,7 +36,10 @@ pub(crate) fn close(node: &Arc<Node>, lease: &Arc<Lease>, doubt: Option<Doubt>, 
         return reply.refuse(&Refusal::fenced(&lease.path));
     };
     // xrdcp closes its handle also after a copy that failed in the middle. What was announced tells.
-    let short = lease.expected_len.filter(|&expected| lease.fresh && (writer.len() != expected || writer.gaps()));
+    let short = lease
+        .expected_len
+        .filter(|&expected| lease.fresh && (writer.len() != expected || writer.gaps()))
+        .filter(|_| !node.config.has(Planted::BelieveClose));
     let refused = match (doubt, short) {
         (Some(Doubt::Refused(refusal)), _) => Some(refusal),
         (None, Some(expected)) => {
@@ -93,7 +97,9 @@ fn commit(
 ) {
     let op = Commit { writer: lease.token(), content, completion };
     let (inner, lease) = (Arc::clone(node), Arc::clone(lease));
-    node.namespace.change(Durability::Synced, node.context(), op, move |result: Result<CommitReply, NsError>| {
+    let early = node.config.has(Planted::AcknowledgeBeforeSync);
+    let durability = if early { Durability::Written } else { Durability::Synced };
+    node.namespace.change(durability, node.context(), op, move |result: Result<CommitReply, NsError>| {
         let result = match result {
             Ok(_) => {
                 lease.set_committed();
@@ -179,6 +185,9 @@ pub(crate) fn end_of_grace(node: &Arc<Node>, due: &Due<Arc<Lease>>) {
     let facts =
         GraceFacts { gaps, len, expected_len: lease.expected_len, wrote_in: lease.boot, boot: node.config.boot };
     match namespace::at_grace_end(&facts) {
+        GraceEnd::Interrupt if node.config.has(Planted::CompleteEverything) => {
+            complete(node, lease, Completion::AtGraceEnd, log_end(lease));
+        }
         GraceEnd::Complete if !due.spoiled && lease.fresh => {
             tracing::info!(path = %lease.path, len, "completed: all announced bytes are here, its close never came");
             complete(node, lease, Completion::AtGraceEnd, log_end(lease));

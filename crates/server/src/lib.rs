@@ -34,6 +34,8 @@ mod session;
 mod workers;
 mod writers;
 
+#[cfg(any(test, feature = "planted"))]
+pub use config::Planted;
 pub use config::{INPUT_BYTES, Limits, SMALL_TRANSFER_BYTES, ServerConfig, TRANSFER_BYTES, Times};
 pub use outgoing::batch_done;
 pub use server::{Server, ServerError, StopReport};

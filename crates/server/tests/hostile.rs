@@ -260,5 +260,5 @@ fn find_object(world: &World) -> String {
     walk(&world.disk, "store/objects", &mut found);
     let mut objects: Vec<String> = found.into_iter().filter(|path| !path.ends_with(".crc")).collect();
     objects.sort();
-    objects.pop().expect("a large piece")
+    objects.pop().unwrap()
 }

@@ -6,6 +6,7 @@ use wire::request::{Stat, StatOptions, Statx, Target};
 use wire::response::{StatExtra, StatFlags, StatReply, VfsReply};
 use wire::{ErrorNumber, StreamId};
 
+use crate::config::Planted;
 use crate::connection::Connection;
 use crate::node::Node;
 use crate::open_file::Access;
@@ -138,7 +139,7 @@ impl Node {
     fn published_len(&self, body: types::BodyId) -> u64 {
         let lease = self.writers.lock().lease(body);
         if let Some(writer) = lease.and_then(|lease| lease.writer()) {
-            return writer.durable_prefix();
+            return if self.config.has(Planted::ShowUndurable) { writer.len() } else { writer.durable_prefix() };
         }
         match self.store.status(PieceId::first(body)) {
             Ok(Some(status)) => match status.state {

@@ -13,6 +13,7 @@ use wire::response::{OpenReply, StatReply};
 use wire::{ErrorNumber, StreamId};
 
 use crate::answer::Reply;
+use crate::config::Planted;
 use crate::connection::{Connection, Stop};
 use crate::endings;
 use crate::handles::NoHandle;
@@ -331,8 +332,9 @@ impl Opening {
             Ok(inode) if !lease.fresh => StatReply { size: len, ..self.node.show(&inode) },
             _ => shown_bare(ino.0, len, wall_clock()),
         });
+        let unfenced = self.node.config.has(Planted::ForgetFence);
         let inserted = self.session.handles.insert(move |_| {
-            Arc::new(OpenFile { ino, body, path, access: Access::Write(WriteAccess::new(owner, lease)) })
+            Arc::new(OpenFile { ino, body, path, access: Access::Write(WriteAccess::new(owner, lease, unfenced)) })
         });
         match inserted {
             Ok(handle) => reply.ok(|out| OpenReply { handle, compression: None, stat }.encode(out)),
