@@ -3,7 +3,7 @@
 Measures weir beside a stock xrootd on the same disk, in alternating runs, and the libraries alone; writes bench/RESULTS.md.
 
     bench/run.py                          everything (takes long); writes bench/RESULTS.md
-    bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove put get namespace store journal kv
+    bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove put get namespace store
     bench/run.py --systems xrootd,xrootd  the method against itself: all ratios should be about 1
 """
 
@@ -27,10 +27,9 @@ from harness import Server, Weir, Xrootd  # noqa: E402
 BUILD = ROOT / "build"
 THREADS, FILES, DIRS, BYTES = 8, 20_000, 100, 4096
 GIB = 1 << 30
-SETTLE_SECONDS = 1.0  # work that a server puts off until after the answer is counted if it comes within this time
+IDLE_SHARE, SETTLE_SECONDS_MAX = 0.03, 20  # work that a server puts off until after the answer counts too: until it is idle for a second
 SMALL = ["create", "stat", "read", "remove"]
 BIG = ["put", "get"]
-LIBRARIES = ["namespace", "store", "journal", "kv"]
 
 
 class Cpu:
@@ -45,8 +44,11 @@ class Cpu:
 
     def __exit__(self, *_) -> None:
         self.wall = time.monotonic() - self.start
-        time.sleep(SETTLE_SECONDS)
-        self.seconds = self.server.cpu_seconds() - self.begin
+        end, now, before = time.monotonic() + SETTLE_SECONDS_MAX, self.server.cpu_seconds(), -1.0
+        while now - before > IDLE_SHARE and time.monotonic() < end:
+            time.sleep(1)
+            before, now = now, self.server.cpu_seconds()
+        self.seconds = now - self.begin
 
 
 def run(command: list[str], **more) -> str:
@@ -135,58 +137,70 @@ def big_files(servers: dict[str, Server], runs: int, size: int, figures: rows.Fi
         source.unlink()
 
 
-def library(name: str, folder: Path, quick: bool, figures: rows.Figures) -> None:
-    """One crate's own bench: an example that prints a JSON object for each figure."""
-    example = ROOT / f"crates/{name}/examples/{name}_bench.rs"
-    if not example.exists():
-        figures.notes.append(f"{example.relative_to(ROOT)} is not there: its figures are missing.")
-        return
-    place = folder / name
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    command = ["cargo", "run", "--release", "--locked", "-q", "-p", f"weir-{name}", "--example", f"{name}_bench", "--", "--dir", str(place)]
+def example(name: str, arguments: list[str], one_core: bool = False) -> tuple[str, list[dict]]:
+    """Runs a crate's bench; its command line, and the JSON objects that it prints. None where it failed: the rest goes on."""
+    pin = ["taskset", "-c", "0"] if one_core else []
+    run(["cargo", "build", "--release", "--locked", "-q", "-p", f"weir-{name}", "--example", f"{name}_bench"], cwd=ROOT)
+    command = pin + [str(ROOT / f"target/release/examples/{name}_bench"), *arguments]
     try:
-        out = run(command + (["--quick"] if quick else []), cwd=ROOT)
+        out = run(command, cwd=ROOT)
     except SystemExit as failed:
-        figures.notes.append(f"the bench of {name} failed, its figures are missing: {str(failed).splitlines()[0]}")
         print(failed, file=sys.stderr)
-        return
-    for line in out.splitlines():
-        if not line.startswith("{"):
-            continue
-        figure = json.loads(line)
-        for value in figure.get("samples") or ([figure["value"]] if "value" in figure else []):
+        out = ""
+    shown = " ".join(command).replace(str(ROOT) + "/", "")
+    return shown, [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+
+
+def namespace(folder: Path, options: argparse.Namespace, figures: rows.Figures) -> None:
+    shown, results = example("namespace", ["--dir", str(folder)] + (["--quick"] if options.quick else []))
+    for figure in results:
+        for value in figure.get("samples") or [figure["value"]]:
             figures.add(figure["row"], "weir", float(value))
-        if note := figure.get("note"):
-            figures.notes.append(f"{figure['row']}: {note}")
-        figures.commands[figure["row"]] = " ".join(command).replace(str(place), "DIR")
-        print(f"{figure['row']:20} {figure.get('value')} {figure.get('unit', '')}", flush=True)
-    shutil.rmtree(place, ignore_errors=True)
+        figures.commands[figure["row"]] = shown
+        figures.notes.append(f"{figure['row']}: {figure.get('note', '')}")
+        print(figure, flush=True)
 
 
-def baseline(folder: Path, runs: int, figures: rows.Figures) -> None:
-    """The store's bare writer against fio on the same work: within 5 %, or the stream's share does not count."""
+def store(folder: Path, options: argparse.Namespace, figures: rows.Figures) -> None:
+    """Small files on one core, and streams beside the bare writer; the bare writer beside fio on the same work, in turns."""
+    for number in range(options.runs):
+        shown, results = example("store", [str(folder), "small"], one_core=True)
+        figures.add("small-rate", "weir", max(r["per_second"] for r in results if r["bench"] == "small_4k_durable"))
+        figures.commands["small-rate"] = shown
+        fio = [fio_write(folder, figures)]
+        shown, results = example("store", [str(folder), "stream"])
+        aligned = next(r for r in results if r["bench"] == "stream" and r["aligned"])
+        fio.append(fio_write(folder, figures))
+        figures.add("stream-share", "weir", aligned["share_of_bare"])
+        figures.add("bare writer [MB/s]", "weir", aligned["bare_mb_per_second"])
+        figures.add("bare writer / fio", "weir", aligned["bare_mb_per_second"] / rows.statistics.mean(fio))
+        figures.commands["stream-share"] = shown
+        print(f"run {number} {aligned} fio {fio}", flush=True)
+    share = rows.statistics.median(figures.samples["bare writer / fio"]["weir"])
+    if share < 0.95:
+        figures.invalid["stream-share"] = f"the bare writer is at {share:.2f} of fio"
+
+
+def fio_write(folder: Path, figures: rows.Figures) -> float:
+    """MB/s of the same writes by fio, which computes no checksums."""
     target = folder / "fio"
-    command = ["fio", "--name=bare", f"--filename={target}", "--ioengine=psync", "--direct=1", "--rw=write", "--bs=1M", "--size=2G",
-               "--end_fsync=1", "--output-format=json"]  # fmt: skip
-    for _ in range(runs):
-        result = json.loads(run(command))
-        figures.add("fio-write [MB/s]", "weir", result["jobs"][0]["write"]["bw_bytes"] / 1e6)
-        target.unlink()
-    figures.commands["fio-write [MB/s]"] = " ".join(command).replace(str(target), "FILE")
-    own = figures.samples.get("stream-nocrc", {}).get("weir")
-    if own:
-        share = rows.statistics.median(own) / rows.statistics.median(figures.samples["fio-write [MB/s]"]["weir"])
-        figures.notes.append(f"Bare writer without CRC against fio: {share:.3f}.")
-        if abs(share - 1) > 0.05:
-            figures.invalid["stream-share"] = f"the bare writer is at {share:.2f} of fio"
+    command = ["fio", "--name=bare", f"--filename={target}", "--ioengine=psync", "--direct=1", "--rw=write", "--bs=8M", "--size=2G"]
+    result = json.loads(run([*command, "--end_fsync=1", "--output-format=json"]))
+    target.unlink()
+    rate = result["jobs"][0]["write"]["bw_bytes"] / 1e6
+    figures.add("fio [MB/s]", "weir", rate)
+    figures.commands["fio [MB/s]"] = " ".join(command).replace(str(target), "FILE") + " --end_fsync=1"
+    return rate
+
+
+LIBRARIES = {"namespace": namespace, "store": store}
 
 
 def report(folder: Path, systems: list[str], figures: rows.Figures, runs: int, chosen: set[str] | None) -> str:
     lines = ["# Measured", "", f"By `make bench` on {date.today()}, {runs} alternating runs: medians, with the spread in brackets.", ""]
     lines += rows.table(systems, figures, chosen)
-    lines += ["", "weir syncs at close, xrootd does not. Server CPU: user and system time of all its threads, with what it does within "
-              f"{SETTLE_SECONDS:g} s after the last answer.", "", "## Machine", ""]  # fmt: skip
+    lines += ["", "weir syncs at close, xrootd does not. Server CPU: user and system time of all its threads, with what it does after the "
+              "last answer until it is idle.", "", "## Machine", ""]  # fmt: skip
     lines += [f"- {name}: {value}" for name, value in machine.describe(folder, ROOT).items()]
     lines += ["", "## Command lines", ""]
     lines += [f"- {row}: `{command}`" for row, command in figures.commands.items()]
@@ -200,20 +214,20 @@ def report(folder: Path, systems: list[str], figures: rows.Figures, runs: int, c
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=SMALL + BIG + LIBRARIES, help="measure this part alone; may be repeated")
+    parser.add_argument("--only", action="append", choices=[*SMALL, *BIG, *LIBRARIES], help="measure this part alone; may be repeated")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--files", type=int, default=FILES, help="small files a run")
     parser.add_argument("--size", type=int, default=GIB, help="bytes of the large file")
     parser.add_argument("--systems", default="weir,xrootd")
     parser.add_argument("--dir", type=Path, default=BUILD / "bench", help="where the servers keep their data: a real disk")
-    parser.add_argument("--quick", action="store_true", help="hand --quick to the crates' benches")
+    parser.add_argument("--quick", action="store_true", help="a quick run of the namespace's bench")
     return parser.parse_args()
 
 
 def main() -> None:
     options = arguments()
     chosen = set(options.only) if options.only else None
-    wanted = chosen or set(SMALL + BIG + LIBRARIES)
+    wanted = chosen or set([*SMALL, *BIG, *LIBRARIES])
     BUILD.mkdir(exist_ok=True)
     options.dir.mkdir(parents=True, exist_ok=True)
     if machine.file_system(options.dir)[0] in ("tmpfs", "ramfs", "overlay"):
@@ -238,11 +252,13 @@ def main() -> None:
             if server.alive():
                 server.stop()
             shutil.rmtree(server.home, ignore_errors=True)
-    for name in LIBRARIES:
+    for name, measure in LIBRARIES.items():
         if name in wanted:
-            library(name, options.dir, options.quick, figures)
-    if "store" in wanted:
-        baseline(options.dir, options.runs, figures)
+            folder = options.dir / name
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            measure(folder, options, figures)
+            shutil.rmtree(folder, ignore_errors=True)
     text = report(options.dir, systems, figures, options.runs, chosen)
     if chosen is None and names == ["weir", "xrootd"]:
         (ROOT / "bench/RESULTS.md").write_text(text)
