@@ -160,6 +160,8 @@ pub(crate) fn make_with_header(
     let page = header.encode();
     file.write_at(&page, 0)?;
     file.sync_data()?;
+    // From here on it is written past the cache.
+    file.drop_cache(0, header.segment_bytes);
     Ok(ScannedSegment { path, header, last: header.first - 1, end: page.len() as u64 })
 }
 
