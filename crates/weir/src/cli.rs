@@ -37,7 +37,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Checks a data directory: names against pieces against checksums.
     ///
-    /// The node must not be running. Says in plain words what it found; without `--repair` it changes nothing.
+    /// The node must not be running. Recovers from an unclean stop as a start would, then reads everything and says in
+    /// plain words what it found. Repairs only what a flag names.
     Fsck(FsckArgs),
 }
 

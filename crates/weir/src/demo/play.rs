@@ -283,7 +283,8 @@ impl Stage<'_> {
         self.good("marked interrupted; an ordinary read is refused, so that nobody takes it for whole:");
         // The stock client puts its own words before the node's.
         let words = refused.rsplit_once("] ").map_or(refused.as_str(), |(_, words)| words);
-        self.screen.note(words.trim_end_matches(" (source)").trim());
+        let words = words.trim_end_matches(" (source)");
+        self.screen.note(words.trim_matches(|c: char| c.is_whitespace() || c == '\0'));
         let outcome = clients.get(&cut.path, "weir.partial=1", &back)?;
         if !outcome.status.success() {
             return Err(Trouble::Wrong(format!("what was kept cannot be read: {}", outcome.last_words())));

@@ -6,6 +6,11 @@ use types::{BodyId, PieceId};
 /// Something that is not as it should be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Problem {
+    /// The log was damaged, and was cut.
+    Journal {
+        /// Where, what is lost, and where it is saved.
+        what: String,
+    },
     /// Two records of the namespace disagree.
     Keys {
         /// The key, escaped.
@@ -84,6 +89,7 @@ pub enum Problem {
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
 pub enum ProblemKind {
+    Journal,
     Keys,
     ContentMissing,
     LengthDiffers,
@@ -104,6 +110,7 @@ impl ProblemKind {
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
+            Self::Journal => "damage in the journal",
             Self::Keys => "namespace records that disagree",
             Self::ContentMissing => "files whose content is gone",
             Self::LengthDiffers => "files of another length than recorded",
@@ -126,6 +133,7 @@ impl Problem {
     #[must_use]
     pub fn kind(&self) -> ProblemKind {
         match self {
+            Self::Journal { .. } => ProblemKind::Journal,
             Self::Keys { .. } => ProblemKind::Keys,
             Self::ContentMissing { .. } => ProblemKind::ContentMissing,
             Self::LengthDiffers { .. } => ProblemKind::LengthDiffers,
@@ -147,6 +155,7 @@ impl Problem {
     pub fn in_words(&self) -> String {
         let sums = |sums: &Sums| format!("adler32 {:08x}, crc32c {:08x}", sums.adler32.0, sums.crc32c.0);
         match self {
+            Self::Journal { what } => what.clone(),
             Self::Keys { key, what } => format!("the namespace's record {key}: {what}"),
             Self::ContentMissing { len } => {
                 format!(

@@ -109,9 +109,11 @@ fn cut_journal(data: &DataDir, config: &Config, report: &mut Report) -> Result<b
                 repaired.last,
                 repaired.saved.join(", ")
             );
-            let key = "journal".into();
-            let finding = Finding::general(Problem::Keys { key, what: text.clone() });
-            report.add(Finding { repaired: Some("cut; the rest is saved aside".into()), ..finding });
+            let finding = Finding::general(Problem::Journal { what: text.clone() });
+            report.add(Finding {
+                repaired: Some("the node can start again; what was lost stays lost".into()),
+                ..finding
+            });
             text
         }
     };
