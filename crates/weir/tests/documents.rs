@@ -81,3 +81,15 @@ fn formats_names_the_numbers_of_the_code() {
         assert_eq!(row.map(|cells| cells[1].as_str()), Some(value.as_str()), "docs/formats.md: {what}");
     }
 }
+
+/// The example of a FORMAT file is one.
+#[test]
+fn the_example_of_a_format_file_is_accepted() {
+    let text = document("formats.md");
+    let start = text.find("# weir data directory").unwrap();
+    let example = &text[start..start + text[start..].find("```").unwrap()];
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("FORMAT"), example).unwrap();
+    let data = weir::datadir::DataDir::open(place.path(), weir::datadir::IfNew::Refuse, types::Timestamp(0)).unwrap();
+    assert_eq!(data.format.to_text(), example);
+}
