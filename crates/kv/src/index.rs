@@ -37,6 +37,12 @@ pub struct IndexConfig {
     /// Whether a thread sweeps. Without it [`LoggedIndex::sweep_now`] and [`LoggedIndex::checkpoint_now`] are called by
     /// hand (deterministic tests).
     pub background: bool,
+    /// The last record that the log had when it was opened ([`journal::Opened::last`]); opening may have added a mark,
+    /// which would hide that the log has lost its last record. `None`: what it has now.
+    pub log_ended_at: Option<Seq>,
+    /// For a repair that was asked for: an index that is further than its log is built again as far as the log goes.
+    /// Otherwise that is damage, because only durable records reach the index: some are missing from the log.
+    pub follow_shorter_log: bool,
     /// How long an append waits for room in the overlay before it is refused.
     pub room_wait_max: Duration,
     #[cfg(test)]
@@ -55,6 +61,8 @@ impl Default for IndexConfig {
             delta_bytes_max: 24 << 20,
             deltas_max: 8,
             background: true,
+            log_ended_at: None,
+            follow_shorter_log: false,
             room_wait_max: Duration::from_secs(30),
             #[cfg(test)]
             planted: None,

@@ -17,7 +17,7 @@ use crate::{KvError, batch};
 pub enum Rebuilt {
     /// There was nothing in it (lost, set aside because it did not open, or a new server).
     Empty,
-    /// It says that it is further than the log.
+    /// It says that it is further than the log; only where [`IndexConfig::follow_shorter_log`] allows it.
     AheadOfLog,
     /// It was filled from another log.
     OtherLog,
@@ -61,19 +61,23 @@ pub(crate) fn recover(
     journal.sync_to(last).map_err(from_journal)?;
     let incarnation = journal.incarnation();
     let mut set = CheckpointSet::open(disk, dir, stream, incarnation, config)?;
-    let log = Log { journal, stream, first: journal.oldest(), last, config };
+    let ended = config.log_ended_at.unwrap_or(last);
+    let log = Log { journal, stream, first: journal.oldest(), last, ended, config };
     let found = engine.applied();
     let mut recovery = Recovery::new(last, found.seq);
     recovery.damaged_checkpoints.clone_from(&set.damaged);
     recovery.stranded_checkpoints.clone_from(&set.stranded);
-    if set.upto() > last {
+    if set.upto() > ended {
         return Err(KvError::Damaged(format!(
-            "the checkpoint in {dir} goes up to record {}, but the log ends with {last}: records that were durable are \
+            "the checkpoint in {dir} goes up to record {}, but the log ends with {ended}: records that were durable are \
              missing from the log; put the log's segments back, or restore from a backup",
             set.upto()
         )));
     }
     let mut why = distrust(engine, &log)?;
+    if why == Some(Rebuilt::AheadOfLog) && !config.follow_shorter_log {
+        return Err(ahead(found.seq, ended, journal));
+    }
     if why.is_none() {
         match bring_up(engine, &mut set, &log, &mut recovery) {
             Ok(()) => {}
@@ -105,7 +109,7 @@ impl Shared {
         // Everything up to the last step; what came later is in the overlay.
         let last = alone.missing.unwrap_or_else(|| self.engine.applied().seq);
         let first = self.journal.oldest();
-        let log = Log { journal: &self.journal, stream: self.stream, first, last, config: &self.config };
+        let log = Log { journal: &self.journal, stream: self.stream, first, last, ended: last, config: &self.config };
         let mut recovery = Recovery::new(last, last);
         alone.missing = Some(last);
         rebuild(&*self.engine, &mut set, &log, &mut recovery, Rebuilt::Broken)?;
@@ -136,6 +140,8 @@ struct Log<'a> {
     stream: StreamId,
     first: Seq,
     last: Seq,
+    /// The last record that was there before the log was opened this time.
+    ended: Seq,
     config: &'a IndexConfig,
 }
 
@@ -144,6 +150,15 @@ impl Log<'_> {
     fn follows(&self, seq: Seq) -> bool {
         seq.next() >= self.first
     }
+}
+
+fn ahead(applied: Seq, ended: Seq, journal: &Journal) -> KvError {
+    let place = journal.segments().last().map_or_else(String::new, |segment| format!(" (segment {})", segment.segment));
+    KvError::Damaged(format!(
+        "the log ends with record {ended}{place}, but record {applied} was durable once, because the index has it: records are \
+         missing at the end of the log; put the log's segments back as they were, or have the index follow the shorter \
+         log by a repair, which gives up what the missing records did"
+    ))
 }
 
 /// What failed: the engine, which can be replaced, or what would replace it.
@@ -163,7 +178,7 @@ fn distrust(engine: &dyn Engine, log: &Log<'_>) -> Result<Option<Rebuilt>, KvErr
         Some(Rebuilt::Empty)
     } else if applied.incarnation != log.journal.incarnation() {
         Some(Rebuilt::OtherLog)
-    } else if applied.seq > log.last {
+    } else if applied.seq > log.ended {
         Some(Rebuilt::AheadOfLog)
     } else if !log.follows(applied.seq) {
         Some(Rebuilt::BehindLog)

@@ -50,13 +50,12 @@ fn hold(kv: &Embedded) -> impl FnOnce() + use<> {
 fn one_batch_has_one_record_and_one_sync_and_its_operations_see_each_other() {
     let sim = SimDisk::new(1);
     let kv = embedded(&sim, None);
-    put(&kv, "n", "0", Durability::Synced).unwrap();
-    put(&kv, "m", "0", Durability::Synced).unwrap();
     let done_batches = Arc::new(AtomicU64::new(0));
     let hook = Arc::clone(&done_batches);
     kv.on_batch_done(Arc::new(move || {
         hook.fetch_add(1, Ordering::SeqCst);
     }));
+    put(&kv, "n", "0", Durability::Synced).unwrap();
     let go = hold(&kv);
     let (results, seen) = channel();
     for number in 0..100u64 {
@@ -79,7 +78,12 @@ fn one_batch_has_one_record_and_one_sync_and_its_operations_see_each_other() {
     assert_eq!(kv.index().journal().stats().records - records, 1);
     assert!(sim.data_sync_count() - syncs <= 3, "{} syncs", sim.data_sync_count() - syncs);
     kv.stop();
-    assert_eq!(done_batches.load(Ordering::SeqCst), 2, "the one that was held up, and this one");
+    assert_eq!(
+        (kv.stats().batches, kv.stats().largest_batch),
+        (3, 100),
+        "the first, the one that was held up, this one"
+    );
+    assert_eq!(done_batches.load(Ordering::SeqCst), 3, "the hook runs once a batch");
 }
 
 #[test]

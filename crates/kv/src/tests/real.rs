@@ -142,8 +142,12 @@ fn readers_see_whole_states_while_everything_moves() {
                 }
             });
         }
-        let until = Instant::now() + Duration::from_secs(4);
-        while Instant::now() < until {
+        let (least, most) = (Instant::now() + Duration::from_secs(3), Instant::now() + Duration::from_secs(40));
+        let moved = || {
+            let stats = node.index.stats();
+            stats.sweeps > 20 && stats.checkpoints > 2 && node.journal.oldest() > journal::Seq(1)
+        };
+        while Instant::now() < least || (!moved() && Instant::now() < most) {
             let snapshot = node.kv.snapshot();
             let counts = check(&*snapshot);
             std::thread::sleep(Duration::from_millis(5));

@@ -10,7 +10,7 @@ use rand::Rng;
 use super::world::{Kind, OTHER, SurvivingEngine, World, content, open, random_batch, rng};
 use super::{BeforeVerify, Planted, seeds};
 use crate::engine::{Applied, Engine, EntrySource};
-use crate::{IndexConfig, KvError, LoggedIndex, MemoryEngine, Read};
+use crate::{IndexConfig, KvError, LoggedIndex, MemoryEngine, Read, Rebuilt};
 
 /// A world whose checkpoint files rot just after they were written, now and then.
 fn rotting(seed: u64, planted: Option<Planted>) -> Result<u64, String> {
@@ -213,4 +213,29 @@ fn a_log_that_was_taken_away_is_noticed() {
     }
     let error = open(&sim, &Kind::Lost, &IndexConfig::small()).err().expect("refused");
     assert!(error.contains("the log ends with"), "{error}");
+}
+
+#[test]
+fn an_engine_ahead_of_its_log_is_damage_unless_a_repair_was_asked_for() {
+    let mut rng = rng(12);
+    let mut world = World::new(12, Kind::Surviving(SurvivingEngine::new(1)), None);
+    for step in 0..20 {
+        world.append(random_batch(&mut rng, step));
+    }
+    world.journal.sync_to(world.journal.appended()).unwrap();
+    let (short, shorter) = (world.sim.kill(), world.model());
+    let batch = random_batch(&mut rng, 21);
+    world.append(batch);
+    world.index.sweep_now().unwrap();
+    // The log as it was one record ago; the mark that opening writes gets that record's number.
+    let refused = open(&short.kill(), &world.kind, &IndexConfig::small());
+    assert!(refused.is_ok(), "without being told how the log ended it cannot be seen");
+    let (_, opened) = Journal::open(Arc::new(short.kill()), "journal", JournalConfig::small()).unwrap();
+    let config = IndexConfig { log_ended_at: Some(opened.last), ..IndexConfig::small() };
+    let refused = open(&short.kill(), &world.kind, &config).err().expect("refused");
+    assert!(refused.contains("records are missing"), "{refused}");
+    let config = IndexConfig { follow_shorter_log: true, ..config };
+    let (_, index, recovery, _) = open(&short.kill(), &world.kind, &config).unwrap();
+    assert_eq!(recovery.rebuilt, Some(Rebuilt::AheadOfLog));
+    assert_eq!(content(&*index.snapshot()), shorter);
 }
