@@ -54,7 +54,7 @@ pub struct IndexConfig {
 impl Default for IndexConfig {
     fn default() -> Self {
         Self {
-            overlay_bytes_max: 48 << 20,
+            overlay_bytes_max: 32 << 20,
             generation_bytes: 8 << 20,
             sweep_interval: Duration::from_secs(2),
             segments_kept_max: 4,

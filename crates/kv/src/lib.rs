@@ -1,8 +1,17 @@
-//! Ordered keys and values with transactions: the trait that the namespace's rules are written over, and its engines
-//! (`memory`, `fjall`) as an index over the journal. Knows nothing of files or directories.
+//! Ordered keys and values with transactions: the trait that the namespace's rules are written over ([`Kv`]), and what
+//! stands behind it. Knows nothing of files or directories.
 //!
-//! Promise: a transaction reported committed is in the journal, synced (or, if it asked for less, in the kernel);
-//! the engine is an index that may be behind or lost, and is brought up from the journal when opened.
+//! * [`MemoryKv`]: a map, for model tests, with conflicts and lost answers by seed.
+//! * [`Embedded`]: the committer. Runs queued operations, each on a savepoint, and puts the net effect of a batch of them
+//!   into one record of the log with one sync.
+//! * [`LoggedIndex`]: a stream of the log as a map: an overlay in memory over an [`Engine`] ([`LsmEngine`] on disk,
+//!   [`MemoryEngine`]), with checkpoints made from the log. The store uses it directly.
+//!
+//! Promises: what was answered as committed is in the log, synced (or, if it asked for less, in the kernel), and every
+//! later opening has it, in order and whole, or refuses and says what is missing where. Readers see whole batches only,
+//! never one that could still be lost unless it asked for that. The engine is an index that may be behind or lost: it
+//! never holds what the log might lose, and is built again from checkpoint and log when it is not to be trusted, also
+//! while everything goes on. The log is trimmed only below what both a verified checkpoint and the engine's files hold.
 
 mod batch;
 mod checkpoint;
