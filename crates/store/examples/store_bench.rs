@@ -95,7 +95,7 @@ const CHUNK: usize = 8 << 20;
 fn pattern() -> AlignedBuf {
     let mut buf = AlignedBuf::new(CHUNK);
     for (at, byte) in buf.iter_mut().enumerate() {
-        *byte = (at.wrapping_mul(2_654_435_761) >> 11) as u8;
+        *byte = at.wrapping_mul(2_654_435_761).to_le_bytes()[2];
     }
     buf
 }

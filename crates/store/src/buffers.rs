@@ -22,7 +22,7 @@ pub(crate) struct Buffer<'a> {
 
 impl Buffers {
     pub(crate) fn new(max: usize) -> Self {
-        Self { state: Mutex::new((Vec::new(), 0)), given_back: Condvar::new(), max: max.max(1) }
+        Self { state: Mutex::new((Vec::new(), 0)), given_back: Condvar::new(), max: max.max(4) }
     }
 
     /// Waits until one is free. Whoever holds one must not wait for anything but the disk.

@@ -1,7 +1,7 @@
 //! How a life ends: completed, or interrupted.
 
 use parking_lot::MutexGuard;
-use types::PieceId;
+use types::{PAGE_SIZE, PieceId};
 
 use crate::config::Planted;
 use crate::life::Life;
@@ -130,7 +130,7 @@ impl Inner {
         let sum = RunningSum::of(&content);
         let path_hint = if len == 0 { Vec::new() } else { life.birth.path_hint.clone() };
         Ok(PieceRecord {
-            page_crcs: content.chunks(PAGE as usize).map(|page| types::Crc32c::of(page).0).collect(),
+            page_crcs: content.chunks(PAGE_SIZE).map(|page| types::Crc32c::of(page).0).collect(),
             path_hint,
             ..record_of(life, ended, sum, place)
         })
@@ -189,7 +189,7 @@ impl Inner {
             taken.insert(*page, page + 1);
         }
         let direct = self.objects.direct(files)?;
-        let mut found = vec![0; (PAGE * 256) as usize];
+        let mut found = vec![0; PAGE_SIZE * 256];
         for (first, end) in taken.gaps(pages_of(len)) {
             for start in (first..end).step_by(256) {
                 let pages = (end - start).min(256);

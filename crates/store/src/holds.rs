@@ -119,6 +119,7 @@ impl Holds {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {
     use types::BodyId;
 

@@ -40,8 +40,10 @@ mod sidecar;
 mod small;
 mod status;
 mod store;
+mod stream;
 mod sums;
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests;
 mod trim;
 mod verify;

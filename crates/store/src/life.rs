@@ -129,7 +129,7 @@ impl Life {
     }
 
     /// Whole pages have come into the file.
-    pub(crate) fn into_file(&mut self, first_page: u64, count: u64) {
+    pub(crate) fn came_into_file(&mut self, first_page: u64, count: u64) {
         self.large = true;
         // Only ever there after a write of which a part was logged and then refused.
         self.held.retain(|page, _| *page < first_page || *page >= first_page + count);

@@ -195,6 +195,7 @@ impl LogRecord<'_> {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {
     use types::BodyId;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use disk::Access;
 use journal::Seq;
 use parking_lot::MutexGuard;
-use types::PieceId;
+use types::{PAGE_SIZE, PieceId};
 
 use crate::StoreError;
 use crate::buffers::BUFFER;
@@ -81,12 +81,12 @@ impl Inner {
         let mut buffer = self.buffers.take();
         for (first, pages) in runs(&life.held) {
             let mut sums = Vec::with_capacity(pages.len());
-            for ((number, held), into) in (first..).zip(&pages).zip(buffer.chunks_mut(PAGE as usize)) {
+            for ((number, held), into) in (first..).zip(&pages).zip(buffer.chunks_mut(PAGE_SIZE)) {
                 into.copy_from_slice(&held.bytes);
                 let covered = end.map_or(PAGE, |end| end.saturating_sub(number * PAGE).min(PAGE));
                 sums.push(PageSum::of(&into[..index(covered)]));
             }
-            direct.write_at(&buffer[..pages.len() * PAGE as usize], first * PAGE)?;
+            direct.write_at(&buffer[..pages.len() * PAGE_SIZE], first * PAGE)?;
             files.write_sums(first, &sums)?;
         }
         drop(buffer);
@@ -335,7 +335,7 @@ impl Inner {
             let rest = record.len % PAGE;
             if rest > 0 {
                 let files = self.files(piece.id, &mut state)?;
-                let mut bytes = vec![0; PAGE as usize];
+                let mut bytes = vec![0; PAGE_SIZE];
                 files.read_padded(&mut bytes, whole * PAGE)?;
                 bytes[index(rest)..].fill(0);
                 let found = types::Crc32c::of(&bytes[..index(rest)]);
@@ -346,8 +346,8 @@ impl Inner {
             }
         } else {
             let content = self.content(piece.id, &mut state)?;
-            for (page, bytes) in (0..).zip(content.chunks(PAGE as usize)) {
-                let mut held = vec![0; PAGE as usize];
+            for (page, bytes) in (0..).zip(content.chunks(PAGE_SIZE)) {
+                let mut held = vec![0; PAGE_SIZE];
                 held[..bytes.len()].copy_from_slice(bytes);
                 life.held.insert(page, Held { bytes: held.into_boxed_slice(), image: false });
             }
@@ -376,7 +376,7 @@ fn runs(held: &std::collections::BTreeMap<u64, Held>) -> Vec<(u64, Vec<&Held>)> 
     let mut runs: Vec<(u64, Vec<&Held>)> = Vec::new();
     for (page, held) in held {
         match runs.last_mut() {
-            Some((first, run)) if *first + run.len() as u64 == *page && run.len() < BUFFER / PAGE as usize => {
+            Some((first, run)) if *first + run.len() as u64 == *page && run.len() < BUFFER / PAGE_SIZE => {
                 run.push(held)
             }
             _ => runs.push((*page, vec![held])),

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use disk::{Access, Disk, DiskError, DiskFile, OpenOptions};
 use parking_lot::Mutex;
-use types::{ErrorCode, PieceId};
+use types::{ErrorCode, PAGE_SIZE, PieceId};
 
 use crate::StoreError;
 use crate::sidecar::{Header, SUMS_AT, sum_offset};
 use crate::sums::{PAGE, PAGE_SUM_BYTES, PageSum};
+use crate::writer::index;
 
 /// The paths of large pieces, and which of their folders are known to be durable.
 pub(crate) struct Objects {
@@ -145,7 +146,7 @@ impl Objects {
 impl ObjectFiles {
     /// The sums of `count` pages from `first` on. Where the sidecar ends, zero pages.
     pub(crate) fn sums(&self, first: u64, count: usize) -> Result<Vec<PageSum>, StoreError> {
-        let mut bytes = vec![0; count * PAGE_SUM_BYTES as usize];
+        let mut bytes = vec![0; count * index(PAGE_SUM_BYTES)];
         self.side.read_at(&mut bytes, sum_offset(first))?;
         let chunks = bytes.as_chunks::<8>().0;
         Ok(chunks.iter().map(|chunk| PageSum::decode(*chunk)).collect())
@@ -161,7 +162,7 @@ impl ObjectFiles {
     }
 
     pub(crate) fn newest_header(&self) -> Result<Option<Header>, StoreError> {
-        let mut bytes = vec![0; SUMS_AT as usize];
+        let mut bytes = vec![0; index(SUMS_AT)];
         let got = self.side.read_at(&mut bytes, 0)?;
         bytes.truncate(got);
         Header::newest(&bytes)
@@ -176,7 +177,7 @@ impl ObjectFiles {
 
     /// One whole page, checked.
     pub(crate) fn page(&self, piece: PieceId, page: u64) -> Result<Vec<u8>, StoreError> {
-        let mut bytes = vec![0; PAGE as usize];
+        let mut bytes = vec![0; PAGE_SIZE];
         self.read_padded(&mut bytes, page * PAGE)?;
         match self.sums(page, 1)?.first() {
             Some(sum) if sum.crc32c == types::Crc32c::of(&bytes) => Ok(bytes),

@@ -22,7 +22,7 @@ pub(crate) fn plan(start: u64, end: u64, large: bool, taken: &dyn Fn(u64) -> boo
     while at < end {
         let page = at / PAGE;
         let stop = end.min((page + 1) * PAGE);
-        let fresh = large && at % PAGE == 0 && stop - at == PAGE && !taken(page);
+        let fresh = large && at.is_multiple_of(PAGE) && stop - at == PAGE && !taken(page);
         match parts.last_mut() {
             Some(Part::Fresh { end, .. }) if fresh => *end = stop,
             Some(Part::Redo { start, end }) if !fresh && stop - *start <= REDO_MAX => *end = stop,
@@ -35,6 +35,7 @@ pub(crate) fn plan(start: u64, end: u64, large: bool, taken: &dyn Fn(u64) -> boo
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {
     use super::*;
 

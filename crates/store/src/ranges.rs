@@ -98,6 +98,7 @@ impl Ranges {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {
     use rand::{Rng, SeedableRng, rngs::SmallRng};
 

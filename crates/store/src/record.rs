@@ -229,6 +229,7 @@ pub(crate) fn segment_of_key(key: &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {
     use super::*;
 

@@ -148,7 +148,7 @@ impl Replayed {
                 life.whole = (offset == 0 && wrote.1 > 0).then_some((location, BYTES_HEADER));
             }
             LogRecord::InFile { first_page, crcs } => {
-                life.into_file(first_page, crcs.len() as u64);
+                life.came_into_file(first_page, crcs.len() as u64);
                 for (page, crc) in (first_page..).zip(crcs) {
                     self.unsynced.insert(page, (seq.0, crc));
                 }

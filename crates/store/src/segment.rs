@@ -12,17 +12,18 @@ const RECORD_MAGIC: &[u8; 8] = b"WEIRPIEC";
 const VERSION: u16 = 1;
 
 /// Bytes of the file's header.
-pub(crate) const FILE_HEADER: u64 = 64;
+pub(crate) const FILE_HEADER: u64 = HEADER as u64;
+const HEADER: usize = 64;
 /// Bytes of a record before the path hint.
 const FIXED: usize = 8 + 2 + 2 + 4 + 10 + 1 + 8 + 8 + 8 + 4 + 4 + 2;
 /// No record's header is longer: fixed part, hint, page checksums, its own checksum.
-const HEADER_MAX: usize = FIXED + u16::MAX as usize + 4 * (SMALL_LIMIT as usize / PAGE_SIZE) + 4;
+const HEADER_MAX: usize = FIXED + u16::MAX as usize + 4 * (1 << 20) / PAGE_SIZE + 4;
 
 /// The header of segment `number`.
 pub(crate) fn file_header(number: u64) -> Vec<u8> {
     let mut out = Encoder::default();
     out.raw(FILE_MAGIC).u16(VERSION).u16(0).u32(0).u64(number);
-    out.0.resize(FILE_HEADER as usize - 4, 0);
+    out.0.resize(HEADER - 4, 0);
     let crc = Crc32c::of(&out.0);
     out.u32(crc.0);
     out.0
@@ -31,8 +32,8 @@ pub(crate) fn file_header(number: u64) -> Vec<u8> {
 /// Checks a file header; gives the segment's number.
 pub(crate) fn check_file_header(bytes: &[u8]) -> Result<u64, StoreError> {
     let mut input = Decoder::new(bytes, "a segment's header");
-    let checked = input.raw(FILE_HEADER as usize)?;
-    let (body, crc) = checked.split_at(FILE_HEADER as usize - 4);
+    let checked = input.raw(HEADER)?;
+    let (body, crc) = checked.split_at(HEADER - 4);
     if !checked.starts_with(FILE_MAGIC) || crc != Crc32c::of(body).0.to_le_bytes() {
         return Err(input.fail("does not check"));
     }
@@ -153,6 +154,7 @@ pub(crate) fn scan(
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {
     use types::BodyId;
 

@@ -11,7 +11,7 @@ use types::PieceId;
 
 use crate::StoreError;
 use crate::config::Planted;
-use crate::record::{PieceRecord, Place, SegmentStat, piece_key, segment_key};
+use crate::record::{PieceRecord, Place, piece_key, segment_key};
 use crate::segment::{record_header, scan};
 use crate::segments::Newest;
 use crate::store::Inner;
@@ -144,7 +144,7 @@ impl Inner {
         let mut batch = Batch::new();
         for (moving, new, end) in placed {
             if let Place::Segment { segment, .. } = new.place {
-                let stat = changed.entry(segment).or_insert(SegmentStat::default());
+                let stat = changed.entry(segment).or_default();
                 stat.end = stat.end.max(*end);
                 // What was removed or replaced meanwhile stays so; its bytes in the segment are dead from the start.
                 if self.record(moving.piece)?.as_ref() == Some(&moving.old) {

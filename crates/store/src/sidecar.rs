@@ -11,9 +11,9 @@ const MAGIC: &[u8; 8] = b"WEIRCRC1";
 const VERSION: u16 = 1;
 
 /// Bytes of one of the two header slots. Generations take turns, so that a torn header leaves the one before.
-pub(crate) const SLOT: u64 = 8192;
+pub(crate) const SLOT: usize = 8192;
 /// Where the pages' sums begin.
-pub(crate) const SUMS_AT: u64 = 2 * SLOT;
+pub(crate) const SUMS_AT: u64 = 2 * SLOT as u64;
 
 /// Longest path hint that is kept.
 pub(crate) const PATH_HINT_MAX: usize = 4096;
@@ -40,7 +40,7 @@ pub(crate) fn sum_offset(page: u64) -> u64 {
 impl Header {
     /// Where it belongs.
     pub(crate) fn offset(&self) -> u64 {
-        (self.generation & 1) * SLOT
+        (self.generation & 1) * SLOT as u64
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -53,7 +53,7 @@ impl Header {
         });
         out.u64(self.incarnation.0).u64(self.len).u32(self.adler32.0).u32(self.crc32c.0);
         out.short_bytes(&self.path_hint[..self.path_hint.len().min(PATH_HINT_MAX)]);
-        out.0.resize(SLOT as usize - 4, 0);
+        out.0.resize(SLOT - 4, 0);
         let crc = Crc32c::of(&out.0);
         out.u32(crc.0);
         out.0
@@ -61,8 +61,8 @@ impl Header {
 
     fn decode(slot: &[u8]) -> Result<Self, StoreError> {
         let mut input = Decoder::new(slot, "a sidecar's header");
-        let bytes = input.raw(SLOT as usize)?;
-        let (body, crc) = bytes.split_at(SLOT as usize - 4);
+        let bytes = input.raw(SLOT)?;
+        let (body, crc) = bytes.split_at(SLOT - 4);
         if !body.starts_with(MAGIC) || crc != Crc32c::of(body).0.to_le_bytes() {
             return Err(input.fail("does not check"));
         }
@@ -88,7 +88,7 @@ impl Header {
     /// The newest header in the first bytes of a sidecar; `None`: neither checks.
     pub(crate) fn newest(bytes: &[u8]) -> Result<Option<Self>, StoreError> {
         let mut newest: Option<Self> = None;
-        for slot in bytes.chunks_exact(SLOT as usize).take(2) {
+        for slot in bytes.chunks_exact(SLOT).take(2) {
             match Self::decode(slot) {
                 Ok(header) if newest.as_ref().is_none_or(|n| n.generation < header.generation) => newest = Some(header),
                 Ok(_) | Err(StoreError::Damaged { .. }) => {}
@@ -115,6 +115,7 @@ impl Header {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {
     use types::BodyId;
 
@@ -133,11 +134,11 @@ mod tests {
             path_hint: vec![b'x'; 9000],
         };
         let (first, second) = (header(1, Some(Ended::Complete)), header(2, None));
-        let mut bytes = vec![0; 2 * SLOT as usize];
+        let mut bytes = vec![0; 2 * SLOT];
         assert_eq!(Header::newest(&bytes).unwrap(), None);
         for header in [&first, &second] {
             let at = header.offset() as usize;
-            bytes[at..at + SLOT as usize].copy_from_slice(&header.encode());
+            bytes[at..at + SLOT].copy_from_slice(&header.encode());
         }
         let newest = Header::newest(&bytes).unwrap().unwrap();
         assert_eq!((newest.generation, newest.path_hint.len(), newest.record()), (2, PATH_HINT_MAX, None));

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use types::{Crc32c, ErrorCode, PieceId};
+use types::{Crc32c, ErrorCode, PAGE_SIZE, PieceId};
 
 use crate::config::Planted;
 use crate::piece::State;
 use crate::record::{PieceRecord, Place};
 use crate::segment::read_record;
 use crate::store::Inner;
-use crate::sums::PAGE;
 use crate::writer::index;
 use crate::{StoreError, segment};
 
@@ -92,7 +91,7 @@ impl Inner {
 
 /// Compares every page of a small piece.
 pub(crate) fn check(piece: PieceId, record: &PieceRecord, bytes: &[u8]) -> Result<(), StoreError> {
-    for ((page, bytes), crc) in (0..).zip(bytes.chunks(PAGE as usize)).zip(&record.page_crcs) {
+    for ((page, bytes), crc) in (0..).zip(bytes.chunks(PAGE_SIZE)).zip(&record.page_crcs) {
         if Crc32c::of(bytes).0 != *crc {
             return Err(StoreError::Checksum { piece, page });
         }

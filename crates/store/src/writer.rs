@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
-use types::{PAGE_SIZE, PieceId};
+use types::PieceId;
 
-use crate::buffers::BUFFER;
 use crate::config::{PIECE_LEN_MAX, Planted};
 use crate::log_record::{BYTES_HEADER, LogRecord, Subject};
 use crate::object::ObjectFiles;
 use crate::piece::{OpenPiece, State};
 use crate::plan::{Part, plan};
 use crate::store::Inner;
-use crate::sums::{PAGE, PageSum, pages_of};
+use crate::sums::{PAGE, pages_of};
 use crate::{Completed, StoreError};
 
 /// Longest write in one step.
@@ -95,7 +94,7 @@ impl Writer {
         for step in done {
             last = last.max(step.seq);
             match step.what {
-                What::InFile { first_page, count } => life.into_file(first_page, count),
+                What::InFile { first_page, count } => life.came_into_file(first_page, count),
                 What::Laid { wrote, start, image } => match image {
                     Some(image) => life.lay(wrote, start, &image),
                     None => {
@@ -166,19 +165,7 @@ impl Writer {
         let files = files.ok_or_else(|| StoreError::damaged("a piece without its file"))?;
         let direct = inner.objects.direct(files)?;
         let first_page = start / PAGE;
-        let mut sums = Vec::with_capacity(data.len() / PAGE_SIZE);
-        if (data.as_ptr() as usize).is_multiple_of(PAGE_SIZE) {
-            sums.extend(data.chunks(PAGE_SIZE).map(PageSum::of));
-            direct.write_at(data, start)?;
-        } else {
-            let mut buffer = inner.buffers.take();
-            for (at, chunk) in (start..).step_by(BUFFER).zip(data.chunks(BUFFER)) {
-                let buffer = &mut buffer[..chunk.len()];
-                buffer.copy_from_slice(chunk);
-                sums.extend(buffer.chunks(PAGE_SIZE).map(PageSum::of));
-                direct.write_at(buffer, at)?;
-            }
-        }
+        let sums = crate::stream::write_pages(&*direct, &inner.buffers, start, data)?;
         files.write_sums(first_page, &sums)?;
         let crcs = sums.iter().map(|sum| sum.crc32c.0).collect();
         let count = sums.len() as u64;

@@ -330,6 +330,34 @@ fn an_index_is_rebuilt_from_segments_and_sidecars() {
 }
 
 #[test]
+fn long_writes_overlap_with_their_sums() {
+    let world = World::new(1);
+    let content = bytes(3, (9 << 20) + 5000);
+    let mut aligned = disk::AlignedBuf::new(content.len());
+    aligned.copy_from_slice(&content);
+    let shifted = [vec![0], content.clone()].concat();
+    for (body, data) in [(1, &aligned[..]), (2, &shifted[1..])] {
+        let writer = world.create(body, Some(content.len() as u64));
+        writer.write(0, data).unwrap();
+        let completed = writer.complete().unwrap();
+        assert_eq!((completed.adler32, completed.crc32c), (Adler32::of(&content), Crc32c::of(&content)));
+        assert_eq!(world.read_all(body), content);
+    }
+    for (body, data, nth) in [(3, &aligned[..], 1), (4, &shifted[1..], 3)] {
+        let writer = world.create(body, None);
+        writer.write(0, &data[..100_000]).unwrap();
+        world.disk.fail_next(disk::DiskOp::Write, nth, std::io::ErrorKind::Other);
+        assert!(writer.write(102_400, &data[..4 << 20]).is_err());
+        writer.write(200_000, b"after").unwrap();
+        let mut expected = content[..100_000].to_vec();
+        expected.resize(200_000, 0);
+        expected.extend_from_slice(b"after");
+        writer.complete().unwrap();
+        assert_eq!(world.read_all(body), expected, "what a failed write left is not shown");
+    }
+}
+
+#[test]
 fn several_threads_may_write_one_piece() {
     let world = World::new(1);
     let content = bytes(1, 300_000);
