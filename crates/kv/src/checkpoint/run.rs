@@ -82,7 +82,9 @@ impl Shared {
         if flushed.incarnation != self.journal.incarnation() && flushed.seq != Seq::ZERO {
             return Ok(());
         }
-        let below = checkpointed.min(flushed.seq).next();
+        // Up to the last durable record at most: a segment then goes only if something behind it is durable, so that
+        // what is left always begins with a segment whose header is.
+        let below = checkpointed.min(flushed.seq).next().min(self.journal.durable());
         #[cfg(test)]
         let below = match self.config.planted {
             Some(crate::tests::Planted::TrimTooEarly) => flushed.seq.next(),
