@@ -140,15 +140,17 @@ fn stream(node: &Node) -> Result<(), Failure> {
         let mut shares = Vec::new();
         for _ in 0..3 {
             let base = bare(node, CHUNK)?;
+            let same = bare(node, chunk)?;
             let (piece, rate, cpu_per_gib) = stream_once(node, aligned, chunk)?;
-            shares.push((rate / base, rate, base, cpu_per_gib));
+            shares.push((rate / base, rate, base, cpu_per_gib, rate / same));
             node.store.delete(piece)?;
             node.journal.sync_to(node.journal.appended())?;
             node.store.tick()?;
         }
         shares.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (share, rate, base, cpu_per_gib) = shares[1];
-        say(&serde_json::json!({"bench": "stream", "chunk": chunk, "aligned": aligned, "share_of_bare": share,
+        let (share, rate, base, cpu_per_gib, share_of_same) = shares[1];
+        say(&serde_json::json!({"bench": "stream", "chunk": chunk, "aligned": aligned, "share_of_bare_8_mib": share,
+            "share_of_bare_same_chunk": share_of_same,
             "mb_per_second": rate / 1e6, "bare_mb_per_second": base / 1e6, "cpu_seconds_per_gib": cpu_per_gib}));
     }
     Ok(())

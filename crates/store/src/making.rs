@@ -200,6 +200,8 @@ impl Inner {
                 let living = state.life.as_ref().filter(|life| !state.removed && life.failed.is_none());
                 living.map(|life| life.birth.generation)
             }) else {
+                // Whoever closed it last may have met somebody who only looked.
+                self.release(&piece);
                 continue;
             };
             match self.sync(&piece, generation) {
@@ -210,6 +212,7 @@ impl Inner {
             if self.holds.lock().of(piece.id).is_some_and(|first| first < cutoff) {
                 keep_first(self.snapshot(&piece));
             }
+            self.release(&piece);
         }
         result
     }
