@@ -8,7 +8,14 @@
 //! list: a directory of a million entries with attributes.
 //! fill: ten million files, then memory, and the time to open after SIGKILL under load.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr
+)]
 
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -253,7 +260,7 @@ impl Load {
 }
 
 fn run_number() -> u64 {
-    now().0 as u64 / 1_000_000 & 0xff_ffff
+    (now().0 as u64 / 1_000_000) & 0xff_ffff
 }
 
 fn measure_life(options: &Options) {

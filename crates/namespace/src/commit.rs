@@ -106,12 +106,12 @@ pub(crate) fn located_writing(read: &dyn Read, writer: &WriterRecord) -> Result<
 /// The usual file is still where it was opened: one get. Otherwise its number tells.
 fn locate_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<Located>, NsError> {
     let name = writer.path.rsplit(|&byte| byte == b'/').next().unwrap_or(b"");
-    if writer.parent != Ino(0) && !name.is_empty() {
-        if let Some(Dentry::Record(inode)) = get_dentry(read, writer.parent, name)? {
-            if inode.ino == writer.ino {
-                return Ok(Some(Located { inode, place: node::Place::Entry(writer.parent, name.to_vec()) }));
-            }
-        }
+    if writer.parent != Ino(0)
+        && !name.is_empty()
+        && let Some(Dentry::Record(inode)) = get_dentry(read, writer.parent, name)?
+        && inode.ino == writer.ino
+    {
+        return Ok(Some(Located { inode, place: node::Place::Entry(writer.parent, name.to_vec()) }));
     }
     locate(read, writer.ino)
 }
@@ -212,6 +212,7 @@ fn commit_upload(
 }
 
 /// Where an upload's content goes.
+#[allow(clippy::large_enum_variant)] // lives for one call
 enum Place {
     /// Into this file, instead of this content.
     Taken(Located, Content),

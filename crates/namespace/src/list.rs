@@ -32,6 +32,9 @@ const PAGE_MAX: usize = 65_536;
 /// Entries that [`list_visit`] reads at a time.
 const CHUNK: usize = 1_024;
 
+/// Takes each entry; breaks to end.
+type Taking<'a> = &'a mut dyn FnMut(&[u8], Inode) -> Result<ControlFlow<()>, NsError>;
+
 /// Entries as they were read: the names one after the other, and what they mean.
 #[derive(Default)]
 struct Chunk {
@@ -71,11 +74,7 @@ impl Chunk {
     }
 
     /// Hands out each entry. Pointers are followed here, outside the scan.
-    fn visit(
-        &mut self,
-        read: &dyn Read,
-        visit: &mut dyn FnMut(&[u8], Inode) -> Result<ControlFlow<()>, NsError>,
-    ) -> Result<ControlFlow<()>, NsError> {
+    fn visit(&mut self, read: &dyn Read, visit: Taking<'_>) -> Result<ControlFlow<()>, NsError> {
         let mut begin = 0;
         for (end, dentry) in self.entries.drain(..) {
             let inode = match dentry {

@@ -140,12 +140,12 @@ pub fn totals(read: &dyn Read, dir: Ino) -> Result<Totals, NsError> {
 
 /// A directory's record with the times of its entries' latest change; anything else as it is.
 pub(crate) fn with_latest_change(read: &dyn Read, mut inode: Inode) -> Result<Inode, NsError> {
-    if inode.is_dir() {
-        if let Some(changed) = totals(read, inode.ino)?.changed {
-            // Explicitly set times clear the shards' marks, so a mark that is there is later than the record's time.
-            inode.mtime = changed;
-            inode.ctime = inode.ctime.max(changed);
-        }
+    if inode.is_dir()
+        && let Some(changed) = totals(read, inode.ino)?.changed
+    {
+        // Explicitly set times clear the shards' marks, so a mark that is there is later than the record's time.
+        inode.mtime = changed;
+        inode.ctime = inode.ctime.max(changed);
     }
     Ok(inode)
 }

@@ -58,11 +58,11 @@ pub fn forget_upload(txn: &mut dyn Txn, ctx: &Context, request: &ForgetUpload) -
         return Err(NsError::NotFound(format!("upload {}", request.upload), "upload"));
     };
     permit_own(ctx, &upload)?;
-    if upload.state == UploadState::InMaking {
-        if let Some(writer) = WriterRecord::get(txn, upload.writer, upload.body)? {
-            writer.delete(txn);
-            writer.entomb(txn, EndedHow::Dropped, ctx.now.plus(ctx.limits.tombstone_keep));
-        }
+    if upload.state == UploadState::InMaking
+        && let Some(writer) = WriterRecord::get(txn, upload.writer, upload.body)?
+    {
+        writer.delete(txn);
+        writer.entomb(txn, EndedHow::Dropped, ctx.now.plus(ctx.limits.tombstone_keep));
     }
     txn.delete(&keys::upload(upload.upload));
     queue(txn, ctx, upload.body);

@@ -43,6 +43,9 @@ pub struct RemoveXattr {
     pub name: Vec<u8>,
 }
 
+/// An attribute's name and value.
+pub type NamedValue = (Vec<u8>, Vec<u8>);
+
 /// Longest value in any configuration, in bytes.
 const VALUE_MAX: u32 = 65_536;
 
@@ -76,7 +79,7 @@ fn payload<'a>(key: &[u8], value: &'a [u8]) -> Result<&'a [u8], NsError> {
     }
 }
 
-fn all(read: &dyn Read, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>, NsError> {
+fn all(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> {
     let prefix = keys::xattr(ino, b"");
     let (mut found, mut bad) = (Vec::new(), None);
     read.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |key, value| match payload(key, value) {
@@ -104,7 +107,7 @@ pub fn get_xattr(read: &dyn Read, actor: &Actor, path: &NsPath, name: &[u8]) -> 
 }
 
 /// Names and values of all attributes; at most [`crate::Limits::xattrs_max`]. Whoever may read the file may.
-pub fn list_xattrs(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Vec<(Vec<u8>, Vec<u8>)>, NsError> {
+pub fn list_xattrs(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Vec<NamedValue>, NsError> {
     all(read, find(read, actor, path, Want::Read)?.inode.ino)
 }
 

@@ -2,6 +2,8 @@
 //! version wrote must be read for ever. A change of these bytes is a change of the format: see
 //! docs/formats-namespace.md. `WEIR_BLESS=1` writes the file anew.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
 use std::fmt::Write;
 use std::sync::Arc;
 

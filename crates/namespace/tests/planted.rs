@@ -1,5 +1,13 @@
 //! The bugs that the random model test must find are planted one by one, and it finds each.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)]
+
 mod model;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

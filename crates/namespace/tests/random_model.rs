@@ -1,5 +1,13 @@
 //! Random operations against the plain model, on the engine in memory, with conflicts, lost answers and repeats.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)]
+
 mod model;
 
 use std::sync::Arc;

@@ -169,7 +169,7 @@ impl Model {
         dropped: Option<u64>,
     ) -> OpenReply {
         let body = self.fresh();
-        let ino = replaces.unwrap_or(0);
+        let ino = replaces.unwrap_or_else(|| self.fresh());
         let handle = self.start(who, body, 1, Doing::Upload, ino, open);
         let upload = Upload {
             who,
@@ -186,7 +186,7 @@ impl Model {
             epoch: 0,
         };
         self.uploads.insert(body, upload);
-        OpenReply { handle, ino: replaces, kind: Opened::Upload, len: 0, dropped }
+        OpenReply { handle, ino: Some(ino), kind: Opened::Upload, len: 0, dropped }
     }
 
     fn open_update(&mut self, user: &Who, open: &Open) -> Result<OpenReply, (ErrorCode, bool)> {
@@ -268,7 +268,7 @@ impl Model {
         writer.epoch += 1;
         writer.boot = open.boot;
         let handle = Handle { body, epoch: writer.epoch, who: writer.who };
-        let ino = Some(writer.ino).filter(|ino| *ino != 0);
+        let ino = Some(writer.ino);
         Ok(OpenReply { handle, ino, kind: Opened::Resumed, len, dropped: None })
     }
 
@@ -282,13 +282,13 @@ impl Model {
         if upload.state == UpState::Making {
             return Err(ErrorCode::Busy);
         }
-        let ino = upload.replaces.unwrap_or(0);
+        let ino = upload.replaces.unwrap_or_else(|| self.fresh());
         let handle = self.start(who, body, upload.epoch + 1, Doing::Upload, ino, open);
         let changed = self.uploads.get_mut(&body).unwrap();
         changed.state = UpState::Making;
         changed.deadline = None;
         changed.who = who;
-        Ok(OpenReply { handle, ino: upload.replaces, kind: Opened::Resumed, len: upload.kept, dropped: None })
+        Ok(OpenReply { handle, ino: Some(ino), kind: Opened::Resumed, len: upload.kept, dropped: None })
     }
 
     pub fn truncate(
@@ -344,7 +344,7 @@ impl Model {
         self.writers.remove(&handle.body);
         let now = self.now;
         let reply = if writer.doing == Doing::Upload {
-            match self.commit_upload(user, handle.body, writer.epoch, len, sums, mtime) {
+            match self.commit_upload(user, handle.body, (writer.ino, writer.epoch), len, sums, mtime) {
                 Ok(reply) => Some(reply),
                 Err(code) => {
                     let upload = self.uploads.get_mut(&handle.body).unwrap();
@@ -390,7 +390,7 @@ impl Model {
         &mut self,
         user: &Who,
         body: u64,
-        epoch: u32,
+        (reserved, epoch): (u64, u32),
         len: u64,
         sums: Option<(u32, u32)>,
         mtime: Option<i64>,
@@ -405,7 +405,13 @@ impl Model {
                 self.may(user, upload.parent, 2)?;
             }
             let file = File { body, len, state: State::Complete, sums, generation: 0, last_epoch: epoch };
-            let ino = self.new_node(user, upload.parent, upload.mode, Kind::File(file));
+            let mut ino = self.new_node(user, upload.parent, upload.mode, Kind::File(file));
+            if upload.replaces.is_none() {
+                // The open gave its future inode a number already.
+                let node = self.nodes.remove(&ino).unwrap();
+                ino = reserved;
+                self.nodes.insert(ino, node);
+            }
             let node = self.node_mut(ino);
             (node.owner, node.group, node.mode) = (upload.owner, upload.group, upload.mode);
             self.entries_mut(upload.parent).insert(upload.name, ino);

@@ -381,7 +381,7 @@ impl Model {
 }
 
 /// Real numbers and the model's, one to one and for ever.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Pairs {
     to_model: HashMap<u64, u64>,
     to_real: HashMap<u64, u64>,
