@@ -84,6 +84,8 @@ pub(crate) fn serve(node: &Arc<Node>, socket: Arc<TcpStream>, peer: SocketAddr) 
     match &stop {
         Stop::Input(InputEnd::Closed) => tracing::debug!(client = %session, "connection ended"),
         Stop::Input(InputEnd::Io(error)) => tracing::debug!(client = %session, %error, "connection ended"),
+        // Most often a network that went away, or a client that was killed.
+        Stop::Input(InputEnd::HalfFrame) => tracing::info!(client = %session, "connection lost within a request"),
         Stop::Gone => tracing::debug!(client = %session, "connection cut: the client took no answers"),
         Stop::Input(reason) => node.complaints.bad_input(&*session, reason),
         Stop::Wire(reason) => node.complaints.bad_input(&*session, reason),
