@@ -194,8 +194,9 @@ impl<'a> SpaceWatch<'a> {
             tracing::info!("{} free: new data is taken again", show_size(space.free));
         }
         self.full = space.floor_reached;
-        // Half of the ballast: by then the log could not make its next segment for the deletes that are to help.
-        if space.free < self.ballast / 2 {
+        // Well below the floor, so that it was others who filled the disk: our own new data stops at the floor, and must
+        // not get the ballast. By then the log could soon not make its next segment for the deletes that are to help.
+        if space.free < (self.ballast / 2).min(space.floor / 4) {
             match self.foundation.ballast.release() {
                 Ok(true) => {
                     tracing::warn!("the ballast of {} was given back to the full disk", show_size(self.ballast))

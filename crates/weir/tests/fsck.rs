@@ -165,6 +165,24 @@ fn recordings_under_way_are_no_findings() {
     assert_eq!(world.findings(), []);
 }
 
+/// The store had no space at the open: the name stays, interrupted before its first byte. Nothing was lost.
+#[test]
+fn a_recording_that_never_began() {
+    let world = World::new();
+    world.served(|session| {
+        session.create("/run/new");
+    });
+    world.opened(|foundation| {
+        let writers = foundation.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
+        let context = foundation.namespace.context(NOW, &Actor::admin(), None);
+        let interrupt = namespace::Interrupt { writer: writers[0].token(), kept_len: 0 };
+        foundation.namespace.change_wait(kv::Durability::Synced, context, interrupt).unwrap();
+        foundation.store.delete(writers[0].piece()).unwrap();
+        synced(foundation);
+    });
+    assert_eq!(world.findings(), []);
+}
+
 #[test]
 fn content_that_is_gone() {
     let world = World::new();

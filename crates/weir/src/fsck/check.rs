@@ -91,7 +91,7 @@ pub fn check(
         match met? {
             Met::NamedOnly(named) => {
                 // A body that is listed while its first writer is at it may not have come as far as the store.
-                if !is_being_written(read, named.body)? {
+                if !is_being_written(read, named.body)? && !never_held_anything(read, named) {
                     let problem = Problem::ContentMissing { len: named.len };
                     report(with_path(read, named, Finding::about(PieceId::first(named.body), problem)));
                 }
@@ -143,6 +143,17 @@ fn is_being_written(read: &dyn Read, body: BodyId) -> Result<bool, CheckError> {
         }
     }
     Ok(false)
+}
+
+/// Whether a file was interrupted before its first byte: an open for which the store had no space leaves the name, and
+/// never came as far as a content.
+fn never_held_anything(read: &dyn Read, named: Named) -> bool {
+    named.len == 0
+        && namespace::stat_ino(read, named.ino).is_ok_and(|inode| {
+            inode.content().is_some_and(|content| {
+                content.body == named.body && matches!(content.state, namespace::FileState::Interrupted(_))
+            })
+        })
 }
 
 fn count(counts: &mut Counts, status: &PieceStatus) {
