@@ -23,14 +23,8 @@ use crate::open_file::Lease;
 use crate::refusal::Refusal;
 use crate::writers::Due;
 
-/// A reason not to take what a client closes for whole.
-pub(crate) enum Doubt {
-    /// Known before the store was asked.
-    Refused(Refusal),
-}
-
-/// The client closes what it wrote. The entry is in closing standing.
-pub(crate) fn close(node: &Arc<Node>, lease: &Arc<Lease>, doubt: Option<Doubt>, reply: Reply) {
+/// The client closes what it wrote; `doubt` is a reason not to take it for whole. The entry is in closing standing.
+pub(crate) fn close(node: &Arc<Node>, lease: &Arc<Lease>, doubt: Option<Refusal>, reply: Reply) {
     let Some(writer) = lease.writer() else {
         node.writers.lock().failed(lease.body, false, Instant::now());
         return reply.refuse(&Refusal::fenced(&lease.path));
@@ -41,7 +35,7 @@ pub(crate) fn close(node: &Arc<Node>, lease: &Arc<Lease>, doubt: Option<Doubt>, 
         .filter(|&expected| lease.fresh && (writer.len() != expected || writer.gaps()))
         .filter(|_| !node.config.has(Planted::BelieveClose));
     let refused = match (doubt, short) {
-        (Some(Doubt::Refused(refusal)), _) => Some(refusal),
+        (Some(refusal), _) => Some(refusal),
         (None, Some(expected)) => {
             let gaps = if writer.gaps() { " with gaps" } else { "" };
             let text = format!(

@@ -6,7 +6,7 @@ use wire::request::Close;
 use wire::{ErrorNumber, StreamId};
 
 use crate::connection::{Connection, Stop};
-use crate::endings::{self, Doubt};
+use crate::endings;
 use crate::open_file::Access;
 use crate::refusal::Refusal;
 
@@ -49,7 +49,7 @@ impl Connection {
             0 => None,
             n => {
                 let text = format!("Cannot close {}: {n} pages that arrived damaged were not sent again", file.path);
-                Some(Doubt::Refused(Refusal::new(ErrorNumber::CHECKSUM, text)))
+                Some(Refusal::new(ErrorNumber::CHECKSUM, text))
             }
         };
         let lease = Arc::clone(&access.lease);
