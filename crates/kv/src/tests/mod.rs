@@ -14,6 +14,12 @@ pub(crate) fn seeds(usual: u64) -> u64 {
     std::env::var("WEIR_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
+/// The seeds to try: so many from 0 on, or from `WEIR_SEED` on.
+pub(crate) fn range_of_seeds(usual: u64) -> std::ops::Range<u64> {
+    let first = std::env::var("WEIR_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    first..first + seeds(usual)
+}
+
 /// Children of the test: this binary again, with one test that goes on until it is killed.
 pub(crate) mod child {
     use std::path::{Path, PathBuf};
