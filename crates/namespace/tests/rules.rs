@@ -411,7 +411,13 @@ fn numbered_requests_are_done_once() {
     assert_eq!(other.unwrap_err().code(), ErrorCode::Invalid, "a number stands for one request");
     w.change(ns::CloseSession { session }).unwrap();
     assert_eq!(ask(67, session, mkdir("/e")), Err(ErrorCode::Stale));
-    assert!(!w.kv.snapshot().get(b"R").unwrap().is_some());
+    let mut left = Vec::new();
+    let mut visit = |key: &[u8], _: &[u8]| {
+        left.push(key.to_vec());
+        std::ops::ControlFlow::Continue(())
+    };
+    w.kv.snapshot().scan(b"R", b"S", kv::ScanOrder::Ascending, &mut visit).unwrap();
+    assert!(left.is_empty(), "a closed session leaves nothing: {left:?}");
 }
 
 #[test]
