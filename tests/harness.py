@@ -152,7 +152,6 @@ class Xrootd(Server):
                 os.chown(place, user.pw_uid, user.pw_gid)
                 place.chmod(0o755)
             command += ["-R", "xrootd"]
-        # In a group of its own, so that nothing it starts outlives it unseen.
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.home
         )
