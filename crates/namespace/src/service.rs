@@ -147,29 +147,55 @@ impl Namespace {
         op: O,
         done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
     ) {
+        self.queue(false, durability, ctx, op, done);
+    }
+
+    /// [`Namespace::change`] for what gives space back or ends a writer ([`crate::Remove`], [`crate::Rmdir`],
+    /// [`crate::DeletionDone`], [`crate::ForgetUpload`], [`crate::Interrupt`]): on a full disk it may use the log's
+    /// reserve ([`Kv::submit_urgent`]).
+    pub fn change_urgent<O: Operation + Send + 'static>(
+        &self,
+        durability: Durability,
+        ctx: Context,
+        op: O,
+        done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
+    ) {
+        self.queue(true, durability, ctx, op, done);
+    }
+
+    fn queue<O: Operation + Send + 'static>(
+        &self,
+        urgent: bool,
+        durability: Durability,
+        ctx: Context,
+        op: O,
+        done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
+    ) {
         self.take_numbers();
         let slot = Arc::new(Mutex::new(None));
         let inner = Arc::clone(&slot);
         let counters = Arc::clone(&self.counters);
-        self.kv.submit(
-            durability,
-            Box::new(move |txn| {
-                let (outcome, result) = perform(txn, &ctx, &op);
-                *inner.lock() = Some(result);
-                outcome
-            }),
-            Box::new(move |committed| {
-                let result = match (committed, slot.lock().take()) {
-                    (Err(error), _) => Err(NsError::Kv(error)),
-                    (Ok(()), Some(result)) => result,
-                    (Ok(()), None) => {
-                        Err(NsError::Kv(kv::KvError::Stopped { reason: "the engine did not run the operation".into() }))
-                    }
-                };
-                counters.count(O::TAG, &result);
-                done(result);
-            }),
-        );
+        let op: kv::Op = Box::new(move |txn| {
+            let (outcome, result) = perform(txn, &ctx, &op);
+            *inner.lock() = Some(result);
+            outcome
+        });
+        let done: kv::OpDone = Box::new(move |committed| {
+            let result = match (committed, slot.lock().take()) {
+                (Err(error), _) => Err(NsError::Kv(error)),
+                (Ok(()), Some(result)) => result,
+                (Ok(()), None) => {
+                    Err(NsError::Kv(kv::KvError::Stopped { reason: "the engine did not run the operation".into() }))
+                }
+            };
+            counters.count(O::TAG, &result);
+            done(result);
+        });
+        if urgent {
+            self.kv.submit_urgent(durability, op, done);
+        } else {
+            self.kv.submit(durability, op, done);
+        }
     }
 
     /// Makes a change and waits for it.
@@ -179,13 +205,17 @@ impl Namespace {
         ctx: Context,
         op: O,
     ) -> Result<O::Reply, NsError> {
-        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-        self.change(durability, ctx, op, move |result| {
-            // The receiver waits below; it is gone only if its thread panicked.
-            let _ = sender.send(result);
-        });
-        let stopped = || NsError::Kv(kv::KvError::Stopped { reason: "the committer is gone".into() });
-        receiver.recv().map_err(|_| stopped())?
+        wait_for(|done| self.change(durability, ctx, op, done))
+    }
+
+    /// [`Namespace::change_urgent`], and waits for it.
+    pub fn change_urgent_wait<O: Operation + Send + 'static>(
+        &self,
+        durability: Durability,
+        ctx: Context,
+        op: O,
+    ) -> Result<O::Reply, NsError> {
+        wait_for(|done| self.change_urgent(durability, ctx, op, done))
     }
 
     /// What was done since the start.
@@ -196,4 +226,16 @@ impl Namespace {
             failed: self.counters.column(2),
         }
     }
+}
+
+type Done<T> = Box<dyn FnOnce(Result<T, NsError>) + Send>;
+
+fn wait_for<T: Send + 'static>(queue: impl FnOnce(Done<T>)) -> Result<T, NsError> {
+    let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+    queue(Box::new(move |result| {
+        // The receiver waits below; it is gone only if its thread panicked.
+        let _ = sender.send(result);
+    }));
+    let stopped = || NsError::Kv(kv::KvError::Stopped { reason: "the committer is gone".into() });
+    receiver.recv().map_err(|_| stopped())?
 }
