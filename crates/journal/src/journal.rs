@@ -160,7 +160,8 @@ impl Journal {
     }
 
     /// Says that `stream` needs no record below `below` any more. A segment goes when every stream of
-    /// [`JournalConfig::streams`] allows it; the current one never. Marks only rise. Not remembered across openings:
+    /// [`JournalConfig::streams`] allows it and a record behind it is durable; the current one never. After an error the
+    /// next call goes on where this one stopped. Marks only rise. Not remembered across openings:
     /// a stream says it again after its own recovery.
     pub fn set_trim(&self, stream: StreamId, below: Seq) -> Result<(), JournalError> {
         self.shared.set_trim(stream, below)

@@ -1,5 +1,7 @@
 //! Letting old segments go.
 
+use std::io;
+
 use crate::state::Shared;
 use crate::{JournalError, Seq, StreamId};
 
@@ -13,8 +15,10 @@ impl Shared {
         loop {
             let durable = state.durable;
             let Some(oldest) = state.segments.front() else { return Ok(()) };
+            // Something behind it is durable, hence the next segment's header too: what is left begins with one. After
+            // a power failure a log of zeros alone could not be told from a lost one.
             let may_go = state.segments.len() > 1
-                && oldest.last <= durable
+                && oldest.last < durable
                 && self.config.may_trim(oldest.first, oldest.last, below);
             if !may_go {
                 return Ok(());
@@ -22,7 +26,11 @@ impl Shared {
             let path = oldest.path.clone();
             drop(state);
             // One at a time, oldest first, each durable before the next: what a crash leaves has no gap.
-            self.disk.remove(&path)?;
+            match self.disk.remove(&path) {
+                // An earlier try failed after this step.
+                Err(e) if e.source.kind() == io::ErrorKind::NotFound => {}
+                other => other?,
+            }
             self.disk.sync_dir(&self.dir)?;
             state = self.state.lock();
             state.segments.pop_front();

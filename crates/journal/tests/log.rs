@@ -12,8 +12,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use disk::{Disk, RealDisk, SimDisk};
+use disk::{CrashFaults, Disk, DiskOp, RealDisk, SimDisk};
 use journal::{Journal, JournalConfig, JournalError, Location, Prepare, Seq, StreamId};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 
 const A: StreamId = StreamId::NAMESPACE;
 const B: StreamId = StreamId::STORE_INDEX;
@@ -161,6 +163,46 @@ fn segments_go_when_every_stream_allows_it() {
         assert_eq!(opened.last, last);
         assert_eq!(all(&journal, A, opened.oldest).len() as u64, last.0 - opened.oldest.0);
     });
+}
+
+#[test]
+fn what_trimming_leaves_begins_with_a_segment_that_a_power_failure_cannot_take() {
+    let sim = SimDisk::new(1);
+    let config = config(false);
+    let (journal, _) = Journal::open(Arc::new(sim.clone()), "j", config.clone()).unwrap();
+    // The second segment is begun, and nothing of it is on the disk.
+    loop {
+        journal.append(A, &[&[7; 5000]]).unwrap();
+        if journal.segments().len() == 2 {
+            break;
+        }
+        journal.sync_to(journal.appended()).unwrap();
+    }
+    let durable = journal.durable();
+    assert_eq!(journal.segments()[0].last, durable);
+    journal.set_trim(A, durable.next()).unwrap();
+    journal.set_trim(B, durable.next()).unwrap();
+    let (after, _) = sim.crash(&mut SmallRng::seed_from_u64(1), CrashFaults::all_lost());
+    let (_, opened) = Journal::open(Arc::new(after), "j", config).unwrap();
+    assert_eq!(opened.last, durable, "the numbers are not used again");
+    journal.sync_to(journal.appended()).unwrap();
+    journal.set_trim(A, durable.next()).unwrap();
+    assert_eq!(journal.segments().len(), 1, "it goes when something behind it is durable");
+}
+
+#[test]
+fn a_trim_that_failed_half_way_goes_on_at_the_next_call() {
+    let sim = SimDisk::new(1);
+    let (journal, _) = Journal::open(Arc::new(sim.clone()), "j", config(false)).unwrap();
+    while journal.segments().len() < 4 {
+        journal.append(A, &[&[7; 5000]]).unwrap();
+    }
+    journal.sync_to(journal.appended()).unwrap();
+    journal.set_trim(A, Seq(u64::MAX)).unwrap();
+    sim.fail_next(DiskOp::SyncDir, 1, std::io::ErrorKind::Other);
+    assert!(journal.set_trim(B, Seq(u64::MAX)).is_err());
+    journal.set_trim(B, Seq(u64::MAX)).unwrap();
+    assert_eq!(journal.segments().len(), 1);
 }
 
 #[test]
