@@ -31,6 +31,8 @@ pub enum Completion {
     /// The client closed.
     ByClient,
     /// The server, at the end of the grace period ([`crate::at_grace_end`]); the client may come back not knowing.
+    /// Nobody decides at that moment, so that nothing that was acknowledged since the upload began is undone: the name
+    /// must have exactly the content, or be as free, as it was then. Otherwise the upload is kept.
     AtGraceEnd,
 }
 
@@ -183,7 +185,7 @@ fn commit_upload(
         generation: 1,
         shared: false,
     };
-    let place = match find_place(txn, ctx, &upload)? {
+    let place = match find_place(txn, ctx, &upload, request.completion)? {
         Ok(place) => place,
         Err(refusal) => return Err(keep(txn, ctx, request, writer, upload, &refusal)),
     };
@@ -226,7 +228,13 @@ struct Refusal {
     why: &'static str,
 }
 
-fn find_place(read: &dyn Read, ctx: &Context, upload: &UploadRecord) -> Result<Result<Place, Refusal>, NsError> {
+fn find_place(
+    read: &dyn Read,
+    ctx: &Context,
+    upload: &UploadRecord,
+    completion: Completion,
+) -> Result<Result<Place, Refusal>, NsError> {
+    let late = completion == Completion::AtGraceEnd && !planted::is(Bug::LateCommitUndoes);
     let refuse = |code, why| Ok(Err(Refusal { code, why }));
     let parent = match get_inode_value(read, upload.parent)? {
         Some(InodeValue::Record(inode)) => inode,
@@ -234,6 +242,7 @@ fn find_place(read: &dyn Read, ctx: &Context, upload: &UploadRecord) -> Result<R
     };
     let entry = get_dentry(read, upload.parent, &upload.name)?;
     match (entry, upload.replaces) {
+        (None, Some(_)) if late => refuse(ErrorCode::NotFound, "the file has been removed or moved meanwhile"),
         (None, replaces) => {
             // Nobody asked for this permission yet if the file that was to be replaced is gone.
             let denied = permit(&ctx.actor, &parent.access, Want::Write, &String::new).is_err();
@@ -254,6 +263,12 @@ fn find_place(read: &dyn Read, ctx: &Context, upload: &UploadRecord) -> Result<R
             }
             if matches!(content.state, FileState::Open(_)) {
                 return refuse(ErrorCode::Busy, "somebody is writing that file anew");
+            }
+            if late && matches!(content.state, FileState::Updating(_)) {
+                return refuse(ErrorCode::Busy, "somebody is changing that file");
+            }
+            if late && upload.replaces_content != Some((content.body, content.generation)) {
+                return refuse(ErrorCode::Exists, "the file has got another content meanwhile");
             }
             Ok(Ok(Place::Taken(located, content)))
         }

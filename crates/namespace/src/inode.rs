@@ -72,7 +72,7 @@ pub struct Content {
     pub shared: bool,
 }
 
-/// Finds a writer: the first half of its `W` key, made from client identity and path (docs/formats-namespace.md).
+/// Finds a writer: the first half of its `W` key, made from client identity and path (docs/formats.md).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct WriterKey(pub u64);
 

@@ -54,7 +54,8 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
         WriterKind::New => FileState::Interrupted(writer.key),
         _ => FileState::Complete, // what was complete before stays readable
     };
-    let content = Content { len: request.kept_len, state, sums: None, ..old };
+    let generation = old.generation.wrapping_add(1); // its bytes are others than before
+    let content = Content { len: request.kept_len, state, sums: None, generation, ..old };
     located.inode.kind = Kind::File(content);
     located.inode.ctime = ctx.now;
     located.store(txn);

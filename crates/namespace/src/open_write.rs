@@ -128,7 +128,7 @@ fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<Ope
     let path = &request.path;
     let key = keys::writer_key(&request.client, path.as_bytes());
     let uploads_dropped = if request.restarted { drop_own_uploads(txn, ctx, request)? } else { None };
-    if (request.how == How::Replace || request.posc) && EndedWriter::get(txn, key)?.is_some() {
+    if EndedWriter::get(txn, key)?.is_some() {
         // Whoever begins anew has given up what it wrote before.
         txn.delete(&keys::ended(key));
     }
@@ -185,7 +185,8 @@ fn open_over(
         FileState::Open(by) => Err(crate::recover::busy(txn, path, by, content.body)),
         _ => {
             let access = Some(located.inode.access);
-            let target = Target { parent, name, replaces: Some(located.inode.ino), access };
+            let replaces = Some((located.inode.ino, content));
+            let target = Target { parent, name, replaces, access };
             new_upload(txn, ctx, request, key, target)
         }
     }
@@ -282,7 +283,8 @@ pub(crate) fn new_inode(ctx: &Context, ino: Ino, access: Access, kind: Kind) -> 
 struct Target<'a> {
     parent: &'a Dir,
     name: Vec<u8>,
-    replaces: Option<Ino>,
+    /// The file that it replaces, and what that has now.
+    replaces: Option<(Ino, Content)>,
     /// Of the file that it replaces.
     access: Option<Access>,
 }
@@ -297,7 +299,7 @@ fn new_upload(
     let body = ctx.ids.next_body()?;
     let upload = UploadId(body.0);
     let ino = match target.replaces {
-        Some(ino) => ino,
+        Some((ino, _)) => ino,
         None => ctx.ids.next_ino()?,
     };
     let access = target.access.unwrap_or_else(|| new_access(&ctx.actor, target.parent, request.mode));
@@ -307,7 +309,8 @@ fn new_upload(
         state: UploadState::InMaking,
         parent: target.parent.ino,
         name: target.name,
-        replaces: target.replaces,
+        replaces: target.replaces.map(|(ino, _)| ino),
+        replaces_content: target.replaces.map(|(_, content)| (content.body, content.generation)),
         writer: key,
         client: request.client.clone(),
         path: request.path.as_bytes().to_vec(),

@@ -21,6 +21,8 @@ pub enum Bug {
     ReopenReachesOldBody = 7,
     /// An upload's commit does not look whether the name has appeared.
     CommitOverwritesNewName = 8,
+    /// The completion at the end of a grace period takes the name whatever has happened to it.
+    LateCommitUndoes = 9,
 }
 
 #[cfg(feature = "planted")]

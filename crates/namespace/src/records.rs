@@ -5,7 +5,7 @@ use types::{
     BodyId, BootId, ClientIdentity, ErrorCode, GroupId, Ino, PieceId, PrincipalId, SessionId, Timestamp, UploadId,
 };
 
-use crate::codec::{BadValue, Decoder, Encoder, field_u64};
+use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
 use crate::node::{decode_sums, encode_sums};
 use crate::{NsError, Sums, WriterKey, WriterToken, keys};
 
@@ -90,6 +90,9 @@ pub struct UploadRecord {
     pub name: Vec<u8>,
     /// The inode that it replaces; `None` if the name was free.
     pub replaces: Option<Ino>,
+    /// That inode's content when the upload began: its body and generation. At the end of a grace period the upload
+    /// takes the place of exactly this and of nothing else. `None` if the name was free.
+    pub replaces_content: Option<(BodyId, u32)>,
     /// The first half of its writer's key.
     pub writer: WriterKey,
     /// Who writes or wrote it.
@@ -163,6 +166,7 @@ pub struct BodyRecord {
 
 const TAG_EXPECTED_LEN: u8 = 0x01;
 const TAG_DEADLINE: u8 = 0x01;
+const TAG_REPLACES_CONTENT: u8 = 0x02;
 
 impl WriterRecord {
     fn encode(&self) -> Vec<u8> {
@@ -325,6 +329,12 @@ impl UploadRecord {
         if let Some(deadline) = self.deadline {
             out.tag(TAG_DEADLINE, &deadline.0.to_be_bytes());
         }
+        if let Some((body, generation)) = self.replaces_content {
+            let mut field = [0; 12];
+            field[..8].copy_from_slice(&body.0.to_be_bytes());
+            field[8..].copy_from_slice(&generation.to_be_bytes());
+            out.tag(TAG_REPLACES_CONTENT, &field);
+        }
         out.0
     }
 
@@ -354,9 +364,15 @@ impl UploadRecord {
         let kept_len = from.u64()?;
         let sums = decode_sums(&mut from)?;
         let mut deadline = None;
+        let mut replaces_content = None;
         from.tags(|tag, field| match tag {
             TAG_DEADLINE => {
                 deadline = Some(Timestamp(field_u64(field)?.cast_signed()));
+                Ok(true)
+            }
+            TAG_REPLACES_CONTENT => {
+                let (body, generation) = field.split_at(field.len().min(8));
+                replaces_content = Some((BodyId(field_u64(body)?), field_u32(generation)?));
                 Ok(true)
             }
             _ => Ok(false),
@@ -368,6 +384,7 @@ impl UploadRecord {
             parent,
             name,
             replaces,
+            replaces_content,
             writer,
             epoch,
             client,

@@ -50,6 +50,7 @@ fn each_planted_bug_is_found() {
         Bug::TotalsDrift,
         Bug::ReopenReachesOldBody,
         Bug::CommitOverwritesNewName,
+        Bug::LateCommitUndoes,
     ] {
         let (seed, how) = found(Some(bug), 40).unwrap_or_else(|| panic!("{bug:?} was not found"));
         println!("{bug:?}: found by seed {seed}: {}", how.lines().next().unwrap_or_default());

@@ -279,6 +279,114 @@ fn an_upload_that_cannot_become_visible_is_kept_a_day_and_can_be_resumed() {
 }
 
 #[test]
+fn a_late_completion_undoes_nothing_that_was_acknowledged() {
+    let late = |opened: &ns::OpenedWrite| ns::Commit {
+        completion: ns::Completion::AtGraceEnd,
+        ..World::commit_op(opened.writer, 10)
+    };
+    let rename = |from: &str, to: &str| ns::Rename { from: path(from), to: path(to), replace: true };
+    let overwritten = |w: &World| {
+        let new = w.change(open("/f", How::Replace, 2)).unwrap();
+        w.change(World::commit_op(new.writer, 20)).unwrap();
+    };
+    let updated = |w: &World, close: bool| {
+        let update = w.change(open("/f", How::Update, 2)).unwrap();
+        if close {
+            w.change(World::commit_op(update.writer, 20)).unwrap();
+        }
+        update.writer
+    };
+    type Meanwhile<'a> = (&'a str, Option<ErrorCode>, Box<dyn Fn(&World) + 'a>);
+    let cases: Vec<Meanwhile<'_>> = vec![
+        ("nothing", None, Box::new(|_| ())),
+        ("rm", Some(ErrorCode::NotFound), Box::new(|w| w.change(ns::Remove { path: path("/f") }).map(drop).unwrap())),
+        ("mv away", Some(ErrorCode::NotFound), Box::new(|w| w.change(rename("/f", "/g")).map(drop).unwrap())),
+        ("mv over it", Some(ErrorCode::Exists), Box::new(|w| w.change(rename("/other", "/f")).map(drop).unwrap())),
+        ("overwritten", Some(ErrorCode::Exists), Box::new(overwritten)),
+        ("updated", Some(ErrorCode::Exists), Box::new(|w| _ = updated(w, true))),
+        ("being updated", Some(ErrorCode::Busy), Box::new(|w| _ = updated(w, false))),
+        (
+            "update interrupted",
+            Some(ErrorCode::Exists),
+            Box::new(|w| {
+                let writer = updated(w, false);
+                w.change(ns::Interrupt { writer, kept_len: 2 }).map(drop).unwrap();
+            }),
+        ),
+        (
+            "removed and made anew",
+            Some(ErrorCode::Exists),
+            Box::new(|w| {
+                w.change(ns::Remove { path: path("/f") }).unwrap();
+                w.file("/f", 20);
+            }),
+        ),
+    ];
+    for (what, refused, meanwhile) in cases {
+        let w = World::new();
+        w.file("/f", 1);
+        w.file("/other", 3);
+        let upload = w.change(open("/f", How::Replace, 1)).unwrap();
+        meanwhile(&w);
+        let before = w.stat("/f").ok();
+        let result = w.change(late(&upload));
+        match refused {
+            None => assert_eq!((result.is_ok(), w.body("/f")), (true, upload.body), "{what}"),
+            Some(code) => {
+                assert_eq!(result.unwrap_err().code(), code, "{what}");
+                assert_eq!(w.stat("/f").ok(), before, "{what}");
+                let kept = w.ns.read(|read| ns::uploads(read, None, 10)).unwrap();
+                assert_eq!(kept.iter().map(|up| (up.body, up.kept_len)).collect::<Vec<_>>(), [(upload.body, 10)]);
+            }
+        }
+    }
+    // A hidden upload appears under a name that was free and is free.
+    let w = World::new();
+    let hidden = w.change(ns::OpenWrite { posc: true, ..open("/p", How::NewOnly, 1) }).unwrap();
+    w.change(late(&hidden)).unwrap();
+    assert_eq!(w.body("/p"), hidden.body);
+}
+
+#[test]
+fn who_makes_a_name_anew_has_given_up_what_it_wrote_before() {
+    let w = World::new();
+    let first = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    w.change(ns::Interrupt { writer: first.writer, kept_len: 2 }).unwrap();
+    w.change(ns::Remove { path: path("/f") }).unwrap();
+    let second = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    w.change(World::commit_op(second.writer, 5)).unwrap();
+    assert_eq!(w.change(open("/f", How::Update, 1)).unwrap().body, second.body);
+}
+
+/// Forwards to a [`MemoryKv`] and counts what came as urgent.
+struct Urgency(MemoryKv, std::sync::atomic::AtomicU32);
+
+impl Kv for Urgency {
+    fn snapshot(&self) -> Box<dyn kv::Read + Send + '_> {
+        self.0.snapshot()
+    }
+    fn submit(&self, durability: Durability, op: kv::Op, done: kv::OpDone) {
+        self.0.submit(durability, op, done);
+    }
+    fn submit_urgent(&self, durability: Durability, op: kv::Op, done: kv::OpDone) {
+        self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.0.submit(durability, op, done);
+    }
+}
+
+#[test]
+fn urgent_changes_reach_the_engine_as_urgent() {
+    let kv = Arc::new(Urgency(MemoryKv::new(), 0.into()));
+    let ns = Namespace::open(Arc::clone(&kv) as Arc<dyn Kv>, Timestamp(1), NamespaceConfig::default()).unwrap();
+    let ctx = || ns.context(Timestamp(2), &Actor::admin(), None);
+    let urgent = || kv.1.load(std::sync::atomic::Ordering::Relaxed);
+    ns.change_wait(Durability::Synced, ctx(), ns::Mkdir { path: path("/d"), mode: 0o755, parents: false }).unwrap();
+    assert_eq!(urgent(), 0);
+    ns.change_urgent_wait(Durability::Synced, ctx(), ns::Rmdir { path: path("/d") }).unwrap();
+    assert_eq!(urgent(), 1);
+}
+
+#[test]
 fn an_update_in_place_loses_its_sums_when_it_is_interrupted_but_stays_readable() {
     let w = World::new();
     let opened = w.change(open("/f", How::NewOnly, 1)).unwrap();

@@ -171,6 +171,7 @@ impl Model {
         let body = self.fresh();
         let ino = replaces.unwrap_or_else(|| self.fresh());
         let handle = self.start(who, body, 1, Doing::Upload, ino, open);
+        let replaces_content = replaces.and_then(|ino| self.file(ino)).map(|file| (file.body, file.generation));
         let upload = Upload {
             who,
             body,
@@ -178,6 +179,7 @@ impl Model {
             parent,
             name,
             replaces,
+            replaces_content,
             owner,
             group,
             mode,
@@ -344,7 +346,7 @@ impl Model {
         self.writers.remove(&handle.body);
         let now = self.now;
         let reply = if writer.doing == Doing::Upload {
-            match self.commit_upload(user, handle.body, (writer.ino, writer.epoch), len, sums, mtime) {
+            match self.commit_upload(user, handle.body, (writer.ino, writer.epoch), len, sums, mtime, at_grace_end) {
                 Ok(reply) => Some(reply),
                 Err(code) => {
                     let upload = self.uploads.get_mut(&handle.body).unwrap();
@@ -394,6 +396,7 @@ impl Model {
         len: u64,
         sums: Option<(u32, u32)>,
         mtime: Option<i64>,
+        at_grace_end: bool,
     ) -> Res<(u64, Option<u64>)> {
         let upload = self.uploads[&body].clone();
         if !self.nodes.contains_key(&upload.parent) {
@@ -401,6 +404,9 @@ impl Model {
         }
         let there = self.entries(upload.parent).get(&upload.name).copied();
         let Some(ino) = there else {
+            if upload.replaces.is_some() && at_grace_end {
+                return Err(ErrorCode::NotFound);
+            }
             if upload.replaces.is_some() {
                 self.may(user, upload.parent, 2)?;
             }
@@ -428,6 +434,12 @@ impl Model {
         let old = self.file(ino).unwrap().clone();
         if matches!(old.state, State::Open(_)) {
             return Err(ErrorCode::Busy);
+        }
+        if at_grace_end && matches!(old.state, State::Updating(_)) {
+            return Err(ErrorCode::Busy);
+        }
+        if at_grace_end && upload.replaces_content != Some((old.body, old.generation)) {
+            return Err(ErrorCode::Exists);
         }
         self.become_complete(ino, body, epoch, len, sums, mtime);
         self.uploads.remove(&body);
@@ -460,6 +472,7 @@ impl Model {
         self.node_mut(writer.ino).ctime = now;
         let file = self.file_mut(writer.ino).unwrap();
         file.state = if writer.doing == Doing::New { State::Interrupted(writer.who) } else { State::Complete };
+        file.generation += 1;
         file.len = kept;
         file.sums = None;
         file.last_epoch = writer.epoch;

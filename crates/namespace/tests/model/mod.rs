@@ -93,6 +93,8 @@ pub struct Upload {
     pub parent: u64,
     pub name: Name,
     pub replaces: Option<u64>,
+    /// Body and generation at the open.
+    pub replaces_content: Option<(u64, u32)>,
     pub owner: u32,
     pub group: u32,
     pub mode: u16,
