@@ -229,6 +229,7 @@ impl Journal {
             segment: s.number,
             first: Seq(s.first),
             last: Seq(s.last),
+            incarnation: s.incarnation,
             bytes: s.end,
             sealed: Some(s.number) != current,
         };

@@ -111,6 +111,9 @@ pub struct SegmentInfo {
     pub first: Seq,
     /// Its last record (`first - 1`: none).
     pub last: Seq,
+    /// The incarnation of the log when it was begun: an older one than [`crate::Journal::incarnation`] where a repair
+    /// has cut the log and it went on.
+    pub incarnation: u64,
     /// Bytes in use.
     pub bytes: u64,
     /// Whether it is full, so that nothing will be added to it.

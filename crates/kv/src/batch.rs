@@ -167,7 +167,8 @@ pub(crate) fn decode(payload: &[u8]) -> Result<impl Iterator<Item = Entry<'_>>, 
     let (header, mut rest) = payload.split_at_checked(HEADER).ok_or_else(|| damaged("shorter than its header"))?;
     let &[version, flags, c0, c1, c2, c3] = header else { return Err(damaged("shorter than its header")) };
     if version != VERSION || flags != 0 {
-        return Err(damaged(&format!("version {version} with flags {flags:#x} is not known to this weir")));
+        let what = format!("a batch in the log has version {version} with flags {flags:#x}, which is not known here");
+        return Err(KvError::Unsupported(what));
     }
     let mut left = u32::from_le_bytes([c0, c1, c2, c3]);
     let mut failed = false;
@@ -224,10 +225,10 @@ mod tests {
         assert!(Batch::decode(&[bytes.as_slice(), b"\0"].concat()).is_err());
         let mut other = bytes.clone();
         other[0] = 2;
-        assert!(Batch::decode(&other).is_err());
+        assert!(matches!(Batch::decode(&other), Err(KvError::Unsupported(_))));
         other[0] = 1;
         other[1] = 1;
-        assert!(Batch::decode(&other).is_err());
+        assert!(matches!(Batch::decode(&other), Err(KvError::Unsupported(_))));
     }
 
     #[test]

@@ -40,10 +40,14 @@ pub trait Engine: Send + Sync {
     fn flushed(&self) -> Applied;
     /// Makes everything applied durable.
     fn flush(&self) -> Result<(), KvError>;
-    /// Forgets everything (what was there may be kept aside for a look), and is empty with `applied` 0.
+    /// Forgets everything, and is empty with `applied` 0. What was there is kept aside at least until
+    /// [`Engine::rebuilt`].
     fn reset(&self, why: &str) -> Result<(), KvError>;
     /// Fills an empty engine with sorted entries, durably, and only then sets `applied`.
     fn load(&self, entries: &mut dyn EntrySource, applied: Applied) -> Result<(), KvError>;
+    /// It was built again after [`Engine::reset`], and all of it is durable: what was kept aside is not the last copy
+    /// any more.
+    fn rebuilt(&self) {}
     /// Why it cannot be relied on any more (damage found, a step that failed in the middle): it is to be reset and filled
     /// again from checkpoint and log.
     fn damaged(&self) -> Option<String> {

@@ -105,8 +105,12 @@ pub struct IndexStats {
     pub checkpoints: u64,
     /// Checkpoint files that did not read back as they were written, and were thrown away.
     pub checkpoints_refused: u64,
+    /// Times that a checkpoint was made anew from the engine, because a file of it had rotted.
+    pub checkpoints_renewed: u64,
     /// Times that a damaged engine was built again while everything went on.
     pub healed: u64,
+    /// Steps of the sweeper's and the checkpoint's threads that panicked. The threads go on.
+    pub panics: u64,
     /// Times that an append waited for room in the overlay.
     pub waits_for_room: u64,
     /// Why the last sweep failed, if it did.
@@ -286,7 +290,13 @@ impl LoggedIndex {
 
     /// Reads every checkpoint file through and compares all sums. For scrubs and `fsck`.
     pub fn verify_checkpoints(&self) -> Result<u64, KvError> {
-        self.shared.checkpoints.lock().verify_all()
+        let mut set = self.shared.checkpoints.lock();
+        let verified = set.verify_all();
+        if let Err(KvError::Damaged(what)) = &verified {
+            // Made anew in the next round.
+            set.rotten = Some(what.clone());
+        }
+        verified
     }
 
     /// The last sweep, a flushed engine, no more threads: a clean stop that makes the next start quick. The log itself
@@ -375,6 +385,10 @@ impl Shared {
         let deadline = Instant::now() + self.config.room_wait_max;
         let mut guard = self.room.0.lock();
         while full() {
+            if self.is_out_of_space() {
+                // Waiting would not help, and would hold up deletes.
+                return Err(KvError::NoSpace);
+            }
             self.wake_sweeper();
             if self.room.1.wait_until(&mut guard, deadline).timed_out() && full() {
                 return Err(self.no_room());
@@ -383,17 +397,22 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether the last sweep failed for want of space. The sweeper tries again by itself.
+    fn is_out_of_space(&self) -> bool {
+        self.stats.lock().trouble.as_deref() == Some(KvError::NoSpace.to_string().as_str())
+    }
+
     fn no_room(&self) -> KvError {
         let trouble = self.stats.lock().trouble.clone();
         match trouble {
-            Some(reason) if reason != KvError::NoSpace.to_string() => {
+            Some(reason) if !self.is_out_of_space() => {
                 KvError::Io(format!("the index cannot take in more changes: {reason}"))
             }
             _ => KvError::NoSpace,
         }
     }
 
-    /// Tells waiting appends that the overlay has shrunk.
+    /// Tells waiting appends that the overlay has shrunk (or that it will not: 0).
     pub(crate) fn made_room(&self, bytes: usize) {
         self.overlay_bytes.fetch_sub(bytes, Ordering::Relaxed);
         let _guard = self.room.0.lock();

@@ -7,7 +7,8 @@
 //!
 //! A flush writes all entries since the last one, `applied` among them, into table files, syncs these, and makes them
 //! count by renaming one file. So after any stop the tables hold a prefix of the steps. Whatever is wrong with the
-//! files, the folder is set aside and the engine starts empty: checkpoint and log have everything.
+//! files, the engine goes on empty in a new folder: checkpoint and log have everything. The old folder stays where it
+//! is, because its readers go on reading it, and until the new one is whole it may be the last copy.
 
 mod inner;
 
@@ -22,11 +23,9 @@ use crate::engine::{Applied, Engine, EntrySource};
 use crate::{KvError, Read, ScanOrder, Visit};
 use inner::{Inner, LsmSnapshot};
 
-/// The tree's folder inside the engine's.
+/// The tree's first folder inside the engine's. Those after it are `live-1`, `live-2`, and so on; the last one counts.
 const LIVE: &str = "live";
-/// What the tree's folder is renamed to when it is not to be used any more. Only the last one is kept.
-const ASIDE: &str = "aside";
-/// Its presence tells the next opening that damage was found while reading.
+/// `live-<n>.unusable` tells the next opening that the folder of that name is not to be used any more, and why.
 const UNUSABLE: &str = "unusable";
 
 /// Bounds of an engine on disk. The default keeps an index of tens of millions of keys under 128 MiB of memory.
@@ -63,8 +62,14 @@ impl Default for LsmConfig {
 pub struct LsmEngine {
     path: PathBuf,
     config: LsmConfig,
-    inner: Mutex<Arc<Inner>>,
+    inner: Mutex<Current>,
     set_aside: Mutex<Option<String>>,
+}
+
+/// The tree in use, and the number of its folder.
+struct Current {
+    number: u64,
+    tree: Arc<Inner>,
 }
 
 impl LsmEngine {
@@ -72,22 +77,25 @@ impl LsmEngine {
     /// it is set aside and the engine is empty: see [`LsmEngine::set_aside`].
     ///
     /// # Errors
-    /// Only if an empty one cannot be made either.
+    /// If an empty one cannot be made either; [`KvError::NoSpace`] where it is only the space that is missing.
     pub fn open(path: &Path, config: LsmConfig) -> Result<Self, KvError> {
         std::fs::create_dir_all(path).map_err(|error| cannot("make the folder of", path, &error))?;
-        let marked = std::fs::read_to_string(path.join(UNUSABLE)).ok();
-        let opened = match marked {
-            Some(why) => Err(why),
-            None => open_caught(&path.join(LIVE), config),
+        let number = numbers(path)?.last().copied().unwrap_or(0);
+        let folder = folder(path, number);
+        let opened = match reason_in(&marker(&folder)) {
+            Some(why) => Err(KvError::Damaged(why)),
+            None => open_caught(&folder, config),
         };
-        let (inner, set_aside) = match opened {
-            Ok(inner) => (inner, None),
+        let (current, set_aside) = match opened {
+            Ok(tree) => (Current { number, tree }, None),
+            Err(KvError::NoSpace) => return Err(KvError::NoSpace),
             Err(why) => {
-                set_aside(path)?;
-                (open_caught(&path.join(LIVE), config).map_err(KvError::Io)?, Some(why))
+                let why = why.to_string();
+                mark(&folder, &why)?;
+                (begin(path, number + 1, config)?, Some(why))
             }
         };
-        Ok(Self { path: path.to_owned(), config, inner: Mutex::new(inner), set_aside: Mutex::new(set_aside) })
+        Ok(Self { path: path.to_owned(), config, inner: Mutex::new(current), set_aside: Mutex::new(set_aside) })
     }
 
     /// Why what was in the folder was set aside when the engine was opened or reset, if it was.
@@ -97,7 +105,7 @@ impl LsmEngine {
     }
 
     fn inner(&self) -> Arc<Inner> {
-        Arc::clone(&self.inner.lock())
+        Arc::clone(&self.inner.lock().tree)
     }
 }
 
@@ -105,27 +113,70 @@ fn cannot(what: &str, path: &Path, error: &dyn std::fmt::Display) -> KvError {
     KvError::Io(format!("cannot {what} the index {}: {error}", path.display()))
 }
 
-/// Opens; everything that can go wrong, panics included, becomes a reason.
-fn open_caught(live: &Path, config: LsmConfig) -> Result<Arc<Inner>, String> {
-    match catch_unwind(AssertUnwindSafe(|| Inner::open(live, config))) {
-        Ok(Ok(inner)) => Ok(inner),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(panic) => Err(format!("opening it panicked: {}", crate::embedded::panic_text(&*panic))),
-    }
+/// Opens; everything that can go wrong, panics included, becomes an error.
+fn open_caught(folder: &Path, config: LsmConfig) -> Result<Arc<Inner>, KvError> {
+    catch_unwind(AssertUnwindSafe(|| Inner::open(folder, config))).unwrap_or_else(|panic| {
+        Err(KvError::Damaged(format!("opening it panicked: {}", crate::embedded::panic_text(&*panic))))
+    })
 }
 
-/// Renames what is there out of the way, in place of what was renamed before.
-fn set_aside(path: &Path) -> Result<(), KvError> {
-    let (live, aside) = (path.join(LIVE), path.join(ASIDE));
-    let ignore_missing = |result: std::io::Result<()>| match result {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(cannot("set aside", path, &error)),
-        _ => Ok(()),
-    };
-    ignore_missing(std::fs::remove_dir_all(&aside))?;
-    ignore_missing(std::fs::rename(&live, &aside))?;
-    ignore_missing(std::fs::remove_file(path.join(UNUSABLE)))?;
+/// The tree's folder with that number.
+fn folder(path: &Path, number: u64) -> PathBuf {
+    if number == 0 { path.join(LIVE) } else { path.join(format!("{LIVE}-{number}")) }
+}
+
+/// What says of a tree's folder that it is not to be used.
+fn marker(folder: &Path) -> PathBuf {
+    folder.with_extension(UNUSABLE)
+}
+
+fn reason_in(marker: &Path) -> Option<String> {
+    marker.exists().then(|| std::fs::read_to_string(marker).unwrap_or_else(|error| format!("it is marked ({error})")))
+}
+
+/// The numbers of the trees' folders, in order.
+fn numbers(path: &Path) -> Result<Vec<u64>, KvError> {
+    let entries = std::fs::read_dir(path).map_err(|error| cannot("list", path, &error))?;
+    let mut numbers = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(|error| cannot("list", path, &error))?.file_name();
+        let Some(rest) = name.to_str().and_then(|name| name.strip_prefix(LIVE)) else { continue };
+        let number = if rest.is_empty() { Some(0) } else { rest.strip_prefix('-').and_then(|n| n.parse().ok()) };
+        numbers.extend(number.filter(|number| folder(path, *number).file_name() == Some(&*name) && *number < 1 << 62));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Marks a tree's folder as not to be used, durably.
+fn mark(folder: &Path, why: &str) -> Result<(), KvError> {
+    let marker = marker(folder);
+    let written = std::fs::write(&marker, why).and_then(|()| std::fs::File::open(&marker)?.sync_all());
+    written.map_err(|error| cannot("set aside", folder, &error))?;
+    folder.parent().map_or(Ok(()), sync)
+}
+
+fn sync(path: &Path) -> Result<(), KvError> {
     let synced = std::fs::File::open(path).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| cannot("set aside", path, &error))
+    synced.map_err(|error| cannot("sync the folder of", path, &error))
+}
+
+/// An empty tree in a folder of that number.
+fn begin(path: &Path, number: u64, config: LsmConfig) -> Result<Current, KvError> {
+    let tree = open_caught(&folder(path, number), config)?;
+    sync(path)?;
+    Ok(Current { number, tree })
+}
+
+/// Removes a tree's folder and its mark. What fails to go is only in the way.
+fn remove(folder: &Path) {
+    for result in [std::fs::remove_dir_all(folder), std::fs::remove_file(marker(folder))] {
+        if let Err(error) = result
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!("cannot remove what is left of an old index in {}: {error}", folder.display());
+        }
+    }
 }
 
 impl Engine for LsmEngine {
@@ -150,12 +201,30 @@ impl Engine for LsmEngine {
     }
 
     fn reset(&self, why: &str) -> Result<(), KvError> {
-        let mut inner = self.inner.lock();
-        inner.stop();
-        set_aside(&self.path)?;
+        let mut current = self.inner.lock();
+        current.tree.stop();
+        let old = folder(&self.path, current.number);
+        let has_content = current.tree.applied().seq > Seq::ZERO;
+        if has_content {
+            // Not even if the new folder is lost.
+            mark(&old, why)?;
+        }
+        *current = begin(&self.path, current.number + 1, self.config)?;
         *self.set_aside.lock() = Some(why.to_owned());
-        *inner = open_caught(&self.path.join(LIVE), self.config).map_err(KvError::Io)?;
+        if !has_content {
+            // At most the beginnings of a tree that never counted.
+            remove(&old);
+        }
         Ok(())
+    }
+
+    fn rebuilt(&self) {
+        let current = self.inner.lock().number;
+        let mut older = numbers(&self.path).unwrap_or_default();
+        older.retain(|number| *number < current);
+        // The last one is kept for a look, and for those who still read it.
+        older.pop();
+        older.iter().for_each(|number| remove(&folder(&self.path, *number)));
     }
 
     fn load(&self, entries: &mut dyn EntrySource, applied: Applied) -> Result<(), KvError> {

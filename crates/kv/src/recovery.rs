@@ -19,7 +19,8 @@ pub enum Rebuilt {
     Empty,
     /// It says that it is further than the log; only where [`IndexConfig::follow_shorter_log`] allows it.
     AheadOfLog,
-    /// It was filled from another log.
+    /// It was filled from another log: from this one before a repair cut it, or [`IndexConfig::follow_shorter_log`]
+    /// allows it.
     OtherLog,
     /// Records between it and the first retained one are in the checkpoint only.
     BehindLog,
@@ -78,10 +79,21 @@ pub(crate) fn recover(
     if why == Some(Rebuilt::AheadOfLog) && !config.follow_shorter_log {
         return Err(ahead(found.seq, ended, journal));
     }
+    if why == Some(Rebuilt::OtherLog) && !config.follow_shorter_log && !log.continues(found.incarnation) {
+        return Err(of_another_log(found, journal));
+    }
     if why.is_none() {
         match bring_up(engine, &mut set, &log, &mut recovery) {
             Ok(()) => {}
-            // The log and its checkpoints are what counts; an engine that fails is thrown away.
+            // A refusal by the disk says nothing against the engine, and would hit the next one as well.
+            Err(Trouble::Engine(KvError::NoSpace)) => return Err(KvError::NoSpace),
+            Err(Trouble::Engine(KvError::Io(what))) => {
+                return Err(KvError::Io(format!(
+                    "{what}; if this stays so, move the folder of that index away: it is built again from checkpoint \
+                     and log"
+                )));
+            }
+            // The log and its checkpoints are what counts; an engine that fails is set aside.
             Err(Trouble::Engine(_)) => why = Some(Rebuilt::Broken),
             Err(Trouble::Rest(error)) => return Err(error),
         }
@@ -146,6 +158,11 @@ struct Log<'a> {
 }
 
 impl Log<'_> {
+    /// Whether this is the log with that incarnation, cut by a repair and gone on with.
+    fn continues(&self, incarnation: u64) -> bool {
+        self.journal.segments().iter().any(|segment| segment.incarnation == incarnation)
+    }
+
     /// Whether all records after `seq` are there.
     fn follows(&self, seq: Seq) -> bool {
         seq.next() >= self.first
@@ -158,6 +175,18 @@ fn ahead(applied: Seq, ended: Seq, journal: &Journal) -> KvError {
         "the log ends with record {ended}{place}, but record {applied} was durable once, because the index has it: records are \
          missing at the end of the log; put the log's segments back as they were, or have the index follow the shorter \
          log by a repair, which gives up what the missing records did"
+    ))
+}
+
+fn of_another_log(applied: Applied, journal: &Journal) -> KvError {
+    KvError::Damaged(format!(
+        "the index was made from another log (incarnation {:016x}, up to its record {}) than the one that is here \
+         (incarnation {:016x}, up to record {}): the log was lost, or its folder is not mounted; nothing was changed; put \
+         the log back, or restore log and index together from a backup",
+        applied.incarnation,
+        applied.seq,
+        journal.incarnation(),
+        journal.appended()
     ))
 }
 
@@ -174,7 +203,6 @@ fn distrust(engine: &dyn Engine, log: &Log<'_>) -> Result<Option<Rebuilt>, KvErr
         None
     } else if applied.seq == Seq::ZERO {
         // Perhaps something without a position: an interrupted rebuild.
-        // without a position: an interrupted rebuild.
         Some(Rebuilt::Empty)
     } else if applied.incarnation != log.journal.incarnation() {
         Some(Rebuilt::OtherLog)
@@ -229,25 +257,29 @@ fn rebuild(
             }
         )));
     }
+    // Before anything is given up: what it is to be built from has to be whole.
+    match set.verify_all() {
+        Err(KvError::Damaged(what)) if log.follows(Seq::ZERO) => {
+            tracing::error!(stream = log.stream.0, "{what}; the log still has everything");
+            set.set_all_aside()?;
+            recovery.damaged_checkpoints.clone_from(&set.damaged);
+        }
+        verified => drop(verified?),
+    }
     engine.reset(&format!("{why:?}"))?;
     recovery.replayed = 0;
     if set.upto() > Seq::ZERO {
         let applied = Applied { seq: set.upto(), incarnation: log.journal.incarnation() };
-        let loaded = set.content().and_then(|mut content| engine.load(&mut content, applied));
-        match loaded {
-            Ok(()) => {}
-            Err(KvError::Damaged(what)) if log.follows(Seq::ZERO) => {
-                tracing::error!(stream = log.stream.0, "{what}; the log still has everything");
-                set.set_all_aside()?;
-                recovery.damaged_checkpoints.clone_from(&set.damaged);
-                engine.reset("its checkpoint was damaged")?;
-            }
-            Err(error) => return Err(error),
-        }
+        set.content().and_then(|mut content| engine.load(&mut content, applied))?;
     }
     replay(engine, set.upto(), log, recovery).map_err(|trouble| match trouble {
         Trouble::Engine(error) | Trouble::Rest(error) => error,
-    })
+    })?;
+    match engine.flush() {
+        Ok(()) => engine.rebuilt(),
+        Err(error) => tracing::warn!(stream = log.stream.0, "what the index was before stays for now: {error}"),
+    }
+    Ok(())
 }
 
 /// Hands the records after `after` to the engine, in steps of bounded size, the newest value of each key in a step.

@@ -1,5 +1,6 @@
 //! Moves what is durable from the overlay to the engine, and has checkpoints made.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -65,14 +66,23 @@ fn run(shared: &Shared, step: fn(&Shared), interval: Duration, on_demand: bool) 
     }
 }
 
+/// Does a step; a panic in it is an error of this step alone, because without the thread everything would stop unseen.
+fn caught(shared: &Shared, step: impl FnOnce() -> Result<bool, KvError>) -> Result<bool, KvError> {
+    // No lock is left locked, and a half-done step is what a failed one leaves too.
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| {
+        shared.stats.lock().panics += 1;
+        Err(KvError::Panicked(crate::embedded::panic_text(&*panic)))
+    })
+}
+
 fn sweep_step(shared: &Shared) {
     shared.wake.0.lock().now = false;
-    let result = shared.heal().and_then(|_| shared.sweep());
+    let result = caught(shared, || shared.heal().and_then(|_| shared.sweep()));
     note(shared, "the index falls behind its log", &result, |stats| &mut stats.trouble);
 }
 
 fn checkpoint_step(shared: &Shared) {
-    let result = shared.checkpoint();
+    let result = caught(shared, || shared.checkpoint());
     if shared.cancel.load(Ordering::Relaxed) {
         return; // perhaps given up half way
     }
@@ -95,6 +105,7 @@ fn note(
         _ => {}
     }
     if result.is_err() {
+        shared.made_room(0);
         shared.pause(PAUSE_AFTER_TROUBLE, false);
     }
 }

@@ -31,6 +31,9 @@ pub enum KvError {
     /// What was read is not what was written.
     #[error("damaged: {0}")]
     Damaged(String),
+    /// Intact, and written by a newer weir; nothing of it was touched.
+    #[error("{0}; it was written by a newer weir: use that one")]
+    Unsupported(String),
     /// The engine or the disk failed while reading.
     #[error("cannot read the index: {0}")]
     Io(String),
@@ -61,6 +64,7 @@ impl KvError {
             KvError::NoSpace => ErrorCode::NoSpace,
             KvError::Conflict { .. } | KvError::MaybeCommitted => ErrorCode::Overloaded,
             KvError::Damaged(_) => ErrorCode::Damaged,
+            KvError::Unsupported(_) => ErrorCode::Unsupported,
             KvError::Io(_) | KvError::Panicked(_) => ErrorCode::Io,
             KvError::TooLarge { .. } => ErrorCode::TooLarge,
             KvError::BadKey => ErrorCode::Invalid,

@@ -74,7 +74,8 @@ impl Head {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
+    /// The outer error: damage. The inner one: intact, and from a newer weir.
+    fn decode(bytes: &[u8]) -> Result<Result<Self, String>, String> {
         let mut fields = Fields(bytes);
         if fields.bytes::<8>()? != HEADER_MAGIC {
             return Err("it does not begin as a checkpoint does".into());
@@ -85,14 +86,16 @@ impl Head {
         let (after, upto, incarnation) = (fields.u64()?, fields.u64()?, fields.u64()?);
         check_sum(bytes, HEADER_LEN)?;
         if version != FORMAT_VERSION || features & !FEATURES_KNOWN != 0 {
-            return Err(format!("format version {version} with features {features:#x} is not known to this weir"));
+            return Ok(Err(format!(
+                "it has format version {version} with features {features:#x}, which is not known here"
+            )));
         }
         let kind = match kind {
             1 => Kind::Base,
             2 => Kind::Delta,
-            other => return Err(format!("kind {other} is not known to this weir")),
+            other => return Ok(Err(format!("it is of kind {other}, which is not known here"))),
         };
-        Ok(Self { kind, stream, after, upto, incarnation })
+        Ok(Ok(Self { kind, stream, after, upto, incarnation }))
     }
 }
 
@@ -246,6 +249,9 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// Opens the file and checks header, footer and length.
+    ///
+    /// # Errors
+    /// `Damaged`; `Unsupported` where a newer weir wrote it; what the disk says.
     pub(crate) fn open(disk: &dyn Disk, path: &str) -> Result<Self, KvError> {
         let file = disk.open(path, OpenOptions { access: Access::Read, direct: false }).map_err(from_disk)?;
         let damaged = |what: String| KvError::Damaged(format!("checkpoint {path}: {what}"));
@@ -263,6 +269,7 @@ impl Reader {
             return Err(damaged("it was cut while it was read".into()));
         }
         let head = Head::decode(&header).map_err(damaged)?;
+        let head = head.map_err(|what| KvError::Unsupported(format!("checkpoint {path}: {what}")))?;
         let (totals, upto) = Totals::decode(&footer).map_err(damaged)?;
         if totals.bytes != footer_at || upto != head.upto {
             return Err(damaged("header, footer and length do not belong together".into()));

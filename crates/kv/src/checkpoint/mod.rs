@@ -48,6 +48,9 @@ pub(crate) struct CheckpointSet {
     pub(crate) stranded: Vec<String>,
     /// Files that did not check, renamed.
     pub(crate) damaged: Vec<String>,
+    /// A file of the chain was found not to check (or to be unreadable) after it had been taken in: the chain brings
+    /// nothing back, and the log is not trimmed by it.
+    pub(crate) rotten: Option<String>,
     #[cfg(test)]
     pub(crate) planted: Option<crate::tests::Planted>,
     #[cfg(test)]
@@ -81,27 +84,37 @@ impl CheckpointSet {
             chain: Vec::new(),
             stranded: Vec::new(),
             damaged: Vec::new(),
+            rotten: None,
             #[cfg(test)]
             planted: config.planted,
             #[cfg(test)]
             before_verify: config.before_verify.clone(),
         };
-        let mut members = Vec::new();
+        let mut names: Vec<String> = Vec::new();
         for entry in set.disk.list(dir).map_err(from_disk)? {
-            if entry.is_dir {
-                continue;
+            if !entry.is_dir {
+                names.push(entry.name);
             }
-            if entry.name.ends_with(".tmp") {
-                set.disk.remove(&set.path(&entry.name)).map_err(from_disk)?;
-            } else if entry.name.ends_with(".ckpt") {
-                match Reader::open(&*set.disk, &set.path(&entry.name)) {
-                    Ok(reader) if reader.head.stream == stream.0 => {
-                        members.push(Member { name: entry.name, head: reader.head, totals: reader.totals });
-                    }
-                    Ok(_) => set.stranded.push(entry.name),
-                    Err(KvError::Damaged(_)) => set.set_aside(&entry.name)?,
-                    Err(error) => return Err(error),
+        }
+        // All are looked at before any is touched: a newer weir's files are left as they are.
+        let mut found = Vec::new();
+        for name in names.iter().filter(|name| name.ends_with(".ckpt")) {
+            match Reader::open(&*set.disk, &set.path(name)) {
+                Err(KvError::Damaged(_)) => found.push((name.clone(), None)),
+                opened => found.push((name.clone(), Some(opened?))),
+            }
+        }
+        for name in names.iter().filter(|name| name.ends_with(".tmp")) {
+            set.disk.remove(&set.path(name)).map_err(from_disk)?;
+        }
+        let mut members = Vec::new();
+        for (name, reader) in found {
+            match reader {
+                Some(reader) if reader.head.stream == stream.0 => {
+                    members.push(Member { name, head: reader.head, totals: reader.totals });
                 }
+                Some(_) => set.stranded.push(name),
+                None => set.set_aside(&name)?,
             }
         }
         set.chain = longest_chain(&members);
@@ -149,15 +162,25 @@ impl CheckpointSet {
 
     /// Reads all files through. Gives the number of entries.
     pub(crate) fn verify_all(&self) -> Result<u64, KvError> {
-        let mut entries = 0;
-        for member in &self.chain {
-            let (head, totals) = Reader::open(&*self.disk, &self.path(&member.name))?.verify()?;
-            if (head, totals) != (member.head, member.totals) {
-                return Err(KvError::Damaged(format!("checkpoint {}: it was changed", member.name)));
-            }
-            entries += totals.entries;
+        self.chain.iter().map(|member| self.verify(member)).sum()
+    }
+
+    fn verify(&self, member: &Member) -> Result<u64, KvError> {
+        let (head, totals) = Reader::open(&*self.disk, &self.path(&member.name))?.verify()?;
+        if (head, totals) != (member.head, member.totals) {
+            return Err(KvError::Damaged(format!("checkpoint {}: it was changed", member.name)));
         }
-        Ok(entries)
+        Ok(totals.entries)
+    }
+
+    /// After `error` in reading the chain, or writing a file from it: whether the chain itself is to blame, which is then
+    /// remembered.
+    pub(crate) fn note_rot(&mut self, error: &KvError) {
+        if matches!(error, KvError::Damaged(_) | KvError::Io(_))
+            && let Err(KvError::Damaged(what) | KvError::Io(what)) = self.verify_all()
+        {
+            self.rotten = Some(what);
+        }
     }
 
     /// Takes all files out of use, because their content does not check; they are kept under other names.
@@ -315,6 +338,7 @@ impl CheckpointSet {
     }
 
     /// A base from a state that is known to be whole as of `upto`: when checkpoints were lost and the engine was not.
+    /// Files of the chain that do not check are kept under other names.
     pub(crate) fn renew_from(&mut self, state: &dyn Read, upto: Seq) -> Result<(), KvError> {
         let made = self.make(Kind::Base, Seq::ZERO, upto, &mut |writer| {
             let mut result = Ok(());
@@ -324,7 +348,16 @@ impl CheckpointSet {
             })?;
             result
         })?;
-        self.replace(0, made)
+        if self.rotten.is_some() {
+            let is_bad = |member: &Member| member.name != made.name && self.verify(member).is_err();
+            let (bad, rest) = self.chain.iter().cloned().partition(is_bad);
+            self.chain = rest;
+            let bad: Vec<Member> = bad;
+            bad.iter().try_for_each(|member| self.set_aside(&member.name))?;
+        }
+        self.replace(0, made)?;
+        self.rotten = None;
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 use journal::Seq;
 
 use crate::KvError;
+use crate::checkpoint::CheckpointSet;
 use crate::engine::{Applied, Entry, EntrySource};
 use crate::index::{Shared, from_journal};
 
@@ -10,6 +11,9 @@ impl Shared {
     /// Makes deltas if more sealed segments wait than configured, merges if due, trims. Says whether files were made.
     pub(crate) fn checkpoint(&self) -> Result<bool, KvError> {
         let mut set = self.checkpoints.lock();
+        if set.rotten.is_some() {
+            self.mend(&mut set)?;
+        }
         let durable = self.journal.durable();
         let from = set.upto();
         let sealed = self.journal.segments();
@@ -31,7 +35,11 @@ impl Shared {
                     set.add_delta(&self.journal, target, self.config.delta_bytes_max)
                 };
                 self.count(&delta.map(|()| true))?;
-                self.count(&set.merge_if_due(self.config.deltas_max))?;
+                let merged = set.merge_if_due(self.config.deltas_max);
+                if let Err(error) = &merged {
+                    set.note_rot(error);
+                }
+                self.count(&merged)?;
             }
             self.advance_idle_engine(set.upto())?;
             made = true;
@@ -44,6 +52,27 @@ impl Shared {
         drop(set);
         self.trim_below(upto)?;
         Ok(made)
+    }
+
+    /// Makes the checkpoint anew from the engine, because a file of it has rotted. Until that has worked nothing is trimmed.
+    fn mend(&self, set: &mut CheckpointSet) -> Result<(), KvError> {
+        let what = set.rotten.clone().unwrap_or_default();
+        let (state, upto) = {
+            let alone = self.sweeping.lock();
+            alone.check()?;
+            if let Some(why) = self.engine.damaged() {
+                return Err(KvError::Damaged(format!("{what}; and the index is damaged too: {why}")));
+            }
+            self.engine.flush()?;
+            (self.engine.snapshot(), self.engine.applied())
+        };
+        if upto.incarnation != self.journal.incarnation() || upto.seq.next() < self.journal.oldest() {
+            return Err(KvError::Damaged(format!("{what}; and the index cannot stand in for it")));
+        }
+        tracing::error!(stream = self.stream.0, "{what}; making a new checkpoint from the index, which is whole");
+        set.renew_from(&*state, upto.seq)?;
+        self.stats.lock().checkpoints_renewed += 1;
+        Ok(())
     }
 
     /// Counts a file that was made (true) or refused.
@@ -73,7 +102,12 @@ impl Shared {
 
     /// Trims by what is there, without making anything.
     pub(crate) fn trim(&self) -> Result<(), KvError> {
-        let upto = self.checkpoints.lock().upto();
+        let set = self.checkpoints.lock();
+        if set.rotten.is_some() {
+            return Ok(());
+        }
+        let upto = set.upto();
+        drop(set);
         self.trim_below(upto)
     }
 

@@ -13,7 +13,7 @@ use lsm_tree::config::{BlockSizePolicy, PinningPolicy};
 use lsm_tree::{AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SequenceNumberCounter, Slice};
 use parking_lot::{Condvar, Mutex};
 
-use super::{LsmConfig, UNUSABLE, decode_applied, encode_applied};
+use super::{LsmConfig, decode_applied, encode_applied, marker};
 use crate::engine::{Applied, Entry, EntrySource};
 use crate::{KvError, ScanOrder, Visit, batch};
 
@@ -67,7 +67,10 @@ impl Inner {
             .index_block_pinning_policy(PinningPolicy::all(false))
             .filter_block_pinning_policy(PinningPolicy::all(false))
             .open()
-            .map_err(|error| KvError::Io(format!("its tables do not open: {error}")))?;
+            .map_err(|error| match error {
+                lsm_tree::Error::Io(io) if io.kind() == std::io::ErrorKind::StorageFull => KvError::NoSpace,
+                error => KvError::Io(format!("its tables do not open: {error}")),
+            })?;
         let highest = tree.get_highest_seqno().unwrap_or(0);
         next.fetch_max(highest + 1);
         visible.fetch_max(highest + 1);
@@ -306,9 +309,8 @@ impl Inner {
             return;
         }
         *unusable = Some(why.to_owned());
-        let Some(folder) = self.folder.parent() else { return };
         // Should the process end before it is built again.
-        let marked = std::fs::write(folder.join(UNUSABLE), why);
+        let marked = std::fs::write(marker(&self.folder), why);
         tracing::error!("{why}; the index has to be built again (marked: {})", marked.is_ok());
     }
 }

@@ -245,3 +245,82 @@ fn damaged_files_are_noticed_and_never_give_wrong_content() {
     println!("refused at opening: {refused}, noticed while reading: {noticed}, unhurt: {unhurt}");
     assert!(refused > 3 && noticed > 3);
 }
+
+/// The engine as it would be if only that one of its folders were there.
+fn only(dir: &Path, folder: &str) -> (tempfile::TempDir, LsmEngine) {
+    let copy = tempfile::tempdir().unwrap();
+    let from = dir.join(folder);
+    for file in files(&from) {
+        let to = copy.path().join("live").join(file.strip_prefix(&from).unwrap());
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(&file, to).unwrap();
+    }
+    let engine = LsmEngine::open(copy.path(), small()).unwrap();
+    (copy, engine)
+}
+
+fn folders(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let mut names: Vec<String> =
+        entries.filter(|entry| entry.path().is_dir()).map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_an_engine_held_stays_until_it_was_built_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cache = Default::default();
+    let engine = LsmEngine::open(dir.path(), small()).unwrap();
+    (1..=60).for_each(|number| apply(&engine, number));
+    engine.flush().unwrap();
+    engine.reset("told so").unwrap();
+    drop(engine);
+    // Several starts, none of which gets as far as filling it.
+    for _ in 0..3 {
+        let engine = LsmEngine::open(dir.path(), small()).unwrap();
+        assert_eq!((engine.applied().seq, engine.is_empty().unwrap()), (Seq(0), true));
+        engine.reset("again").unwrap();
+        drop(engine);
+        assert_eq!(folders(dir.path()).len(), 2, "{:?}", folders(dir.path()));
+        assert_is(&only(dir.path(), "live").1, model_at(&mut cache, 60), "the last copy");
+    }
+    // And one more that does; then the next one may go.
+    let engine = LsmEngine::open(dir.path(), small()).unwrap();
+    for round in 0..3 {
+        (1..=70 + round).for_each(|number| apply(&engine, number));
+        engine.flush().unwrap();
+        engine.rebuilt();
+        assert_eq!(folders(dir.path()).len(), 2, "{:?}", folders(dir.path()));
+        assert_is(&engine, model_at(&mut cache, 70 + round), "built again");
+        if round < 2 {
+            engine.reset("once more").unwrap();
+            assert_eq!(folders(dir.path()).len(), 3);
+        }
+    }
+    drop(engine);
+    let engine = LsmEngine::open(dir.path(), small()).unwrap();
+    assert_eq!(engine.set_aside(), None);
+    assert_is(&engine, model_at(&mut cache, 72), "the one that was built last");
+}
+
+#[test]
+fn readers_of_an_engine_that_is_reset_go_on_reading_what_they_had() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cache = Default::default();
+    let engine = LsmEngine::open(dir.path(), LsmConfig { cache_bytes: 0, open_files: 16, ..small() }).unwrap();
+    (1..=200).for_each(|number| apply(&engine, number));
+    engine.flush().unwrap();
+    let before = engine.snapshot();
+    engine.reset("told so").unwrap();
+    (1..=50).for_each(|number| apply(&engine, number));
+    engine.flush().unwrap();
+    let expected: Vec<_> = model_at(&mut cache, 200).clone().into_iter().collect();
+    assert!(content(&*before, ScanOrder::Ascending).unwrap() == expected);
+    drop(before);
+    assert_eq!(engine.damaged(), None);
+    drop(engine);
+    let engine = LsmEngine::open(dir.path(), small()).unwrap();
+    assert_eq!((engine.set_aside(), engine.applied().seq), (None, Seq(50)));
+    assert_is(&engine, model_at(&mut cache, 50), "the new one");
+}

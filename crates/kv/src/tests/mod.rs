@@ -1,6 +1,8 @@
 //! Tests of the index as a whole: on simulated disks with crashes, and on real ones.
 
 mod committer;
+mod faults;
+mod fragile;
 mod lsm;
 mod model;
 mod real;

@@ -263,7 +263,11 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 }
 
 fn hurt_engine(dir: &Path, rng: &mut rand::rngs::SmallRng) -> String {
-    let live = engine_dir(dir).join("live");
+    // The one in use is the one with the highest number.
+    let number =
+        |path: &PathBuf| path.to_str().unwrap().rsplit_once("live-").map_or(0, |(_, n)| n.parse::<u64>().unwrap());
+    let folders = std::fs::read_dir(engine_dir(dir)).unwrap().map(|entry| entry.unwrap().path());
+    let live = folders.filter(|path| path.is_dir()).max_by_key(number).unwrap();
     let files = files(&live);
     let victim = &files[rng.random_range(0..files.len())];
     let mut bytes = std::fs::read(victim).unwrap();

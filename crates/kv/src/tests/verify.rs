@@ -7,10 +7,11 @@ use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, Seq, StreamId};
 use rand::Rng;
 
+use super::fragile::Fragile;
 use super::world::{Kind, OTHER, SurvivingEngine, World, content, open, random_batch, rng};
 use super::{BeforeVerify, Planted, seeds};
-use crate::engine::{Applied, Engine, EntrySource};
-use crate::{IndexConfig, KvError, LoggedIndex, MemoryEngine, Read, Rebuilt};
+use crate::engine::Engine;
+use crate::{IndexConfig, KvError, LoggedIndex, Rebuilt};
 
 /// A world whose checkpoint files rot just after they were written, now and then.
 fn rotting(seed: u64, planted: Option<Planted>) -> Result<u64, String> {
@@ -62,7 +63,7 @@ fn skipping_the_verification_is_found() {
 }
 
 /// A world with checkpoints, everything durable.
-fn checkpointed(seed: u64, kind: Kind) -> World {
+pub(super) fn checkpointed(seed: u64, kind: Kind) -> World {
     let mut rng = rng(seed);
     let mut world = World::new(seed, kind, None);
     for step in 0..150 {
@@ -78,9 +79,9 @@ fn checkpointed(seed: u64, kind: Kind) -> World {
     world
 }
 
-const DIR: &str = "namespace/checkpoint";
+pub(super) const DIR: &str = "namespace/checkpoint";
 
-fn checkpoint_files(sim: &SimDisk) -> Vec<String> {
+pub(super) fn checkpoint_files(sim: &SimDisk) -> Vec<String> {
     sim.list(DIR).unwrap().into_iter().map(|entry| format!("{DIR}/{}", entry.name)).collect()
 }
 
@@ -132,38 +133,6 @@ fn rot_in_a_checkpoint_is_never_taken_for_content() {
     assert!(renewed > 10);
 }
 
-/// An engine in memory that can be told to find itself damaged.
-#[derive(Clone, Default)]
-struct Fragile(Arc<(MemoryEngine, parking_lot::Mutex<Option<String>>)>);
-
-impl Engine for Fragile {
-    fn snapshot(&self) -> Arc<dyn Read + Send + Sync> {
-        self.0.0.snapshot()
-    }
-    fn apply(&self, entries: &mut dyn EntrySource, applied: Applied) -> Result<(), KvError> {
-        self.0.0.apply(entries, applied)
-    }
-    fn applied(&self) -> Applied {
-        self.0.0.applied()
-    }
-    fn flushed(&self) -> Applied {
-        self.0.0.flushed()
-    }
-    fn flush(&self) -> Result<(), KvError> {
-        self.0.0.flush()
-    }
-    fn reset(&self, why: &str) -> Result<(), KvError> {
-        *self.0.1.lock() = None;
-        self.0.0.reset(why)
-    }
-    fn load(&self, entries: &mut dyn EntrySource, applied: Applied) -> Result<(), KvError> {
-        self.0.0.load(entries, applied)
-    }
-    fn damaged(&self) -> Option<String> {
-        self.0.1.lock().clone()
-    }
-}
-
 #[test]
 fn an_engine_that_could_not_be_built_again_takes_nothing_in_until_it_is() {
     let mut world = checkpointed(9, Kind::Lost);
@@ -189,11 +158,12 @@ fn an_engine_that_could_not_be_built_again_takes_nothing_in_until_it_is() {
 
     let files = checkpoint_files(&sim);
     assert!(sim.rot(&files[0], 100));
-    *engine.0.1.lock() = Some("told so".into());
+    *engine.0.damaged.lock() = Some("told so".into());
+    let applied = engine.applied();
     for _ in 0..2 {
         assert!(matches!(world.index.heal_now(), Err(KvError::Damaged(_))));
         assert!(world.index.sweep_now().is_err() && world.index.checkpoint_now().is_err());
-        assert_eq!(engine.applied().seq, Seq(0), "it has no past, so it must have no position");
+        assert_eq!(engine.applied(), applied, "nothing is given up before the checkpoint was seen to be whole");
         assert_eq!(content(&*world.index.snapshot()), world.model(), "readers have the old one");
         world.append(random_batch(&mut rng, 1002));
     }
