@@ -26,9 +26,12 @@ pub struct StoreConfig {
     pub settle_step_bytes: u64,
     /// Aligned buffers of 1 MiB for direct writes, in all.
     pub buffers_max: usize,
-    /// Files of made but unfinished or removed pieces are looked for and removed at open. Costs a listing of all folders
+    /// Files of made but unfinished or removed pieces are looked for (and removed, with `clear_away`) at open. Costs a listing of all folders
     /// of large pieces, so it is left out after a clean stop.
     pub find_orphans: bool,
+    /// Whether what surely belongs to nothing is removed at open. `false`: nothing is, for a look alone, and where the index may have
+    /// lost what it knew (after a repair of the log).
+    pub clear_away: bool,
     /// A planted bug, to prove that the tests find it.
     #[cfg(any(test, feature = "planted"))]
     pub planted: Option<Planted>,
@@ -48,6 +51,7 @@ impl Default for StoreConfig {
             settle_step_bytes: 8 << 20,
             buffers_max: 16,
             find_orphans: true,
+            clear_away: true,
             #[cfg(any(test, feature = "planted"))]
             planted: None,
         }
@@ -74,6 +78,8 @@ pub enum Planted {
     UnlinkBeforeRecord,
     /// Pages are overwritten in place before their images are durable in the log.
     OverwriteBeforeLog,
+    /// Held pages go into the file while a write that counts on them is under way.
+    FlushUnderWrite,
     /// Recovery believes written ranges without comparing them.
     BelieveRanges,
 }

@@ -23,6 +23,17 @@ pub enum StoreError {
         /// The number.
         body: BodyId,
     },
+    /// There is a file with the number of a new piece, which came to an end once. It is not touched.
+    #[error(
+        "piece {piece} cannot be made: {path} is there already and holds a recording that came to its end; was an old backup of \
+         the namespace or of the store's index restored? Put the newer one back, or raise the numbers of the namespace"
+    )]
+    FileThere {
+        /// The new piece.
+        piece: PieceId,
+        /// The file.
+        path: String,
+    },
     /// The namespace that asks is an older life of the one that this store has served.
     #[error("this store has served incarnation {seen} of the namespace and refuses incarnation {given}")]
     StaleIncarnation {
@@ -110,7 +121,7 @@ impl StoreError {
     pub fn code(&self) -> ErrorCode {
         match self {
             StoreError::NotFound { .. } => ErrorCode::NotFound,
-            StoreError::BodyUsed { .. } => ErrorCode::Exists,
+            StoreError::BodyUsed { .. } | StoreError::FileThere { .. } => ErrorCode::Exists,
             StoreError::StaleIncarnation { .. } | StoreError::Closed { .. } => ErrorCode::Stale,
             StoreError::Failed { .. } => ErrorCode::Io,
             StoreError::Checksum { .. } => ErrorCode::Checksum,

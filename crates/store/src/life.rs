@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use journal::{Location, Seq};
 use types::PAGE_SIZE;
 
+use crate::StoreError;
 use crate::log_record::{Birth, Snapshot};
 use crate::ranges::Ranges;
 use crate::sums::{PAGE, pages_of};
@@ -99,8 +100,18 @@ impl Life {
         self.held.contains_key(&page) || self.in_file.contains(page, page + 1)
     }
 
-    /// Lays bytes over what is held. A page whose newest content is in the file must be covered in full.
-    pub(crate) fn lay(&mut self, wrote: (u64, u64), offset: u64, bytes: &[u8]) {
+    /// Lays bytes over what is held.
+    ///
+    /// # Errors
+    /// A page whose newest content is in the file must be covered in full: the rest of it would become zeros. Nothing is laid then.
+    pub(crate) fn lay(&mut self, wrote: (u64, u64), offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let end = offset + bytes.len() as u64;
+        let mut parts = [offset, end].into_iter().filter(|at| !at.is_multiple_of(PAGE)).map(|at| at / PAGE);
+        if let Some(page) = parts.find(|page| self.in_file.contains(*page, page + 1)) {
+            return Err(StoreError::damaged(format!(
+                "a part of page {page} was logged while the page lies in the file"
+            )));
+        }
         self.redo_bytes += bytes.len() as u64;
         let mut at = offset;
         let mut rest = bytes;
@@ -109,10 +120,6 @@ impl Life {
             let within = usize::try_from(at % PAGE).unwrap_or(0);
             let (part, after) = rest.split_at(rest.len().min(PAGE_SIZE - within));
             let image = self.in_file.contains(page, page + 1);
-            debug_assert!(
-                !image || part.len() == PAGE_SIZE,
-                "page {page} is in the file and only a part of it is laid"
-            );
             let held =
                 self.held.entry(page).or_insert_with(|| Held { bytes: vec![0; PAGE_SIZE].into_boxed_slice(), image });
             held.bytes[within..within + part.len()].copy_from_slice(part);
@@ -126,6 +133,7 @@ impl Life {
         if wrote.0 < wrote.1 {
             self.len = self.len.max(wrote.1);
         }
+        Ok(())
     }
 
     /// Whole pages have come into the file.

@@ -1,5 +1,6 @@
 //! What keeps a life going: files, held pages on their way into them, syncs, snapshots, truncation, new lives.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use disk::Access;
@@ -58,7 +59,16 @@ impl Inner {
         Ok(files)
     }
 
-    /// Writes all held pages to the file. Pages that replace an older content only after the log is durable. `end`: the length
+    /// Writes held pages to the file if there are too many.
+    pub(crate) fn make_room(&self, piece: PieceId, state: &mut State) -> Result<(), StoreError> {
+        match &state.life {
+            Some(life) if life.large && life.held.len() > self.config.held_pages_max => self.flush(piece, state, None),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes held pages to the file, all but those that a write under way counts on (none, while the piece is paused): it has
+    /// logged, or will log, a part of such a page, to be laid over what is held. Pages that replace an older content only after the log is durable. `end`: the length
     /// at which the piece ends; the last page's sums then cover its bytes alone.
     pub(crate) fn flush(&self, piece: PieceId, state: &mut State, end: Option<u64>) -> Result<(), StoreError> {
         if let Some(life) = &state.life
@@ -76,24 +86,24 @@ impl Inner {
             Some(life) if !life.held.is_empty() => self.files(piece, state)?,
             _ => return Ok(()),
         };
-        let Some(life) = &mut state.life else { return Ok(()) };
         let direct = self.objects.direct(&files)?;
-        let mut buffer = self.buffers.take();
-        for (first, pages) in runs(&life.held) {
-            let mut sums = Vec::with_capacity(pages.len());
-            for ((number, held), into) in (first..).zip(&pages).zip(buffer.chunks_mut(PAGE_SIZE)) {
-                into.copy_from_slice(&held.bytes);
-                let covered = end.map_or(PAGE, |end| end.saturating_sub(number * PAGE).min(PAGE));
-                sums.push(PageSum::of(&into[..index(covered)]));
-            }
-            direct.write_at(&buffer[..pages.len() * PAGE_SIZE], first * PAGE)?;
-            files.write_sums(first, &sums)?;
+        let counted_on = |page: u64| {
+            let (start, end) = (page * PAGE, (page + 1) * PAGE);
+            !self.config.has(Planted::FlushUnderWrite) && state.in_flight.iter().any(|at| at.0 < end && start < at.1)
+        };
+        let Some(life) = &mut state.life else { return Ok(()) };
+        let (staying, held): (BTreeMap<u64, Held>, BTreeMap<u64, Held>) =
+            std::mem::take(&mut life.held).into_iter().partition(|(page, _)| counted_on(*page));
+        let written = self.write_held(&files, &*direct, &held, end);
+        life.held = staying;
+        if let Err(e) = written {
+            life.held.extend(held);
+            return Err(e);
         }
-        drop(buffer);
         life.large = true;
         // The last page's sums may now be of a part of it: it stays held until the life has ended with that length.
         let last = end.filter(|end| !end.is_multiple_of(PAGE)).map(|end| end / PAGE);
-        for (page, held) in std::mem::take(&mut life.held) {
+        for (page, held) in held {
             if last == Some(page) {
                 life.held.insert(page, Held { image: true, ..held });
             } else {
@@ -103,10 +113,32 @@ impl Inner {
         Ok(())
     }
 
+    fn write_held(
+        &self,
+        files: &ObjectFiles,
+        direct: &dyn disk::DiskFile,
+        held: &BTreeMap<u64, Held>,
+        end: Option<u64>,
+    ) -> Result<(), StoreError> {
+        let mut buffer = self.buffers.take();
+        for (first, pages) in runs(held) {
+            let mut sums = Vec::with_capacity(pages.len());
+            for ((number, held), into) in (first..).zip(&pages).zip(buffer.chunks_mut(PAGE_SIZE)) {
+                into.copy_from_slice(&held.bytes);
+                let covered = end.map_or(PAGE, |end| end.saturating_sub(number * PAGE).min(PAGE));
+                sums.push(PageSum::of(&into[..index(covered)]));
+            }
+            direct.write_at(&buffer[..pages.len() * PAGE_SIZE], first * PAGE)?;
+            files.write_sums(first, &sums)?;
+        }
+        Ok(())
+    }
+
     /// Makes everything acknowledged durable; gives the durable prefix.
     pub(crate) fn sync(&self, piece: &OpenPiece, generation: u64) -> Result<u64, StoreError> {
         let mut state = piece.state.lock();
-        while state.syncing {
+        // A failure is told once for an open file: whoever meets it must have said so before anybody else relies on a sync.
+        while state.syncing || state.paused {
             piece.changed.wait(&mut state);
         }
         let files = state.files.clone();
@@ -127,7 +159,7 @@ impl Inner {
             Some(files) if !self.config.has(Planted::AcknowledgeBeforeSync) => self.objects.sync(files),
             _ => Ok(()),
         };
-        let logged = self.journal.sync_to(last);
+        let logged = if synced.is_ok() { self.journal.sync_to(last) } else { Ok(()) };
         let mut state = piece.state.lock();
         state.syncing = false;
         piece.changed.notify_all();
@@ -164,9 +196,7 @@ impl Inner {
         piece: &OpenPiece,
         state: &mut MutexGuard<'_, State>,
     ) -> Result<(), StoreError> {
-        if state.life.as_ref().is_some_and(|life| life.large && life.held.len() > self.config.held_pages_max) {
-            self.flush(piece.id, state, None)?;
-        }
+        self.make_room(piece.id, state)?;
         let files = state.files.clone();
         let removed = state.removed;
         let Some(life) = state.life.as_mut().filter(|life| !removed && life.failed.is_none()) else { return Ok(()) };
@@ -176,8 +206,9 @@ impl Inner {
             life.failed = Some(e.to_string());
             return Err(e.into());
         }
+        // It lets the log go, and a store on a full disk must open.
         let record = LogRecord::Snapshot(life.snapshot());
-        life.last = self.log(life.subject(piece.id), &record)?.seq;
+        life.last = self.log_urgent(life.subject(piece.id), &record)?.seq;
         life.redo_bytes = 0;
         // The log before this may go, and with it the place of the bytes.
         life.whole = None;
@@ -194,16 +225,15 @@ impl Inner {
             }
         };
         let cutoff = self.renew_before();
-        for piece in self.open_pieces() {
-            let Some(generation) = ({
+        for id in self.open_pieces() {
+            // One at a time: what others close meanwhile is not kept open.
+            let Some(piece) = self.table.lock().get(&id).cloned() else { continue };
+            let generation = {
                 let state = piece.state.lock();
                 let living = state.life.as_ref().filter(|life| !state.removed && life.failed.is_none());
                 living.map(|life| life.birth.generation)
-            }) else {
-                // Whoever closed it last may have met somebody who only looked.
-                self.release(&piece);
-                continue;
             };
+            let Some(generation) = generation else { continue };
             match self.sync(&piece, generation) {
                 // It ended in the meantime.
                 Err(StoreError::Closed { .. }) => {}
@@ -212,8 +242,8 @@ impl Inner {
             if self.holds.lock().of(piece.id).is_some_and(|first| first < cutoff) {
                 keep_first(self.snapshot(&piece));
             }
-            self.release(&piece);
         }
+        self.forget_closed();
         result
     }
 
@@ -302,7 +332,7 @@ impl Inner {
         let nothing = (page * PAGE, page * PAGE);
         let record = LogRecord::Bytes { wrote: nothing, offset: page * PAGE, bytes: &bytes };
         life.last = self.log(life.subject(piece), &record)?.seq;
-        life.lay(nothing, page * PAGE, &bytes);
+        life.lay(nothing, page * PAGE, &bytes)?;
         life.whole = None;
         Ok(())
     }
@@ -375,7 +405,7 @@ impl Inner {
 }
 
 /// Held pages as runs that follow each other, none longer than a buffer.
-fn runs(held: &std::collections::BTreeMap<u64, Held>) -> Vec<(u64, Vec<&Held>)> {
+fn runs(held: &BTreeMap<u64, Held>) -> Vec<(u64, Vec<&Held>)> {
     let mut runs: Vec<(u64, Vec<&Held>)> = Vec::new();
     for (page, held) in held {
         match runs.last_mut() {

@@ -70,8 +70,18 @@ impl Objects {
         Ok(Some(ObjectFiles { data, direct: Mutex::new(None), side, folder, path, named: Mutex::new(false) }))
     }
 
-    /// Makes the files of a piece; what is left of an earlier try is emptied.
+    /// Whether there is a file of a piece that came to an end once (complete, or interrupted).
+    pub(crate) fn ended(&self, piece: PieceId) -> Result<bool, StoreError> {
+        let files = self.open(piece, Access::Read)?;
+        let header = files.as_ref().map(ObjectFiles::newest_header).transpose()?.flatten();
+        Ok(header.is_some_and(|header| header.ended.is_some()))
+    }
+
+    /// Makes the files of a piece; what is left of an earlier try is emptied. A file that came to an end once is never touched.
     pub(crate) fn create(&self, header: &Header) -> Result<ObjectFiles, StoreError> {
+        if self.ended(header.piece)? {
+            return Err(StoreError::FileThere { piece: header.piece, path: self.path(header.piece) });
+        }
         let (above, folder) = self.folder(header.piece);
         if !self.known.lock().contains(&folder) {
             self.disk.create_dir_all(&folder)?;

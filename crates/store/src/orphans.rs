@@ -1,11 +1,13 @@
-//! Files of large pieces that belong to nothing: made, and their record lost with the power.
+//! Files that belong to nothing: made, and their record lost with the power.
 //!
-//! A file is removed only if it cannot be anybody's data: it was never completed, or its body's number was never seen (so that even
-//! its beginning was lost). A completed file of a known body without a record is left alone and reported.
+//! A file is removed only if it cannot be anybody's data: the file of a large piece that never came to an end, a segment of which every
+//! piece is elsewhere. Everything else without a record is left alone and reported: it may be the only copy, and the index an older one
+//! that was put back.
 
 use types::{BodyId, PieceId, PieceIndex};
 
-use crate::object::ObjectFiles;
+use crate::record::Place;
+use crate::segment::{FILE_HEADER, Found, scan};
 use crate::store::Inner;
 use crate::{StoreError, StoreRecovery};
 
@@ -38,7 +40,7 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) fn remove_orphans(&self, recovery: &mut StoreRecovery) -> Result<(), StoreError> {
+    pub(crate) fn sort_out_objects(&self, recovery: &mut StoreRecovery) -> Result<(), StoreError> {
         let mut orphans = Vec::new();
         self.visit_objects(&mut |path, piece, side| {
             let living = self.table.lock().contains_key(&piece);
@@ -46,26 +48,89 @@ impl Inner {
             if living || being_removed || self.record(piece)?.is_some() {
                 return Ok(());
             }
-            let unseen = !self.seen.lock().seen.has(piece.body);
-            if unseen || !self.was_completed(piece)? {
+            if !self.objects.ended(piece)? {
                 orphans.push(path.to_owned());
             } else if !side {
                 recovery.unexplained.push(path.to_owned());
             }
             Ok(())
         })?;
+        if !self.config.clear_away {
+            recovery.orphans_left += orphans.len() as u64;
+            return Ok(());
+        }
         for path in &orphans {
             self.disk.remove(path)?;
         }
-        recovery.orphans_removed = orphans.len() as u64;
+        recovery.orphans_removed += orphans.len() as u64;
         Ok(())
     }
 
-    /// Whether a file's sidecar says that its piece had been completed (or interrupted) once.
-    fn was_completed(&self, piece: PieceId) -> Result<bool, StoreError> {
-        let files = self.objects.open(piece, disk::Access::Read)?;
-        let header = files.as_ref().map(ObjectFiles::newest_header).transpose()?.flatten();
-        Ok(header.is_some_and(|header| header.ended.is_some()))
+    /// Removes segments, and the end of the newest one, that hold nothing but copies (made by a move that did not come to its end,
+    /// or left behind by one), and goes on behind everything else.
+    pub(crate) fn sort_out_segments(&self, recovery: &mut StoreRecovery) -> Result<(), StoreError> {
+        let known = self.records.lock().clone();
+        let mut highest = known.keys().next_back().copied().unwrap_or(0);
+        for entry in self.disk.list(self.segments.root())? {
+            let Some(number) = u64::from_str_radix(&entry.name, 16).ok().filter(|n| !known.contains_key(n)) else {
+                continue;
+            };
+            if !self.holds_copies_only(number, FILE_HEADER)? {
+                recovery.unexplained.push(self.segments.path(number));
+            } else if self.config.clear_away {
+                self.segments.remove(number)?;
+                recovery.orphans_removed += 1;
+                continue;
+            } else {
+                recovery.orphans_left += 1;
+            }
+            highest = highest.max(number);
+        }
+        let newest = known.last_key_value().filter(|(number, _)| **number == highest);
+        if let Some((number, stat)) = newest {
+            if self.holds_copies_only(*number, stat.end)? {
+                if self.config.clear_away {
+                    return self.segments.go_on(*number, stat.end, self.config.segment_bytes);
+                }
+            } else {
+                recovery.unexplained.push(format!("{} from byte {} on", self.segments.path(*number), stat.end));
+            }
+        }
+        self.segments.go_on_behind(highest);
+        Ok(())
+    }
+
+    /// Whether everything in a segment from `start` on, which no record points to, is surely somewhere else, too, or was removed.
+    fn holds_copies_only(&self, number: u64, start: u64) -> Result<bool, StoreError> {
+        let file = self.segments.open(number)?;
+        let mut copies_only = true;
+        scan(&*file, start, file.len()?, &mut |_, found| {
+            copies_only &= self.is_elsewhere(&found)?;
+            Ok(())
+        })?;
+        Ok(copies_only)
+    }
+
+    fn is_elsewhere(&self, found: &Found) -> Result<bool, StoreError> {
+        // A number that was never seen, or a later end of what is in the making: the index is older than the segment.
+        if !self.seen.lock().seen.has(found.piece.body) {
+            return Ok(false);
+        }
+        let open = self.table.lock().get(&found.piece).cloned();
+        let living = open.and_then(|open| open.state.lock().life.as_ref().map(|life| life.birth.generation));
+        if living.is_some_and(|generation| generation > found.record.generation) {
+            return Ok(true);
+        }
+        let Some(record) = self.record(found.piece)? else { return Ok(living.is_none()) };
+        Ok(match record.place {
+            _ if record.generation != found.record.generation => record.generation > found.record.generation,
+            Place::Segment { .. } => true,
+            // The log may have been trimmed since, and the record be an old one that came back.
+            Place::Log { .. } => {
+                self.small_bytes(&record).and_then(|bytes| crate::small::check(found.piece, &record, &bytes)).is_ok()
+            }
+            Place::Object | Place::Empty => false,
+        })
     }
 }
 

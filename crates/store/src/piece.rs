@@ -34,9 +34,9 @@ pub(crate) struct State {
     pub(crate) files: Option<Arc<ObjectFiles>>,
     /// Pages (as byte ranges) that a write is doing something to at the moment.
     pub(crate) in_flight: Vec<(u64, u64)>,
-    /// Somebody waits until no write is under way, and none may begin.
+    /// Somebody waits until no write or sync is under way, and none may begin.
     pub(crate) paused: bool,
-    /// A sync is under way; another one waits for it.
+    /// A sync is under way; another one waits for it, and so does [`OpenPiece::pause`].
     pub(crate) syncing: bool,
     /// Raised when a life begins or ends: what readers remember of the sidecar counts no more.
     pub(crate) version: u64,
@@ -64,13 +64,13 @@ impl OpenPiece {
         }
     }
 
-    /// Waits until no write is under way and keeps new ones from beginning. Undone by [`OpenPiece::resume`].
+    /// Waits until no write and no sync is under way and keeps new ones from beginning. Undone by [`OpenPiece::resume`].
     pub(crate) fn pause(&self, state: &mut MutexGuard<'_, State>) {
         while state.paused {
             self.changed.wait(state);
         }
         state.paused = true;
-        while !state.in_flight.is_empty() {
+        while !state.in_flight.is_empty() || state.syncing {
             self.changed.wait(state);
         }
     }

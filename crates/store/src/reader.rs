@@ -132,24 +132,28 @@ impl Reader {
             if step == 0 {
                 break;
             }
-            self.read_step(view, at, &mut buf[done..done + step])?;
-            done += step;
+            let got = self.read_step(view, at, &mut buf[done..done + step])?;
+            done += got;
+            if got < step {
+                break;
+            }
         }
         Ok(done)
     }
 
-    fn read_step(&self, view: View, at: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+    /// Reads what `view` promises; gives fewer bytes only if the piece was cut meanwhile.
+    fn read_step(&self, view: View, at: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
         match view {
             View::Content(content) => {
                 buf.copy_from_slice(&content[index(at)..][..buf.len()]);
-                Ok(())
+                Ok(buf.len())
             }
             View::Still { files, len, version } => {
                 let stretch = self.stretch(at, buf.len(), len);
                 let sums = self.sums(&files, stretch, version)?;
                 match read_into(&files, stretch, &sums, buf) {
                     Err(StoreError::Checksum { .. }) => self.read_locked(at, buf),
-                    other => other,
+                    other => other.map(|()| buf.len()),
                 }
             }
             View::Moving { files, .. } => {
@@ -163,30 +167,29 @@ impl Reader {
                 let sums = files.sums(stretch.first_page(), stretch.pages())?;
                 match read_into(&files, stretch, &sums, buf) {
                     Err(StoreError::Checksum { .. }) => self.read_locked(at, buf),
-                    other => other,
+                    other => other.map(|()| buf.len()),
                 }
             }
         }
     }
 
     /// Reads while nothing can change: what did not match may have been overwritten just then.
-    fn read_locked(&self, at: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+    fn read_locked(&self, at: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
         let mut state = self.piece.state.lock();
-        match self.view(&mut state)? {
-            View::Moving { .. } => self.inner.read_life(self.piece.id, &mut state, at, buf),
-            View::Content(content) => {
-                let from = &content[index(at).min(content.len())..];
-                let len = from.len().min(buf.len());
-                buf[..len].copy_from_slice(&from[..len]);
-                buf[len..].fill(0);
-                Ok(())
-            }
-            View::Still { files, len, .. } => {
-                let stretch = self.stretch(at, buf.len(), len);
+        let view = self.view(&mut state)?;
+        let left = index(view.len().saturating_sub(at)).min(buf.len());
+        let buf = &mut buf[..left];
+        match view {
+            View::Moving { .. } => self.inner.read_life(self.piece.id, &mut state, at, buf)?,
+            View::Content(content) if left > 0 => buf.copy_from_slice(&content[index(at)..][..left]),
+            View::Still { files, len, .. } if left > 0 => {
+                let stretch = self.stretch(at, left, len);
                 let sums = files.sums(stretch.first_page(), stretch.pages())?;
-                read_into(&files, stretch, &sums, buf)
+                read_into(&files, stretch, &sums, buf)?;
             }
+            View::Content(_) | View::Still { .. } => {}
         }
+        Ok(left)
     }
 
     fn stretch(&self, offset: u64, len: usize, end: u64) -> Stretch {
@@ -264,24 +267,28 @@ impl Reader {
                 break;
             }
             let (frames, next) = std::mem::take(&mut rest).split_at_mut(framed_len(at, step));
-            self.read_pages_step(view, at, step, frames)?;
+            let got = self.read_pages_step(view, at, step, frames)?;
             rest = next;
-            done += step;
+            done += got;
+            if got < step {
+                break;
+            }
         }
         Ok(done)
     }
 
-    fn read_pages_step(&self, view: View, at: u64, len: usize, out: &mut [u8]) -> Result<(), StoreError> {
+    fn read_pages_step(&self, view: View, at: u64, len: usize, out: &mut [u8]) -> Result<usize, StoreError> {
         if let View::Still { files, len: end, version } = &view {
             let stretch = self.stretch(at, len, *end);
             let sums = self.sums(files, stretch, *version)?;
             match read_framed(files, stretch, &sums, out) {
                 Err(StoreError::Checksum { .. }) => {}
-                other => return other,
+                other => return other.map(|()| len),
             }
         }
         let mut bytes = vec![0; len];
-        self.read_step(view, at, &mut bytes)?;
+        let got = self.read_step(view, at, &mut bytes)?;
+        bytes.truncate(got);
         let mut rest = out;
         let mut bytes = bytes.as_slice();
         let mut first = PAGE_SIZE - index(at % PAGE);
@@ -292,7 +299,7 @@ impl Reader {
             frame[4..].copy_from_slice(part);
             (rest, bytes, first) = (after, next, PAGE_SIZE);
         }
-        Ok(())
+        Ok(got)
     }
 }
 

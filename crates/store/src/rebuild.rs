@@ -13,7 +13,7 @@ use kv::Batch;
 use types::{Incarnation, PieceId};
 
 use crate::record::{PieceRecord, Place, SEEN_KEY, Seen, SegmentStat, piece_key, segment_key};
-use crate::segment::{check_file_header, scan};
+use crate::segment::{FILE_HEADER, check_file_header, scan};
 use crate::store::{Inner, RecordIndex, Store};
 use crate::{StoreConfig, StoreError};
 
@@ -71,7 +71,7 @@ impl Rebuilding {
                 continue;
             }
             let len = file.len()?;
-            let stopped = scan(&*file, len, &mut |offset, found| {
+            let stopped = scan(&*file, FILE_HEADER, len, &mut |offset, found| {
                 let place = Place::Segment { segment: number, offset, header: found.header };
                 rebuilt.small += u64::from(self.take(found.piece, PieceRecord { place, ..found.record })?);
                 Ok(())

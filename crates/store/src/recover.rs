@@ -107,8 +107,9 @@ pub(crate) fn open(
             life.durable_prefix = life.written.prefix();
         }
     }
+    inner.sort_out_segments(&mut recovery)?;
     if inner.config.find_orphans {
-        inner.remove_orphans(&mut recovery)?;
+        inner.sort_out_objects(&mut recovery)?;
     }
     Ok((Arc::new(Store { inner }), recovery))
 }
@@ -149,19 +150,10 @@ impl Inner {
             // The mark that this index belongs to a store.
             let mut batch = Batch::new();
             batch.put(SEEN_KEY, &Seen::default().encode());
-            let seq = self.index.append(&batch, false)?;
+            let seq = self.index.append(&batch, true)?;
             return Ok(self.journal.sync_to(seq)?);
         };
         self.seen.lock().seen = seen;
-        for file in files {
-            let number = u64::from_str_radix(&file.name, 16).ok();
-            if let Some(number) = number.filter(|number| !segments.contains_key(number)) {
-                self.segments.remove(number)?;
-            }
-        }
-        if let Some((number, stat)) = segments.last_key_value() {
-            self.segments.go_on(*number, stat.end, self.config.segment_bytes)?;
-        }
         *self.records.lock() = segments;
         Ok(())
     }
@@ -248,7 +240,7 @@ impl Inner {
         if let Some(files) = &state.files {
             self.objects.sync(files)?;
         }
-        life.last = self.log(life.subject(piece), &LogRecord::Snapshot(life.snapshot()))?.seq;
+        life.last = self.log_urgent(life.subject(piece), &LogRecord::Snapshot(life.snapshot()))?.seq;
         self.holds.lock().advance(piece, life.last);
         life.whole = None;
         life.dirty = true;

@@ -137,13 +137,7 @@ impl Replayed {
                 for page in offset / PAGE..pages_of(offset + bytes.len() as u64) {
                     self.unsynced.remove(&page);
                 }
-                let borders = [offset, offset + bytes.len() as u64];
-                let mut parts = borders.iter().filter(|at| !at.is_multiple_of(PAGE)).map(|at| at / PAGE);
-                if parts.any(|page| life.in_file.contains(page, page + 1)) {
-                    let what = format!("the log has a part of a page of {piece} that lies in its file");
-                    return Err(StoreError::damaged(what));
-                }
-                life.lay(wrote, offset, bytes);
+                life.lay(wrote, offset, bytes).map_err(|e| StoreError::damaged(format!("piece {piece}: {e}")))?;
                 life.large |= life.len > inner.config.small_max;
                 life.whole = (offset == 0 && wrote.1 > 0).then_some((location, BYTES_HEADER));
             }

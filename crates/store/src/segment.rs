@@ -129,14 +129,15 @@ pub(crate) fn read_record(file: &dyn DiskFile, offset: u64) -> Result<Found, Sto
     parse_record(&bytes)
 }
 
-/// Visits the records of a segment from the first to `end`, in order. Ends quietly at the first that does not check; returns
+/// Visits the records of a segment from `start` to `end`, in order. Ends quietly at the first that does not check; returns
 /// where that is.
 pub(crate) fn scan(
     file: &dyn DiskFile,
+    start: u64,
     end: u64,
     visit: &mut dyn FnMut(u64, Found) -> Result<(), StoreError>,
 ) -> Result<u64, StoreError> {
-    let mut offset = FILE_HEADER;
+    let mut offset = start;
     while offset < end {
         let found = match read_record(file, offset) {
             Ok(found) => found,

@@ -1,6 +1,6 @@
 //! The segment files: opening them for reading, and appending to the newest.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use disk::{Access, Disk, DiskFile, OpenOptions};
@@ -28,6 +28,8 @@ pub(crate) struct Newest {
     pub(crate) number: u64,
     /// Where the next record goes.
     pub(crate) end: u64,
+    /// Half-dead segments that could not be emptied since the store was opened: the others come first.
+    pub(crate) refused: BTreeSet<u64>,
 }
 
 impl SegmentFiles {
@@ -76,6 +78,11 @@ impl SegmentFiles {
         Ok(())
     }
 
+    /// Begins a new segment when one is needed, behind all that are there.
+    pub(crate) fn go_on_behind(&self, number: u64) {
+        *self.newest.lock() = Newest { number, ..Newest::default() };
+    }
+
     /// The newest segment's file; a new one if there is none or it is full.
     pub(crate) fn for_appending(&self, newest: &mut Newest, full: u64) -> Result<Arc<dyn DiskFile>, StoreError> {
         match &newest.file {
@@ -97,7 +104,7 @@ impl SegmentFiles {
         file.write_at(&file_header(number), 0)?;
         self.disk.sync_dir(self.root.rsplit_once('/').map_or("", |(parent, _)| parent))?;
         self.disk.sync_dir(&self.root)?;
-        *newest = Newest { file: Some(Arc::clone(&file)), number, end: FILE_HEADER };
+        (newest.file, newest.number, newest.end) = (Some(Arc::clone(&file)), number, FILE_HEADER);
         Ok(file)
     }
 

@@ -11,13 +11,28 @@ use types::PieceId;
 
 use crate::StoreError;
 use crate::config::Planted;
-use crate::record::{PieceRecord, Place, piece_key, segment_key};
-use crate::segment::{record_header, scan};
+use crate::record::{PieceRecord, Place, SegmentStat, piece_key, segment_key};
+use crate::segment::{FILE_HEADER, record_header, scan};
 use crate::segments::Newest;
+use crate::small::check;
 use crate::store::Inner;
 
 /// Steps of settling in one tick; the rest waits for the next.
 const STEPS: usize = 64;
+
+/// Pieces in one step of compaction: what one batch of the index surely holds.
+const STEP_PIECES: usize = 4096;
+
+/// Why pieces are moved.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Out of the log.
+    Settle,
+    /// Out of a segment.
+    Compact,
+    /// The last ones out of this segment.
+    Empty(u64),
+}
 
 /// A piece to be moved: as it is in the index now, and its bytes.
 struct Moving {
@@ -42,26 +57,47 @@ impl Inner {
 
     fn settle_step(&self, keys: &[(Seq, PieceId)]) -> Result<(), StoreError> {
         let mut newest = self.segments.newest.lock();
+        // What is found in a segment is known to the log then, whatever comes.
+        self.journal.sync_to(self.journal.appended())?;
         let mut moving = Vec::with_capacity(keys.len());
+        let mut trouble = Ok(());
         // A piece that was updated before it was settled is there twice.
         let pieces: BTreeSet<PieceId> = keys.iter().map(|(_, piece)| *piece).collect();
         for piece in &pieces {
             match self.record(*piece)? {
                 Some(old) if matches!(old.place, Place::Log { .. }) => {
-                    // Bytes that do not match go along as they are: whoever reads them is told.
-                    let (bytes, path_hint) = (self.small_bytes(&old)?, old.path_hint.clone());
+                    let path_hint = old.path_hint.clone();
+                    let (bytes, checked) = self.bytes_to_move(*piece, &old)?;
+                    // Bytes that do not match go along as they are, and whoever reads them is told: to keep them where they are
+                    // would hold the log for ever.
+                    trouble = trouble.and(checked);
                     moving.push(Moving { piece: *piece, old, path_hint, bytes });
                 }
                 // Removed, or updated and settled since.
                 _ => {}
             }
         }
-        let (seq, _) = self.move_pieces(&mut newest, &moving, None)?;
+        let (seq, _) = self.move_pieces(&mut newest, &moving, Purpose::Settle)?;
         let mut holds = self.holds.lock();
         for key in keys {
             holds.settled(*key, seq);
         }
-        Ok(())
+        trouble
+    }
+
+    /// A small piece's bytes, and whether they match: read again if they do not, for a misread must not become what is kept.
+    fn bytes_to_move(
+        &self,
+        piece: PieceId,
+        record: &PieceRecord,
+    ) -> Result<(Vec<u8>, Result<(), StoreError>), StoreError> {
+        let first = self.small_bytes(record)?;
+        if check(piece, record, &first).is_ok() {
+            return Ok((first, Ok(())));
+        }
+        let again = self.small_bytes(record)?;
+        let checked = check(piece, record, &again);
+        Ok((again, checked))
     }
 
     /// Empties one segment of which less than half still counts.
@@ -70,40 +106,61 @@ impl Inner {
         let half_dead = {
             let segments = self.records.lock();
             let mut old = segments.iter().filter(|(number, _)| **number != newest.number);
-            old.find(|(_, stat)| stat.live * 2 < stat.end).map(|(number, stat)| (*number, *stat))
+            old.find(|(number, stat)| stat.live * 2 < stat.end && !newest.refused.contains(number))
+                .map(|(number, stat)| (*number, *stat))
         };
         let Some((number, stat)) = half_dead else { return Ok(()) };
-        let mut moving = Vec::new();
-        if stat.live > 0 {
-            let file = self.segments.open(number)?;
-            scan(&*file, stat.end, &mut |offset, found| {
-                let place = Place::Segment { segment: number, offset, header: found.header };
-                if let Some(old) = self.record(found.piece)?.filter(|record| record.place == place) {
-                    let bytes = self.small_bytes(&old)?;
-                    moving.push(Moving { piece: found.piece, old, path_hint: found.record.path_hint, bytes });
+        let seq = match self.empty_segment(&mut newest, number, stat) {
+            Ok(seq) => seq,
+            Err(e) => {
+                // One that cannot be read must not keep the others from being emptied. For want of space: again later.
+                if !e.is_no_space() {
+                    newest.refused.insert(number);
                 }
-                Ok(())
-            })?;
-        }
-        let (seq, emptied) = self.move_pieces(&mut newest, &moving, Some(number))?;
-        if !emptied {
-            let what = format!("segment {number} has records that cannot be read; it is left as it is");
-            return Err(StoreError::damaged(what));
-        }
+                return Err(e);
+            }
+        };
         if !self.config.has(Planted::UnlinkBeforeRecord) {
             self.journal.sync_to(seq)?;
         }
         self.segments.remove(number)
     }
 
-    /// Appends pieces to the newest segment and lets their records point there. `emptied`: the segment that they leave, to be
-    /// forgotten if nothing in it counts any more; the second value tells whether that is so.
-    fn move_pieces(
-        &self,
-        newest: &mut Newest,
-        moving: &[Moving],
-        emptied: Option<u64>,
-    ) -> Result<(Seq, bool), StoreError> {
+    /// Moves what counts in a segment, in steps, for a batch of the index is limited.
+    fn empty_segment(&self, newest: &mut Newest, number: u64, stat: SegmentStat) -> Result<Seq, StoreError> {
+        let mut moving = Vec::new();
+        let mut bytes_moving = 0;
+        if stat.live > 0 {
+            let file = self.segments.open(number)?;
+            scan(&*file, FILE_HEADER, stat.end, &mut |offset, found| {
+                let place = Place::Segment { segment: number, offset, header: found.header };
+                let Some(old) = self.record(found.piece)?.filter(|record| record.place == place) else { return Ok(()) };
+                let (bytes, checked) = self.bytes_to_move(found.piece, &old)?;
+                if checked.is_err() {
+                    // It stays, and the segment with it.
+                    return Ok(());
+                }
+                bytes_moving += old.bytes_in_segment();
+                moving.push(Moving { piece: found.piece, old, path_hint: found.record.path_hint, bytes });
+                if bytes_moving >= self.config.settle_step_bytes || moving.len() >= STEP_PIECES {
+                    self.move_pieces(newest, &moving, Purpose::Compact)?;
+                    moving.clear();
+                    bytes_moving = 0;
+                }
+                Ok(())
+            })?;
+        }
+        let (seq, emptied) = self.move_pieces(newest, &moving, Purpose::Empty(number))?;
+        if !emptied {
+            let what = format!("segment {number:016x} has pieces that cannot be read; it is left as it is");
+            return Err(StoreError::damaged(what));
+        }
+        Ok(seq)
+    }
+
+    /// Appends pieces to the newest segment and lets their records point there. The second value tells whether the segment to be
+    /// emptied was forgotten, for nothing in it counts any more.
+    fn move_pieces(&self, newest: &mut Newest, moving: &[Moving], purpose: Purpose) -> Result<(Seq, bool), StoreError> {
         let mut placed = Vec::with_capacity(moving.len());
         let mut at = 0;
         while at < moving.len() {
@@ -131,14 +188,18 @@ impl Inner {
             }
             newest.end = end;
         }
-        self.switch_records(&placed, emptied)
+        self.switch_records(&placed, purpose)
     }
 
     fn switch_records(
         &self,
         placed: &[(&Moving, PieceRecord, u64)],
-        emptied: Option<u64>,
+        purpose: Purpose,
     ) -> Result<(Seq, bool), StoreError> {
+        let emptied = match purpose {
+            Purpose::Empty(number) => Some(number),
+            Purpose::Settle | Purpose::Compact => None,
+        };
         let mut segments = self.records.lock();
         let mut changed = segments.clone();
         let mut batch = Batch::new();
@@ -170,8 +231,11 @@ impl Inner {
         if let (Some(number), true) = (emptied, empty) {
             batch.delete(&segment_key(number));
         }
-        let seq =
-            if batch.is_empty() { self.journal.appended() } else { self.index.append(&batch, emptied.is_some())? };
+        let seq = if batch.is_empty() {
+            self.journal.appended()
+        } else {
+            self.index.append(&batch, purpose != Purpose::Settle)?
+        };
         *segments = changed;
         drop(segments);
         // Those who have such a piece open learn where it is now.

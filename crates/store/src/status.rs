@@ -101,6 +101,8 @@ pub struct StoreRecovery {
     pub bytes_dropped: u64,
     /// Files that belonged to nothing and were removed.
     pub orphans_removed: u64,
-    /// Files of complete pieces that no record speaks of. They are left alone: `rebuild_index` takes them up.
+    /// The same, where nothing is to be removed: the next ordinary opening does it.
+    pub orphans_left: u64,
+    /// Files (and ends of segments) with complete or interrupted pieces that no record speaks of. They are left alone.
     pub unexplained: Vec<String>,
 }

@@ -76,13 +76,18 @@ pub struct Store {
 impl Inner {
     /// Appends a record to the stream of pieces being written.
     pub(crate) fn log(&self, subject: Subject, record: &LogRecord<'_>) -> Result<Appended, StoreError> {
-        let (head, tail) = record.encode(subject);
-        let parts = [head.as_slice(), tail];
-        match record {
-            // These free space, or end what holds the log.
-            LogRecord::Gone | LogRecord::Cut => Ok(self.journal.append_urgent(StreamId::STORE_DATA, &parts)?),
-            _ => Ok(self.journal.append(StreamId::STORE_DATA, &parts)?),
+        // These free space, or end what holds the log.
+        if matches!(record, LogRecord::Gone | LogRecord::Cut) {
+            return self.log_urgent(subject, record);
         }
+        let (head, tail) = record.encode(subject);
+        Ok(self.journal.append(StreamId::STORE_DATA, &[&head, tail])?)
+    }
+
+    /// The same, with the log's reserve: where a full disk must not be in the way.
+    pub(crate) fn log_urgent(&self, subject: Subject, record: &LogRecord<'_>) -> Result<Appended, StoreError> {
+        let (head, tail) = record.encode(subject);
+        Ok(self.journal.append_urgent(StreamId::STORE_DATA, &[&head, tail])?)
     }
 
     /// A piece's record in the index.
@@ -144,9 +149,15 @@ impl Inner {
         }
     }
 
-    /// All pieces with a life.
-    pub(crate) fn open_pieces(&self) -> Vec<Arc<OpenPiece>> {
-        self.table.lock().values().cloned().collect()
+    /// All pieces in the table.
+    pub(crate) fn open_pieces(&self) -> Vec<PieceId> {
+        self.table.lock().keys().copied().collect()
+    }
+
+    /// Forgets pieces that nobody has open. [`Inner::release`] leaves one standing when two go at once, or somebody just looks.
+    pub(crate) fn forget_closed(&self) {
+        // With no reference but the table's, and the table locked, nobody else can be at the state.
+        self.table.lock().retain(|_, open| Arc::strong_count(open) > 1 || open.state.lock().life.is_some());
     }
 }
 
@@ -162,10 +173,16 @@ impl Store {
         crate::recover::open(disk, dir, journal, index, config)
     }
 
-    /// Begins a piece. Its body's number must never have been used on this store. In the kernel when this returns.
+    /// Begins a piece. Its body's number must never have been used on this store. Waits for no disk write: the beginning is in the
+    /// log's order, and goes to the kernel with the first bytes or with whatever else is written to the log. Until then a stop of
+    /// the process forgets it, as if it had not been asked for.
     pub fn create(&self, piece: PieceId, new: NewPiece<'_>) -> Result<Arc<Writer>, StoreError> {
         let inner = &self.inner;
         inner.floor.check(&*inner.disk, 0)?;
+        // Before anything is known of it: a later removal would else take that file along.
+        if inner.objects.ended(piece)? {
+            return Err(StoreError::FileThere { piece, path: inner.objects.path(piece) });
+        }
         let birth = Birth {
             generation: 1,
             beginning: Beginning::New,
@@ -199,7 +216,6 @@ impl Store {
         life.dirty = true;
         let open = Arc::new(OpenPiece::living(piece, None, life));
         inner.table.lock().insert(piece, Arc::clone(&open));
-        inner.journal.write_to(appended.seq)?;
         Ok(Arc::new(Writer::new(Arc::clone(inner), open, 1)))
     }
 
@@ -299,12 +315,10 @@ impl Store {
         if let Some(e) = trouble {
             return Err(e);
         }
-        for open in self.inner.open_pieces() {
-            match open.status() {
-                Some(status) if after.is_none_or(|after| after < open.id) => {
-                    found.insert(open.id, status);
-                }
-                _ => {}
+        for id in self.inner.open_pieces().into_iter().filter(|id| after.is_none_or(|after| after < *id)) {
+            let open = self.inner.table.lock().get(&id).cloned();
+            if let Some(status) = open.and_then(|open| open.status()) {
+                found.insert(id, status);
             }
         }
         Ok(found.into_iter().take(limit).collect())

@@ -37,7 +37,8 @@ impl Inner {
         if memory.changed {
             let mut batch = Batch::new();
             batch.put(SEEN_KEY, &memory.seen.encode());
-            let seq = self.index.append(&batch, false)?;
+            // It lets the log go, which a full disk needs most.
+            let seq = self.index.append(&batch, true)?;
             memory.changed = false;
             drop(memory);
             self.journal.sync_to(seq)?;

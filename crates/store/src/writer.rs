@@ -93,18 +93,23 @@ impl Writer {
         let mut last = life.last;
         for step in done {
             last = last.max(step.seq);
-            match step.what {
-                What::InFile { first_page, count } => life.came_into_file(first_page, count),
-                What::Laid { wrote, start, image } => match image {
-                    Some(image) => life.lay(wrote, start, &image),
-                    None => {
-                        let (from, to) = (index(start - offset), index(wrote.1 - offset));
-                        life.lay(wrote, start, &data[from..to]);
-                    }
-                },
-            }
+            let laid = match step.what {
+                What::InFile { first_page, count } => {
+                    life.came_into_file(first_page, count);
+                    Ok(())
+                }
+                What::Laid { wrote, start, image } => {
+                    let written = &data[index(start.saturating_sub(offset))..index(wrote.1 - offset)];
+                    life.lay(wrote, start, image.as_deref().unwrap_or(written))
+                }
+            };
             life.dirty = true;
             life.whole = step.whole;
+            if let Err(e) = laid {
+                // What is in memory is not what the log says: nothing of it may be acknowledged.
+                life.failed.get_or_insert(e.to_string());
+                return Err(e);
+            }
         }
         if result.is_err() {
             // Pages may have reached the file that nobody was told of.
@@ -112,6 +117,8 @@ impl Writer {
         }
         life.last = last;
         let renew = life.redo_bytes > inner.config.redo_bytes_max;
+        // At once and not with the next write, which may be long in coming: an idle writer holds little.
+        let result = result.and_then(|()| inner.make_room(self.piece.id, &mut state));
         drop(state);
         result.map_err(|e: StoreError| if e.is_no_space() { inner.floor.no_space() } else { e })?;
         inner.journal.write_to(last)?;
@@ -137,9 +144,7 @@ impl Writer {
             return Err(StoreError::TooManyRanges { piece, limit });
         }
         life.large |= end > inner.config.small_max;
-        if life.large && life.held.len() > inner.config.held_pages_max {
-            inner.flush(piece, state, None)?;
-        }
+        inner.make_room(piece, state)?;
         let life = self.piece.life(state, self.generation)?;
         let parts = plan(offset, end, life.large, &|page| life.taken(page));
         let fresh = parts.iter().any(|part| matches!(part, Part::Fresh { .. }));

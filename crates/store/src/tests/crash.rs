@@ -178,6 +178,7 @@ impl Run {
                     model.possible.remove(&Kind::Nothing);
                 }
                 model.number_durable |= known;
+                model.unwritten = false;
             }
         }
     }
@@ -198,6 +199,7 @@ impl Run {
                     |model, writer| {
                         model.becomes(Kind::Making);
                         model.writer = Some(writer);
+                        model.unwritten = true;
                     },
                 );
             }
@@ -227,7 +229,10 @@ impl Run {
                     vec![change.clone()],
                     &[],
                     |_, model| model.writer.as_ref().unwrap().write(at as u64, &data),
-                    |model, ()| model.later.push(change),
+                    |model, ()| {
+                        model.later.push(change);
+                        model.unwritten = false;
+                    },
                 );
             }
             52..60 => {
@@ -237,7 +242,10 @@ impl Run {
                     vec![],
                     &[],
                     |_, model| model.writer.as_ref().unwrap().sync(),
-                    |model, _| model.is_durable(),
+                    |model, _| {
+                        model.is_durable();
+                        model.unwritten = false;
+                    },
                 );
             }
             60..70 => {
@@ -257,6 +265,7 @@ impl Run {
                         model.later.push(Change::Write(0, filled));
                         model.becomes(Kind::Complete);
                         model.writer = None;
+                        model.unwritten = false;
                     },
                 );
                 self.counts.completed += 1;
@@ -300,6 +309,8 @@ impl Run {
             78..81 => {
                 let Some(body) = self.some_body(making) else { return };
                 let update = self.models[&body].kind == Kind::Dirty;
+                // After a failed sync only what was durable before is kept for sure.
+                let exact = !self.sync_fails;
                 let content = self.models[&body].content();
                 let kept = content.iter().position(Option::is_none).unwrap_or(content.len());
                 let change = if update {
@@ -314,12 +325,13 @@ impl Run {
                     &[kind],
                     |world, _| written(world, world.store.interrupt(piece(body))),
                     |model, len| {
-                        if model.doubtful.is_empty() {
+                        if model.doubtful.is_empty() && exact {
                             assert_eq!(len as usize, if update { content.len() } else { kept });
                         }
                         model.later.push(change);
                         model.becomes(kind);
                         model.writer = None;
+                        model.unwritten = false;
                     },
                 );
             }
@@ -431,8 +443,14 @@ impl Run {
             World::open(disk, config(self.plan.planted)).unwrap_or_else(|e| panic!("{stop:?}: does not open: {e}"));
         self.counts.bytes_dropped += self.world.recovery.bytes_dropped;
         let found = Self::check(&self.world, &models, stop);
-        // Unexplained files would never go away.
-        assert_eq!(self.world.recovery.unexplained, Vec::<String>::new());
+        // Unexplained files never go away. Only one reason is good enough: the file came to its end and was synced, and then the power
+        // went before the log was, so that not even its number is known.
+        for path in &self.world.recovery.unexplained {
+            let name = path.rsplit('/').next().unwrap();
+            let body = crate::orphans::piece_of_name(name).map(|(piece, _)| piece.body.0);
+            let unknown = body.is_some_and(|body| models.get(&body).is_some_and(|model| !model.number_durable));
+            assert!(unknown, "{stop:?}: {path} is unexplained");
+        }
         self.models = found
             .into_iter()
             .map(|(body, (kind, content))| {

@@ -48,6 +48,8 @@ pub(crate) struct Model {
     pub(crate) writer: Option<Arc<Writer>>,
     /// Its number must not be taken again, even after a power failure.
     pub(crate) number_durable: bool,
+    /// Made, and not in the kernel for sure.
+    pub(crate) unwritten: bool,
 }
 
 fn apply(content: &mut Content, change: &Change) {
@@ -75,6 +77,7 @@ impl Model {
             doubtful_kinds: BTreeSet::new(),
             writer: None,
             number_durable: false,
+            unwritten: false,
         }
     }
 
@@ -102,7 +105,10 @@ impl Model {
     /// What the store shows must be one of the things that are allowed.
     pub(crate) fn check(&self, stop: Stop, kind: Kind, found: &Content) -> Result<(), String> {
         let kinds: BTreeSet<Kind> = match stop {
-            Stop::Kill => self.doubtful_kinds.iter().copied().chain([self.kind]).collect(),
+            Stop::Kill => {
+                let forgotten = self.unwritten.then_some(Kind::Nothing);
+                self.doubtful_kinds.iter().copied().chain([self.kind]).chain(forgotten).collect()
+            }
             Stop::Power => self.doubtful_kinds.union(&self.possible).copied().collect(),
         };
         if !kinds.contains(&kind) {

@@ -31,6 +31,7 @@ pub(crate) fn small_config() -> StoreConfig {
         settle_step_bytes: 8 << 10,
         buffers_max: 2,
         find_orphans: true,
+        clear_away: true,
         planted: None,
     }
 }
