@@ -100,11 +100,13 @@ pub enum OpTag {
     MakeTree = 22,
     DropTombstones = 23,
     RaiseIncarnation = 24,
+    RemoveAny = 25,
+    KeepSums = 26,
 }
 
 impl OpTag {
     /// One more than the highest number.
-    pub const COUNT: usize = 25;
+    pub const COUNT: usize = 27;
 }
 
 /// A request that changes something. The free function of the same name in lower case does the work.

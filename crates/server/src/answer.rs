@@ -69,6 +69,11 @@ impl Reply {
         }
     }
 
+    /// Nobody would read it.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.duty.as_ref().is_none_or(|(outgoing, _)| outgoing.is_dead())
+    }
+
     /// Either.
     pub(crate) fn settle(self, result: Result<(), Refusal>) {
         match result {

@@ -38,6 +38,9 @@ pub(crate) enum Stop {
     /// The client sent what leaves no next request to be found.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// Most pages of a pgwrite were wrong.
+    #[error("{0} pages of one pgwrite came with wrong checksums, so the stream is out of step; the connection ends")]
+    OutOfStep(usize),
 }
 
 impl From<Gone> for Stop {
@@ -76,6 +79,7 @@ pub(crate) fn serve(node: &Arc<Node>, socket: Arc<TcpStream>, peer: SocketAddr) 
         bounds.pending_bytes_max,
     );
     let session = Session::new(node, peer, Arc::clone(&out));
+    let ending = Ending { node, session: Arc::clone(&session) };
     let limits = Limits { paths: 64 << 10, fattr: 64 << 10, ..Limits::default() };
     let mut connection =
         Connection { node: Arc::clone(node), session, out, input, limits, logged_in: false, complained: Vec::new() };
@@ -89,8 +93,9 @@ pub(crate) fn serve(node: &Arc<Node>, socket: Arc<TcpStream>, peer: SocketAddr) 
         Stop::Gone => tracing::debug!(client = %session, "connection cut: the client took no answers"),
         Stop::Input(reason) => node.complaints.bad_input(&*session, reason),
         Stop::Wire(reason) => node.complaints.bad_input(&*session, reason),
+        Stop::OutOfStep(_) => node.complaints.bad_input(&*session, &stop),
     }
-    session.end(node);
+    drop(ending);
     if !matches!(stop, Stop::Gone) {
         out.settle(Instant::now() + LAST_ANSWERS);
     }
@@ -103,6 +108,18 @@ pub(crate) fn serve(node: &Arc<Node>, socket: Arc<TcpStream>, peer: SocketAddr) 
     let _ = socket.shutdown(Shutdown::Both);
 }
 
+/// Ends the session when dropped: also when the thread panics, so that no writer stays attached to nobody.
+struct Ending<'a> {
+    node: &'a Node,
+    session: Arc<Session>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.session.end(self.node);
+    }
+}
+
 impl Connection {
     fn run(&mut self) -> Stop {
         if let Err(stop) = self.shake_hands() {
@@ -111,6 +128,9 @@ impl Connection {
         loop {
             if let Err(stop) = self.one_request() {
                 return stop;
+            }
+            if let Err(gone) = self.out.relieve() {
+                return gone.into();
             }
             self.input.frame_done();
         }
@@ -122,6 +142,7 @@ impl Connection {
             return Ok(());
         }
         self.out.leave()?;
+        self.input.restart_clock();
         self.input.fill(n)?;
         self.out.back();
         Ok(())
@@ -205,6 +226,7 @@ impl Connection {
         }
         let mut payload = vec![0; n];
         self.out.leave()?;
+        self.input.restart_clock();
         self.input.fill_slice(&mut payload)?;
         self.out.back();
         Ok(Request::decode(header, &payload))

@@ -86,7 +86,14 @@ impl Drainer {
             let mut rung = [0u8; 8];
             let _ = rustix::io::read(&self.wake, &mut rung);
             let now = Instant::now();
-            watched.retain(|connection| connection.drain(now, self.patience));
+            watched.retain(|connection| {
+                let work = std::panic::AssertUnwindSafe(|| connection.drain(now, self.patience));
+                std::panic::catch_unwind(work).unwrap_or_else(|_| {
+                    tracing::error!("sending to a client panicked; its connection is cut");
+                    connection.cut();
+                    false
+                })
+            });
         }
     }
 }

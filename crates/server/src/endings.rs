@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use namespace::{
-    Commit, CommitReply, Committed, Completion, Durability, GraceEnd, GraceFacts, Interrupt, NsError, OpenedWrite,
-    Sums, WriterToken,
+    Commit, CommitReply, Committed, Completion, Durability, GraceEnd, GraceFacts, Interrupt, NsError, Sums, WriterToken,
 };
 use store::{Completed, PieceState, StoreError};
-use types::{BodyId, NsPath, PieceId};
+use types::{BodyId, ClientIdentity, PieceId};
 use wire::ErrorNumber;
 
 use crate::answer::Reply;
@@ -89,16 +88,27 @@ fn commit(
     completion: Completion,
     then: impl FnOnce(Result<(), Refusal>) + Send + 'static,
 ) {
-    let op = Commit { writer: lease.token(), content, completion };
+    let token = lease.token();
+    let op = Commit { writer: token, content, completion };
     let (inner, lease) = (Arc::clone(node), Arc::clone(lease));
     let early = node.config.has(Planted::AcknowledgeBeforeSync);
     let durability = if early { Durability::Written } else { Durability::Synced };
     node.namespace.change(durability, node.context(), op, move |result: Result<CommitReply, NsError>| {
-        let result = match result {
+        match result {
             Ok(_) => {
                 lease.set_committed();
                 inner.writers.lock().forget(lease.body);
-                Ok(())
+                then(Ok(()));
+            }
+            Err(error @ NsError::Stale { .. }) => {
+                let node = Arc::clone(&inner);
+                inner.workers.submit_duty(Box::new(move || {
+                    let refusal = Refusal::of_namespace(&"close", &error);
+                    match after_stale(&node, &lease, token) {
+                        Stale::Renewed => commit(&node, &lease, content, completion, then),
+                        Stale::Ended | Stale::Unknown => then(Err(refusal)),
+                    }
+                }));
             }
             Err(error) => {
                 let mut writers = inner.writers.lock();
@@ -107,11 +117,46 @@ fn commit(
                     NsError::UploadKept { .. } => writers.forget(lease.body),
                     _ => writers.failed(lease.body, false, Instant::now()),
                 }
-                Err(Refusal::of_namespace(&"close", &error))
+                drop(writers);
+                then(Err(Refusal::of_namespace(&"close", &error)));
             }
-        };
-        then(result);
+        }
     });
+}
+
+/// Why the namespace calls a writer stale whose entry is closing or ending.
+enum Stale {
+    /// A re-open has raised its epoch and was told to wait: the lease has the new one.
+    Renewed,
+    /// The namespace knows another end of it; the entry is gone.
+    Ended,
+    /// It cannot be told now; the entry waits.
+    Unknown,
+}
+
+/// The end of the entry is still this caller's: while it is closing or ending, a re-open gets nothing but a wait.
+fn after_stale(node: &Node, lease: &Lease, used: WriterToken) -> Stale {
+    match node.namespace.read(|read| namespace::find_writer(read, &lease.client, &lease.path)) {
+        Ok(found) => match found.iter().map(namespace::WriterRecord::token).find(|token| token.body == lease.body) {
+            Some(token) if token != used => {
+                lease.renew(token);
+                Stale::Renewed
+            }
+            Some(_) => {
+                node.writers.lock().failed(lease.body, false, Instant::now());
+                Stale::Unknown
+            }
+            None => {
+                node.writers.lock().forget(lease.body);
+                Stale::Ended
+            }
+        },
+        Err(error) => {
+            tracing::error!(path = %lease.path, %error, "cannot look for a writer; trying again after another grace period");
+            node.writers.lock().failed(lease.body, false, Instant::now());
+            Stale::Unknown
+        }
+    }
 }
 
 /// Ends a writer whose content is not known to be whole: what is durable is kept and marked. The entry is in closing
@@ -133,18 +178,23 @@ pub(crate) fn interrupt(node: &Arc<Node>, lease: &Arc<Lease>) {
 
 fn mark_interrupted(node: &Arc<Node>, lease: &Arc<Lease>, kept_len: u64) {
     tracing::info!(path = %lease.path, kept_len, client = %lease.client.host, "interrupted: its writer went away");
-    let op = Interrupt { writer: lease.token(), kept_len };
-    let (inner, body) = (Arc::clone(node), lease.body);
-    node.namespace.change(Durability::Written, node.context(), op, move |result| {
-        let mut writers = inner.writers.lock();
-        match result {
-            Ok(_) => writers.forget(body),
-            // The namespace knows another end of this writer.
-            Err(NsError::Stale { .. }) => writers.forget(body),
-            Err(error) => {
-                tracing::error!(%error, "cannot mark a file interrupted; trying again after another grace period");
-                writers.failed(body, true, Instant::now());
-            }
+    let token = lease.token();
+    let op = Interrupt { writer: token, kept_len };
+    let (inner, lease) = (Arc::clone(node), Arc::clone(lease));
+    // A mark frees more than it takes: it goes through on a full disk.
+    node.namespace.change_urgent(Durability::Written, node.context(), op, move |result| match result {
+        Ok(_) => inner.writers.lock().forget(lease.body),
+        Err(NsError::Stale { .. }) => {
+            let node = Arc::clone(&inner);
+            inner.workers.submit_duty(Box::new(move || {
+                if matches!(after_stale(&node, &lease, token), Stale::Renewed) {
+                    mark_interrupted(&node, &lease, kept_len);
+                }
+            }));
+        }
+        Err(error) => {
+            tracing::error!(%error, "cannot mark a file interrupted; trying again after another grace period");
+            inner.writers.lock().failed(lease.body, true, Instant::now());
         }
     });
 }
@@ -153,6 +203,7 @@ fn mark_interrupted(node: &Arc<Node>, lease: &Arc<Lease>, kept_len: u64) {
 pub(crate) fn end_of_grace(node: &Arc<Node>, due: &Due<Arc<Lease>>) {
     let lease = &due.lease;
     lease.fence();
+    let spoiled = due.spoiled || lease.doubt().is_some();
     let piece = PieceId::first(due.body);
     let (len, gaps) = match lease.writer() {
         Some(writer) => (writer.len(), writer.gaps()),
@@ -160,7 +211,7 @@ pub(crate) fn end_of_grace(node: &Arc<Node>, due: &Due<Arc<Lease>>) {
             Ok(None) => return mark_interrupted(node, lease, 0),
             Ok(Some(status)) => match status.state {
                 // The client's close got as far as the store's record; only the namespace's is missing.
-                PieceState::Complete { adler32, crc32c } if !due.spoiled => {
+                PieceState::Complete { adler32, crc32c } if !spoiled => {
                     let content = Committed { len: status.len, sums: Some(Sums { adler32, crc32c }), mtime: None };
                     return commit(node, lease, content, Completion::AtGraceEnd, log_end(lease));
                 }
@@ -182,11 +233,30 @@ pub(crate) fn end_of_grace(node: &Arc<Node>, due: &Due<Arc<Lease>>) {
         GraceEnd::Interrupt if node.config.has(Planted::CompleteEverything) => {
             complete(node, lease, Completion::AtGraceEnd, log_end(lease));
         }
-        GraceEnd::Complete if !due.spoiled && lease.fresh => {
+        GraceEnd::Complete if !spoiled && lease.fresh => {
             tracing::info!(path = %lease.path, len, "completed: all announced bytes are here, its close never came");
             complete(node, lease, Completion::AtGraceEnd, log_end(lease));
         }
         _ => interrupt(node, lease),
+    }
+}
+
+/// The uploads of `client` for `path` that wait for it to come back.
+pub(crate) fn own_detached_uploads(node: &Node, client: &ClientIdentity, path: &types::NsPath) -> Vec<BodyId> {
+    let mut found = node.namespace.read(|read| namespace::find_writer(read, client, path)).unwrap_or_default();
+    let writers = node.writers.lock();
+    found.retain(|record| matches!(record.kind, namespace::WriterKind::Upload(_)) && writers.is_detached(record.body));
+    found.into_iter().map(|record| record.body).collect()
+}
+
+/// A client that opens `path` anew will not come back to what it was uploading there before: that ends now, as at the
+/// end of its grace period. What the caller submits next finds it ended.
+pub(crate) fn end_own_uploads(node: &Arc<Node>, client: &ClientIdentity, path: &types::NsPath) {
+    for body in own_detached_uploads(node, client, path) {
+        let due = node.writers.lock().due_at_once(body);
+        if let Some(due) = due {
+            end_of_grace(node, &due);
+        }
     }
 }
 
@@ -202,7 +272,7 @@ fn log_end(lease: &Arc<Lease>) -> impl FnOnce(Result<(), Refusal>) + Send + 'sta
 /// An open that the store refused right after the namespace had agreed: nothing was written.
 pub(crate) fn abandon(node: &Arc<Node>, token: WriterToken) {
     let op = Interrupt { writer: token, kept_len: 0 };
-    node.namespace.change(Durability::Written, node.context(), op, |result| {
+    node.namespace.change_urgent(Durability::Written, node.context(), op, |result| {
         if let Err(error) = result {
             tracing::error!(%error, "cannot take back an open");
         }
@@ -231,34 +301,21 @@ pub(crate) fn dropped(node: &Arc<Node>, body: BodyId) {
     node.writers.lock().forget(body);
 }
 
-/// Cuts or extends a complete file to `len`: an update in place by the server itself.
-pub(crate) fn truncate(node: &Arc<Node>, path: &NsPath, opened: &OpenedWrite, piece: PieceId, len: u64, reply: Reply) {
-    let done = node.store.reopen(piece).and_then(|writer| {
+/// Cuts or extends a complete file to `len`: an update in place by the server itself. The entry is in closing standing.
+pub(crate) fn truncate(node: &Arc<Node>, lease: &Arc<Lease>, len: u64, reply: Reply) {
+    let done = node.store.reopen(PieceId::first(lease.body)).and_then(|writer| {
         writer.truncate(len)?;
         writer.complete()
     });
     match done {
         Ok(completed) => {
-            let op =
-                Commit { writer: opened.writer, content: content_of(&completed), completion: Completion::ByClient };
-            node.namespace.change(Durability::Synced, node.context(), op, move |result| {
-                reply.settle(result.map(|_| ()).map_err(|error| Refusal::of_namespace(&"truncate", &error)));
-            });
+            let content = content_of(&completed);
+            commit(node, lease, content, Completion::ByClient, move |result| reply.settle(result));
         }
         Err(error) => {
-            let refusal = Refusal::of_store(&format_args!("truncate {path}"), &error);
             // What stands now is the file, without its checksums.
-            let kept_len = match node.store.interrupt(piece) {
-                Ok(kept_len) => kept_len,
-                Err(_) => node.store.status(piece).ok().flatten().map_or(opened.len, |status| status.len),
-            };
-            let op = Interrupt { writer: opened.writer, kept_len };
-            node.namespace.change(Durability::Synced, node.context(), op, move |result| {
-                if let Err(error) = result {
-                    tracing::error!(%error, "cannot end a truncation that failed");
-                }
-                reply.refuse(&refusal);
-            });
+            interrupt(node, lease);
+            reply.refuse(&Refusal::of_store(&format_args!("truncate {}", lease.path), &error));
         }
     }
 }

@@ -94,6 +94,14 @@ impl Input {
         self.frame_began = if self.start == self.end { None } else { Some(Instant::now()) };
     }
 
+    /// The server has kept the client waiting (it was sending, or working): the time for the request that has begun to
+    /// arrive runs from now on.
+    pub(crate) fn restart_clock(&mut self) {
+        if self.frame_began.is_some() {
+            self.frame_began = Some(Instant::now());
+        }
+    }
+
     /// Judges what a receive returned: bytes that came, 0 to try again, or the end.
     fn received(&mut self, result: std::io::Result<usize>) -> Result<usize, InputEnd> {
         let in_frame = self.frame_began.is_some();

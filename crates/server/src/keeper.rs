@@ -1,6 +1,7 @@
 //! The once-a-second work: open writers are synced, grace periods end, deleted contents go, kept uploads are
 //! forgotten in time.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -10,12 +11,13 @@ use namespace::{
     DeletionDone, DropTombstones, DueDeletion, Durability, ForgetUpload, NsError, WriterKind, WriterRecord,
 };
 use parking_lot::{Condvar, Mutex};
-use types::{NsPath, PieceId, UploadId};
+use types::{BodyId, NsPath, PieceId, UploadId};
 
 use crate::config::Planted;
 use crate::endings;
 use crate::node::{Node, wall_clock};
 use crate::open_file::{Lease, LeaseFacts, LeaseState};
+use crate::writers::Owner;
 
 /// Writers whose end is begun in one round.
 const ENDINGS_PER_ROUND: usize = 256;
@@ -48,6 +50,7 @@ impl Keeper {
         let inner = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("keeper".into()).stack_size(512 << 10).spawn(move || {
             let mut round = 0u64;
+            let mut strays = Strays::default();
             loop {
                 let mut stopping = inner.stopping.lock();
                 if !*stopping {
@@ -57,7 +60,11 @@ impl Keeper {
                     return;
                 }
                 drop(stopping);
-                one_round(&node, round);
+                // The rest of the node lives by this thread.
+                let work = std::panic::AssertUnwindSafe(|| one_round(&node, round, &mut strays));
+                if std::panic::catch_unwind(work).is_err() {
+                    tracing::error!(round, "the keeper's round panicked; it goes on with the next");
+                }
                 round += 1;
             }
         })?;
@@ -76,7 +83,7 @@ impl Keeper {
     }
 }
 
-fn one_round(node: &Arc<Node>, round: u64) {
+fn one_round(node: &Arc<Node>, round: u64, strays: &mut Strays) {
     let began = Instant::now();
     if let Err(error) = node.store.tick() {
         complain(node, "the store's regular work", &error);
@@ -93,6 +100,9 @@ fn one_round(node: &Arc<Node>, round: u64) {
         if let Err(error) = forget_uploads(node) {
             complain(node, "forgetting uploads", &error);
         }
+        if let Err(error) = strays.look(node) {
+            complain(node, "looking for writers that nobody waits for", &error);
+        }
         node.buffers.trim(BUFFERS_KEPT);
     }
     let took = began.elapsed();
@@ -102,7 +112,7 @@ fn one_round(node: &Arc<Node>, round: u64) {
 }
 
 fn complain(node: &Node, what: &str, error: &dyn std::fmt::Display) {
-    if let Some(held_back) = node.complaints.admit(Instant::now()) {
+    if let Some(held_back) = node.alarms.admit(Instant::now()) {
         tracing::error!(%error, held_back, "{what} failed");
     }
 }
@@ -132,7 +142,7 @@ fn delete_bodies(node: &Node) -> Result<(), NsError> {
             }
         }
         if !done.is_empty() {
-            node.namespace.change_wait(Durability::Written, node.context(), DeletionDone { done })?;
+            node.namespace.change_urgent_wait(Durability::Written, node.context(), DeletionDone { done })?;
         }
         if !full {
             break;
@@ -148,7 +158,7 @@ fn forget_uploads(node: &Arc<Node>) -> Result<(), NsError> {
         for upload in due {
             tracing::info!(path = %upload.path.escape_ascii(), upload = %upload.upload, "a kept upload's time is over");
             let op = ForgetUpload { upload: upload.upload };
-            let body = node.namespace.change_wait(Durability::Written, node.context(), op)?;
+            let body = node.namespace.change_urgent_wait(Durability::Written, node.context(), op)?;
             endings::dropped(node, body);
         }
         after = next;
@@ -163,6 +173,50 @@ fn forget_uploads(node: &Arc<Node>) -> Result<(), NsError> {
         if after.is_none() || node.stopping() {
             return Ok(());
         }
+    }
+}
+
+/// Writers that nobody would ever end: those of the namespace without an entry here, and entries that are attached to
+/// a session that is gone. There should be none; each would keep its file from everybody until the next start.
+/// What is seen so in two looks, a minute apart, gets a grace period.
+#[derive(Default)]
+struct Strays {
+    unknown: HashSet<BodyId>,
+    orphaned: HashSet<(BodyId, Owner)>,
+}
+
+impl Strays {
+    fn look(&mut self, node: &Arc<Node>) -> Result<(), NsError> {
+        let mut unknown = HashSet::new();
+        let mut after = None;
+        loop {
+            let records = node.namespace.read(|read| namespace::writers(read, after, PAGE))?;
+            let Some(last) = records.last() else { break };
+            after = Some((last.key, last.body));
+            let mut writers = node.writers.lock();
+            for record in &records {
+                if writers.lease(record.body).is_some() {
+                    continue;
+                }
+                if self.unknown.contains(&record.body) {
+                    tracing::warn!(body = %record.body, path = %record.path.escape_ascii(), "a writer was left behind; it gets a grace period");
+                    writers.found(record.body, lease_of(record), Instant::now());
+                } else {
+                    unknown.insert(record.body);
+                }
+            }
+        }
+        self.unknown = unknown;
+        let sessions: HashSet<u64> = node.sessions.lock().keys().copied().collect();
+        let mut writers = node.writers.lock();
+        let mut orphaned: HashSet<_> = writers.attached().filter(|(_, owner)| !sessions.contains(&owner.0)).collect();
+        for (body, owner) in orphaned.intersection(&self.orphaned) {
+            tracing::warn!(%body, "a writer's session is gone; it gets a grace period");
+            writers.detach(*body, *owner, false, Instant::now());
+        }
+        orphaned.retain(|pair| !self.orphaned.contains(pair));
+        self.orphaned = orphaned;
+        Ok(())
     }
 }
 

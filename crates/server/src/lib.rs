@@ -15,6 +15,7 @@
 
 mod answer;
 mod buffers;
+mod checksums;
 mod complaints;
 mod config;
 mod connection;
@@ -24,6 +25,7 @@ mod handles;
 mod input;
 mod keeper;
 mod listener;
+mod missing;
 mod node;
 mod open_file;
 mod outgoing;

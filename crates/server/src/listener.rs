@@ -92,7 +92,7 @@ fn accept_all(listener: &TcpListener, node: &Arc<Node>, shared: &Arc<Shared>) {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, most likely: others have to close some first.
-                if let Some(held_back) = node.complaints.admit(Instant::now()) {
+                if let Some(held_back) = node.alarms.admit(Instant::now()) {
                     tracing::error!(%error, held_back, "cannot accept connections");
                 }
                 std::thread::sleep(Duration::from_millis(50));

@@ -12,6 +12,7 @@ use types::Timestamp;
 
 use crate::answer::Reply;
 use crate::buffers::Buffers;
+use crate::checksums::Checksums;
 use crate::complaints::Complaints;
 use crate::config::ServerConfig;
 use crate::drainer::Drainer;
@@ -31,12 +32,16 @@ pub(crate) struct Node {
     pub(crate) store: Arc<Store>,
     pub(crate) writers: Mutex<Writers<Arc<Lease>>>,
     pub(crate) workers: Workers,
+    pub(crate) checksums: Checksums,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) drainer: Arc<Drainer>,
     pub(crate) handle_count: Arc<HandleCount>,
     /// By the number in the session's id.
     pub(crate) sessions: Mutex<HashMap<u64, Arc<Session>>>,
+    /// Lines about what clients send.
     pub(crate) complaints: Complaints,
+    /// Lines about the node's own troubles: bad input must not crowd them out.
+    pub(crate) alarms: Complaints,
     pub(crate) counters: Counters,
     pub(crate) started: Timestamp,
     /// Some writer of an earlier boot is still waited for.
@@ -79,11 +84,13 @@ impl Node {
             namespace,
             store,
             workers,
+            checksums: Checksums::new(),
             buffers: Buffers::new(limits.transfer_buffers_max),
             drainer,
             handle_count: HandleCount::new(limits.handles_max),
             sessions: Mutex::new(HashMap::new()),
             complaints: Complaints::new(Instant::now()),
+            alarms: Complaints::new(Instant::now()),
             counters: Counters::default(),
             started: wall_clock(),
             old_boots: AtomicBool::new(false),
@@ -118,7 +125,14 @@ impl Node {
         self.store.space().map_err(|error| Refusal::of_store(doing, &error))
     }
 
-    /// Hands `work` to the workers with the duty to answer; too much work is answered with a wait.
+    /// Hands `work` to the workers with the duty to answer, however much waits there: for what follows from a change
+    /// that the namespace has made already.
+    pub(crate) fn must_do(&self, reply: Reply, work: impl FnOnce(Reply) + Send + 'static) {
+        self.workers.submit_duty(Box::new(move || work(reply)));
+    }
+
+    /// Hands `work` to the workers with the duty to answer; too much work is answered with a wait. Only for work that
+    /// nothing was done for yet.
     pub(crate) fn on_worker(&self, reply: Reply, work: impl FnOnce(Reply) + Send + 'static) {
         // The duty lies where both outcomes find it.
         let slot = Arc::new(Mutex::new(Some(reply)));

@@ -1,19 +1,16 @@
 //! What stands behind a handle: a reader, or the lease on a writer.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use namespace::WriterToken;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use store::{Reader, Writer};
 use types::{BodyId, BootId, ClientIdentity, Ino, NsPath};
 
+use crate::missing::Missing;
 use crate::refusal::Refusal;
 use crate::writers::Owner;
-
-/// Pages of one file that may stand uncorrected (kXR_pgMaxEos of XProtocol.hh).
-pub(crate) const BAD_PAGES_MAX: usize = 256;
 
 /// An open file.
 pub(crate) struct OpenFile {
@@ -41,8 +38,6 @@ pub(crate) struct WriteAccess {
     pub(crate) key: Owner,
     /// Shared with the handle that comes after this one, if the connection is lost.
     pub(crate) lease: Arc<Lease>,
-    /// Offsets of pages that came with a wrong checksum and were not sent again yet.
-    pub(crate) bad_pages: Mutex<BTreeSet<u64>>,
     /// A planted bug: goes on although another session owns the lease.
     unfenced: bool,
 }
@@ -63,6 +58,10 @@ pub(crate) struct Lease {
     pub(crate) expected_len: Option<u64>,
     /// The boot of the kernel in which it was opened.
     pub(crate) boot: BootId,
+    /// What was refused and has not been written since, through whichever handle.
+    pub(crate) missing: Mutex<Missing>,
+    /// How often a pgwrite was so wrong that its connection was ended.
+    pub(crate) out_of_step: AtomicU32,
     /// It has become the file's content: whoever still closes a handle of it has lost nothing.
     committed: AtomicBool,
     /// Held shared while a write is done, so that a fence waits for the writes that have begun.
@@ -100,6 +99,8 @@ impl Lease {
             fresh,
             expected_len,
             boot,
+            missing: Mutex::new(Missing::default()),
+            out_of_step: AtomicU32::new(0),
             committed: AtomicBool::new(false),
             state: RwLock::new(state),
         })
@@ -131,6 +132,19 @@ impl Lease {
         Ok(Some(writer))
     }
 
+    /// Why it cannot be taken for whole, if something of it was refused and never written.
+    pub(crate) fn doubt(&self) -> Option<Refusal> {
+        let missing = self.missing.lock();
+        let (start, end, why) = missing.first()?;
+        let kept = if self.fresh { "it is kept as interrupted" } else { "the rest of the change stands" };
+        let text = format!(
+            "Cannot close {} as complete: bytes {start} to {end} were refused or came damaged and have not been written since ({} such ranges in all); {kept}",
+            self.path,
+            missing.len()
+        );
+        Some(Refusal::new(why, text))
+    }
+
     /// From the return on, nobody can write.
     pub(crate) fn fence(&self) {
         self.state.write().owner = None;
@@ -156,6 +170,11 @@ impl Lease {
         self.state.read().writer.clone()
     }
 
+    /// The namespace calls the writer so since; for a re-open that was told to wait.
+    pub(crate) fn renew(&self, token: WriterToken) {
+        self.state.write().token = token;
+    }
+
     /// What the namespace calls the writer.
     pub(crate) fn token(&self) -> WriterToken {
         self.state.read().token
@@ -176,7 +195,14 @@ impl Hold<'_> {
 
 impl WriteAccess {
     pub(crate) fn new(key: Owner, lease: Arc<Lease>, unfenced: bool) -> Self {
-        Self { key, lease, bad_pages: Mutex::new(BTreeSet::new()), unfenced }
+        Self { key, lease, unfenced }
+    }
+
+    /// The client's bytes at `offset` were refused. A handle that was fenced changes nothing here either.
+    pub(crate) fn refused(&self, offset: u64, len: u64, why: &Refusal) {
+        if self.hold().is_ok() {
+            self.lease.missing.lock().refused(offset, offset.saturating_add(len), why.number());
+        }
     }
 
     /// The right to change the content, for as long as the guard lives. Refused when the file has been taken up by

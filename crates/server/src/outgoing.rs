@@ -147,6 +147,14 @@ impl Outgoing {
         if state.dead { Err(Gone) } else { Ok(()) }
     }
 
+    /// Between two requests: if more is pending than is allowed, sends it, blocking, before more is asked for.
+    pub(crate) fn relieve(&self) -> Result<(), Gone> {
+        let state = self.state.lock();
+        let over = state.pending.len() - state.sent > self.pending_bytes_max;
+        drop(state);
+        if over { self.send_now(&mut []) } else { Ok(()) }
+    }
+
     /// The connection's thread works on requests again.
     pub(crate) fn back(&self) {
         self.state.lock().away = false;
@@ -235,6 +243,11 @@ impl Outgoing {
         state.holder = Holder::Nobody;
         // Wakes the thread that reads.
         let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// The client has gone.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state.lock().dead
     }
 
     /// Cuts the connection; answers still to come are dropped.

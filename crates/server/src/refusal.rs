@@ -43,6 +43,14 @@ impl Refusal {
         Refusal::Error { number, text }
     }
 
+    /// The protocol's number of an error; of a wait, that it is too much at the moment.
+    pub(crate) fn number(&self) -> ErrorNumber {
+        match self {
+            Refusal::Error { number, .. } => *number,
+            Refusal::Wait { .. } => ErrorNumber::OVERLOADED,
+        }
+    }
+
     /// `doing` is what was asked ("open /a/b for reading"), `why` the reason.
     pub(crate) fn of_code(code: ErrorCode, doing: &dyn Display, why: &dyn Display) -> Self {
         if code == ErrorCode::Overloaded {

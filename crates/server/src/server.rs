@@ -54,6 +54,7 @@ impl Server {
         let socket = TcpListener::bind(config.listen).map_err(listen)?;
         let address = socket.local_addr().map_err(listen)?;
         let node = Node::new(config, address, namespace, store)?;
+        node.checksums.start(Arc::clone(&node))?;
         let found = keeper::find_writers(&node)?;
         if found > 0 {
             tracing::info!(found, grace = ?node.config.times.grace, "files in the making wait for their writers");
@@ -82,6 +83,7 @@ impl Server {
     pub fn stop(self, deadline: Instant) -> StopReport {
         self.node.begin_stop();
         let connections_cut = self.listener.stop(deadline);
+        self.node.checksums.stop();
         self.keeper.stop();
         self.node.workers.stop();
         self.node.drainer.stop();

@@ -67,8 +67,7 @@ impl Session {
         let now = Instant::now();
         for file in self.handles.drain() {
             if let Access::Write(write) = &file.access {
-                let spoiled = !write.bad_pages.lock().is_empty();
-                node.writers.lock().detach(file.body, write.key, spoiled, now);
+                node.writers.lock().detach(file.body, write.key, false, now);
             }
         }
     }

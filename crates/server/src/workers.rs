@@ -54,6 +54,19 @@ impl Workers {
         Ok(())
     }
 
+    /// Queues `job` past the bound: for work that somebody has a duty to do, because what it follows has been done
+    /// already. There is one such job for each request under way at most. Dropped when the workers have stopped: then
+    /// no connection is left, and the next start finds what was left.
+    pub(crate) fn submit_duty(&self, job: Job) {
+        let mut state = self.shared.state.lock();
+        if state.stopping {
+            return;
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.shared.work.notify_one();
+    }
+
     /// Finishes what is queued and ends the threads.
     pub(crate) fn stop(&self) {
         self.shared.state.lock().stopping = true;

@@ -156,6 +156,14 @@ impl<L: Clone> Writers<L> {
         due
     }
 
+    /// Ends the grace period of `body` now, if it waits for its writer; it is in ending standing from here on.
+    pub(crate) fn due_at_once(&mut self, body: BodyId) -> Option<Due<L>> {
+        let entry = self.entries.get_mut(&body)?;
+        let Standing::Detached { .. } = entry.standing else { return None };
+        entry.standing = Standing::Ending;
+        Some(Due { body, lease: entry.lease.clone(), spoiled: entry.spoiled })
+    }
+
     /// Whether `body` is being closed by `key` at this moment.
     pub(crate) fn is_closing(&self, body: BodyId, key: Owner) -> bool {
         self.entries.get(&body).is_some_and(|entry| entry.standing == Standing::Closing(key))
@@ -169,6 +177,14 @@ impl<L: Clone> Writers<L> {
     /// Whether `body` waits for its writer to come back.
     pub(crate) fn is_detached(&self, body: BodyId) -> bool {
         self.entries.get(&body).is_some_and(|entry| matches!(entry.standing, Standing::Detached { .. }))
+    }
+
+    /// What is attached, and to whom.
+    pub(crate) fn attached(&self) -> impl Iterator<Item = (BodyId, Owner)> {
+        self.entries.iter().filter_map(|(body, entry)| match entry.standing {
+            Standing::Attached(owner) => Some((*body, owner)),
+            _ => None,
+        })
     }
 
     /// What the shell keeps with `body`.

@@ -264,3 +264,54 @@ fn find_object(world: &World) -> String {
     objects.sort();
     objects.pop().unwrap()
 }
+
+/// The bytes that the server has read for its clients, as it counts them.
+fn bytes_out(world: &World) -> u64 {
+    let Answer::Ok(body) = world.connect_as("watcher", 2).query(wire::request::QueryKind::Stats, "a") else { panic!() };
+    let text = String::from_utf8(body).unwrap();
+    text.split_once("<out>").unwrap().1.split_once('<').unwrap().0.parse().unwrap()
+}
+
+#[test]
+fn small_answers_that_nobody_takes_are_not_heaped_up() {
+    let world = world();
+    let before = bytes_out(&world);
+    let mut greedy = world.connect();
+    let handle = greedy.open("/honest", READ);
+    let mut bytes = Vec::new();
+    for _ in 0..680 {
+        let read = ReadRequest { handle, offset: 0, len: 64 << 10, path_id: None, read_ahead: Vec::new() };
+        Request::Read(read).encode(StreamId([1, 1]), &mut bytes).unwrap();
+    }
+    // All in one packet, so that the server never has to wait for input.
+    greedy.raw(&bytes);
+    world.until("the greedy one is cut off", || world.server().connections() == 0);
+    let read = bytes_out(&world) - before;
+    assert!(read < 30 << 20, "{read} bytes of answers were made for a client that took none");
+}
+
+#[test]
+fn a_slow_reader_is_not_taken_for_a_stuck_sender() {
+    let world = World::with(|config| {
+        config.times.frame = Duration::from_millis(300);
+        config.times.send = Duration::from_secs(10);
+        config.limits.pending_bytes_max = 16 << 10;
+    });
+    world.connect().put("/f", NEW, &content(9, 64 << 10));
+    let mut slow = world.connect();
+    let handle = slow.open("/f", READ);
+    let mut bytes = Vec::new();
+    for _ in 0..600 {
+        let read = ReadRequest { handle, offset: 0, len: 64 << 10, path_id: None, read_ahead: Vec::new() };
+        Request::Read(read).encode(StreamId([1, 1]), &mut bytes).unwrap();
+    }
+    // The last request comes half; the rest of it when the answers have been taken.
+    let last = bytes.len() - 10;
+    slow.raw(&bytes[..last]);
+    std::thread::sleep(Duration::from_millis(900));
+    for n in 0..599 {
+        assert_eq!(slow.answer().1.ok().len(), 64 << 10, "{n}");
+    }
+    slow.raw(&bytes[last..]);
+    assert_eq!(slow.answer().1.ok().len(), 64 << 10);
+}

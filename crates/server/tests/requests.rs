@@ -222,3 +222,49 @@ fn many_requests_at_once_are_all_answered() {
         assert!(me.get(&format!("/p{n}")) == content(*n, 4096));
     }
 }
+
+#[test]
+fn rm_takes_an_empty_directory_and_no_other() {
+    let world = World::new();
+    let mut me = world.connect();
+    me.mkdir("/d/e", MkdirOptions::MKPATH).ok();
+    assert_eq!(me.rm("/d").number(), E::IS_DIRECTORY);
+    me.rm("/d/e").ok();
+    me.rm("/d").ok();
+    assert_eq!(me.stat("/d").unwrap_err(), E::NOT_FOUND);
+    assert!(me.rm("/").number() != E::NOT_FOUND);
+}
+
+#[test]
+fn a_checksum_that_was_lost_is_read_once_and_kept() {
+    let world = World::new();
+    let data = content(5, 3 << 20);
+    let mut me = world.connect();
+    me.put("/f", NEW, &data);
+    let before = me.checksum("/f").unwrap();
+    // An update whose client goes away: what it wrote stands, and nobody has summed it up.
+    let handle = me.open("/f", UPDATE);
+    me.write(handle, 0, &data[..5000]).ok();
+    me.cut();
+    let mut other = world.connect_as("other", 1);
+    world.until("the update has ended", || other.checksum("/f").is_ok());
+    // A crowd of questions holds no close up.
+    let mut crowd: Vec<_> = (0..3).map(|n| world.connect_as("crowd", n)).collect();
+    let query =
+        wire::request::Query { kind: QueryKind::Checksum, handle: wire::FileHandle::default(), args: b"/f".to_vec() };
+    for asker in &mut crowd {
+        for _ in 0..200 {
+            asker.send(&Request::Query(query.clone()), &[]);
+        }
+    }
+    let began = std::time::Instant::now();
+    other.put("/g", NEW, &content(6, 100_000));
+    assert!(began.elapsed() < std::time::Duration::from_secs(2), "{:?}", began.elapsed());
+    for asker in &mut crowd {
+        assert_eq!(asker.answer().1.ok().trim_ascii_end().len(), before.len() + 1);
+    }
+    assert_eq!(other.checksum("/f").unwrap(), before);
+    let listed = other.list("/", DirlistOptions::DCKSM);
+    let sum = listed.iter().find(|entry| entry.name == b"f").unwrap().checksum.clone().unwrap();
+    assert!(sum.starts_with(b"adler32:"), "it is not kept: {}", sum.escape_ascii());
+}

@@ -1,16 +1,18 @@
 //! mkdir, rm, rmdir, mv, chmod, truncate: changes of names and attributes. They are handed to the committer, which
 //! answers when they are on the disk; this thread goes on with the next request.
 
+use std::sync::Arc;
+
 use namespace::{Durability, NsError, Operation};
-use types::PieceId;
 use wire::StreamId;
 use wire::request::{Chmod, Mkdir, MkdirOptions, Mv, Rm, Rmdir, Target, Truncate};
 
 use crate::connection::{Connection, Stop};
 use crate::endings;
-use crate::open_file::Access;
+use crate::open_file::{Access, Lease, LeaseFacts, LeaseState};
 use crate::refusal::Refusal;
 use crate::requests::{parse_new_path, parse_path};
+use crate::writers::Owner;
 
 /// Directories made without permission bits get these.
 const DIRECTORY_MODE: u16 = 0o755;
@@ -27,10 +29,10 @@ impl Connection {
         self.change(stream, "mkdir", namespace::Mkdir { path, mode, parents })
     }
 
-    /// kXR_rm.
+    /// kXR_rm. As the stock server does it, also of an empty directory.
     pub(crate) fn rm(&mut self, stream: StreamId, r: &Rm) -> Result<Result<(), Refusal>, Stop> {
         match parse_path(&r.target.path) {
-            Ok(path) => self.change(stream, "remove", namespace::Remove { path }),
+            Ok(path) => self.remove(stream, namespace::RemoveAny { path }),
             Err(refusal) => Ok(Err(refusal)),
         }
     }
@@ -38,7 +40,7 @@ impl Connection {
     /// kXR_rmdir.
     pub(crate) fn rmdir(&mut self, stream: StreamId, r: &Rmdir) -> Result<Result<(), Refusal>, Stop> {
         match parse_path(&r.target.path) {
-            Ok(path) => self.change(stream, "remove", namespace::Rmdir { path }),
+            Ok(path) => self.remove(stream, namespace::Rmdir { path }),
             Err(refusal) => Ok(Err(refusal)),
         }
     }
@@ -57,6 +59,19 @@ impl Connection {
             Ok(path) => self.change(stream, "change the mode of", namespace::Chmod { path, mode: r.mode.0 & 0o777 }),
             Err(refusal) => Ok(Err(refusal)),
         }
+    }
+
+    /// What frees space goes through on a full disk.
+    fn remove<O>(&mut self, stream: StreamId, op: O) -> Result<Result<(), Refusal>, Stop>
+    where
+        O: Operation + Send + 'static,
+    {
+        let reply = self.hand_on(stream)?;
+        let done = move |result: Result<O::Reply, NsError>| {
+            reply.settle(result.map(|_| ()).map_err(|error| Refusal::of_namespace(&"remove", &error)));
+        };
+        self.node.namespace.change_urgent(Durability::Synced, self.node.context(), op, done);
+        Ok(Ok(()))
     }
 
     fn change<O>(&mut self, stream: StreamId, verb: &'static str, op: O) -> Result<Result<(), Refusal>, Stop>
@@ -85,6 +100,9 @@ impl Connection {
                 self.out.leave()?;
                 let result = access.hold().and_then(|hold| {
                     let cut = hold.writer().truncate(r.len);
+                    if cut.is_ok() {
+                        access.lease.missing.lock().cut(r.len);
+                    }
                     cut.map_err(|error| Refusal::of_store(&format_args!("truncate {}", file.path), &error))
                 });
                 self.out.back();
@@ -101,17 +119,25 @@ impl Connection {
     fn truncate_path(&mut self, stream: StreamId, path: types::NsPath, len: u64) -> Result<Result<(), Refusal>, Stop> {
         let reply = self.hand_on(stream)?;
         let node = self.node.clone();
-        let op = namespace::Truncate { path: path.clone(), len, client: self.identity(), boot: node.config.boot };
+        let client = Arc::new(self.identity());
+        let owner = Owner(self.session.number);
+        let op = namespace::Truncate { path: path.clone(), len, client: (*client).clone(), boot: node.config.boot };
         let context = node.context();
         let inner = node.clone();
         let done = move |result: Result<Option<namespace::OpenedWrite>, NsError>| match result {
             Ok(None) => reply.ok(|_| ()),
             Err(error) => reply.refuse(&Refusal::of_namespace(&"truncate", &error)),
             Ok(Some(opened)) => {
+                // In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
+                let facts = LeaseFacts { path, client, fresh: false, expected_len: Some(len), boot: inner.config.boot };
+                let state = LeaseState { owner: None, token: opened.writer, writer: None };
+                let lease = Lease::new((opened.ino, opened.body), facts, state);
+                let mut writers = inner.writers.lock();
+                writers.attach(opened.body, owner, Arc::clone(&lease));
+                writers.begin_close(opened.body, owner);
+                drop(writers);
                 let node = inner.clone();
-                inner.on_worker(reply, move |reply| {
-                    endings::truncate(&node, &path, &opened, PieceId::first(opened.body), len, reply);
-                });
+                inner.must_do(reply, move |reply| endings::truncate(&node, &lease, len, reply));
             }
         };
         node.namespace.change(Durability::Written, context, op, done);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use wire::StreamId;
 use wire::request::Close;
-use wire::{ErrorNumber, StreamId};
 
 use crate::connection::{Connection, Stop};
 use crate::endings;
@@ -24,11 +24,18 @@ impl Connection {
             self.session.handles.remove(r.handle);
             return Ok(self.ok(stream, |_| ()));
         };
+        if access.lease.is_committed() {
+            // XrdCl, recovering, opens twice; the other handle's close was the file's. Whoever writes the same content
+            // now has another lease.
+            self.session.handles.remove(r.handle);
+            return Ok(self.ok(stream, |_| ()));
+        }
         // From here on somebody has the duty to answer, and to bring the writer to an end.
         let reply = self.hand_on(stream)?;
         let (begun, closing) = {
             let mut writers = self.node.writers.lock();
-            (writers.begin_close(file.body, access.key), writers.is_closing(file.body, access.key))
+            let same = writers.lease(file.body).is_some_and(|lease| Arc::ptr_eq(&lease, &access.lease));
+            (same && writers.begin_close(file.body, access.key), same && writers.is_closing(file.body, access.key))
         };
         if !begun {
             if access.lease.is_committed() {
@@ -45,13 +52,7 @@ impl Connection {
             return Ok(Ok(()));
         }
         self.session.handles.remove(r.handle);
-        let doubt = match access.bad_pages.lock().len() {
-            0 => None,
-            n => {
-                let text = format!("Cannot close {}: {n} pages that arrived damaged were not sent again", file.path);
-                Some(Refusal::new(ErrorNumber::CHECKSUM, text))
-            }
-        };
+        let doubt = access.lease.doubt();
         let lease = Arc::clone(&access.lease);
         let small = lease.writer().is_none_or(|writer| writer.len() <= INLINE_MAX);
         let node = self.node.clone();

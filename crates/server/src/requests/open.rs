@@ -123,6 +123,11 @@ impl Connection {
         };
         if how == How::Update && self.node.old_boots.load(Ordering::Relaxed) {
             self.node.on_worker(reply, move |reply| opening.after_a_boot(reply));
+        } else if how != How::Update && opening.has_own_detached_uploads() {
+            self.node.on_worker(reply, move |reply| {
+                endings::end_own_uploads(&opening.node, &opening.client, &opening.op.path);
+                opening.submit(reply);
+            });
         } else {
             opening.submit(reply);
         }
@@ -170,6 +175,11 @@ impl Opening {
         node.namespace.change(Durability::Written, node.context(), op, move |result| self.decided(result, reply));
     }
 
+    /// Whether this client wrote hidden content for the same path before and went away without a close.
+    fn has_own_detached_uploads(&self) -> bool {
+        !self.op.restarted && !endings::own_detached_uploads(&self.node, &self.client, &self.op.path).is_empty()
+    }
+
     /// Bytes of an earlier boot that were not synced may be lost without a trace, so the store cannot say that all is
     /// there; but it says how much is.
     fn after_a_boot(mut self, reply: Reply) {
@@ -200,7 +210,7 @@ impl Opening {
                 let refusal = Refusal::of_namespace(&"open", &error);
                 // It was marked by this open; otherwise its grace period goes on.
                 let NsError::LostBytes { body, marked: true, .. } = error else { return reply.refuse(&refusal) };
-                return node.on_worker(reply, move |reply| {
+                return node.must_do(reply, move |reply| {
                     endings::lost(&self.node, body);
                     reply.refuse(&refusal);
                 });
@@ -208,7 +218,7 @@ impl Opening {
             Err(error) => return self.refused(error, reply),
         };
         if let Some(dropped) = opened.dropped {
-            node.on_worker(reply, move |reply| {
+            node.must_do(reply, move |reply| {
                 endings::dropped(&self.node, dropped);
                 self.proceed(&opened, reply);
             });
@@ -224,7 +234,7 @@ impl Opening {
             return reply.refuse(&Refusal::of_namespace(&"open", &error));
         }
         let node = self.node.clone();
-        node.on_worker(reply, move |reply| {
+        node.must_do(reply, move |reply| {
             let found = self.node.namespace.read(|read| namespace::find_writer(read, &self.client, &self.op.path));
             let writers = self.node.writers.lock();
             let own = found.is_ok_and(|found| found.iter().any(|record| writers.is_detached(record.body)));
@@ -255,7 +265,7 @@ impl Opening {
                 Err(error) => {
                     let refusal = Refusal::of_store(&format_args!("open {}", self.op.path), &error);
                     let (node, token) = (self.node.clone(), opened.writer);
-                    node.on_worker(reply, move |reply| {
+                    node.must_do(reply, move |reply| {
                         endings::abandon(&self.node, token);
                         reply.refuse(&refusal);
                     });
@@ -281,7 +291,7 @@ impl Opening {
         };
         let node = self.node.clone();
         let opened = *opened;
-        node.on_worker(reply, move |reply| self.take_over(&opened, lease, reply));
+        node.must_do(reply, move |reply| self.take_over(&opened, lease, reply));
     }
 
     fn create(&self, piece: PieceId) -> Result<Arc<Writer>, StoreError> {

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use namespace::{FileState, Inode};
-use types::PieceId;
+use namespace::{FileState, Inode, Sums};
 use wire::request::{Query, QueryKind};
 use wire::response::{ChecksumReply, ConfigReply, SpaceReply, checksum_text};
 use wire::{ErrorNumber, FileHandle, StreamId};
 
 use crate::answer::Reply;
+use crate::checksums::{Asker, Question};
 use crate::connection::{Connection, Stop};
 use crate::node::Node;
 use crate::refusal::Refusal;
@@ -89,16 +89,13 @@ impl Connection {
             }
         }
         // Lost by an interrupted update in place: the file is read for it.
-        let reply: Reply = self.hand_on(stream)?;
-        let node = self.node.clone();
-        let piece = PieceId::first(content.body);
-        self.node.on_worker(reply, move |reply| match node.store.verify(piece, &mut |_| !node.stopping()) {
-            Ok(verified) => {
-                let sums = algorithm.reply(verified.adler32, verified.crc32c);
-                reply.ok(|out| sums.encode(out));
-            }
-            Err(error) => reply.refuse(&Refusal::of_store(&"compute the checksum", &error)),
+        let reply = self.hand_on(stream)?;
+        let tell = Box::new(move |reply: Reply, sums: Sums| {
+            let sums = algorithm.reply(sums.adler32, sums.crc32c);
+            reply.ok(|out| sums.encode(out));
         });
+        let question = Question { ino: inode.ino, body: content.body, generation: content.generation };
+        self.node.checksums.ask(question, Asker { reply, tell });
         Ok(Ok(()))
     }
 

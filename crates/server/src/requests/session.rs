@@ -47,6 +47,8 @@ impl Connection {
                 && other.id == r.session
                 && other.client() == self.session.client()
             {
+                // Its own thread may be in a long write: its writers are detached here, before the answer goes out.
+                other.end(&self.node);
                 other.outgoing.cut();
             }
         }

@@ -2,6 +2,7 @@
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use types::{Crc32c, PAGE_SIZE};
 use wire::request::{Pgwrite, Sync, Write, Writev, WritevOptions};
@@ -11,9 +12,13 @@ use wire::{ErrorNumber, FileHandle, StreamId, reply};
 use crate::config::{INPUT_BYTES, Planted};
 use crate::connection::{Connection, Stop};
 use crate::node::Counters;
-use crate::open_file::{Access, BAD_PAGES_MAX, OpenFile, WriteAccess};
+use crate::open_file::{Access, OpenFile, WriteAccess};
 use crate::refusal::Refusal;
 
+/// Ranges of one file that may stand uncorrected (kXR_pgMaxEos of XProtocol.hh).
+const BAD_PAGES_MAX: usize = 256;
+/// How often one upload may end its connection with a pgwrite that is out of step; then it is told why.
+const OUT_OF_STEP_MAX: u32 = 3;
 /// Bytes of a page's checksum on the wire.
 const CRC_BYTES: usize = 4;
 
@@ -22,6 +27,8 @@ const CRC_BYTES: usize = 4;
 struct Pages {
     /// Those whose checksum does not match.
     bad: BadPages,
+    /// How many.
+    bad_count: usize,
     /// There are more of them than can be told.
     too_many: bool,
     refused: Option<Refusal>,
@@ -65,8 +72,9 @@ impl Connection {
             let n = left.min(buffer.len() - lead);
             let part = &mut buffer[lead..lead + n];
             self.input.fill_slice(part)?;
-            if result.is_ok() {
-                result = store_bytes(access, at, part);
+            match &result {
+                Ok(()) => result = store_bytes(access, at, part),
+                Err(refusal) => access.refused(at, n as u64, refusal),
             }
             at = at.saturating_add(n as u64);
             left -= n;
@@ -103,7 +111,12 @@ impl Connection {
         if let Some(refusal) = pages.refused {
             return Ok(Err(refusal));
         }
-        if pages.too_many || access.bad_pages.lock().len() > BAD_PAGES_MAX {
+        // XrdCl 5.5, sending a pgwrite again after a lost connection, may send the head and then the rest of the body:
+        // all pages are wrong, and where the next request begins nobody knows. On a new connection it begins anew.
+        if pages.too_many && access.lease.out_of_step.fetch_add(1, Ordering::Relaxed) < OUT_OF_STEP_MAX {
+            return Err(Stop::OutOfStep(pages.bad_count));
+        }
+        if pages.too_many || access.lease.missing.lock().len() > BAD_PAGES_MAX {
             let text = format!("Cannot write {}: too many checksum errors in the pages that arrived", file.path);
             return Ok(Err(Refusal::new(ErrorNumber::TOO_MANY_ERRORS, text)));
         }
@@ -140,10 +153,9 @@ impl Connection {
             }
             let part = &mut buffer[lead..lead + data];
             self.receive_units(&mut sums[..units], part, lead)?;
-            if pages.refused.is_none()
-                && let Err(refusal) = store_pages(access, at, part, &sums[..units], &mut pages, believe)
-            {
-                pages.refused = Some(refusal);
+            match &pages.refused {
+                None => pages.refused = store_pages(access, at, part, &sums[..units], &mut pages, believe).err(),
+                Some(refusal) => access.refused(at, data as u64, refusal),
             }
             at = at.saturating_add(data as u64);
             left -= wire;
@@ -182,6 +194,11 @@ impl Connection {
                         continue;
                     }
                     Err(refusal) => result = Err(refusal),
+                }
+            } else if let (Err(refusal), Ok(file)) = (&result, self.writable(segment.handle, 0)) {
+                // Refused with the rest of the request.
+                if let Access::Write(access) = &file.access {
+                    access.refused(segment.offset, u64::from(segment.len), refusal);
                 }
             }
             self.skip(u64::from(segment.len))?;
@@ -229,9 +246,20 @@ fn write_access(file: &OpenFile) -> Result<&WriteAccess, Refusal> {
 
 fn store_bytes(access: &WriteAccess, offset: u64, data: &[u8]) -> Result<(), Refusal> {
     let hold = access.hold()?;
-    hold.writer()
-        .write(offset, data)
-        .map_err(|error| Refusal::of_store(&format_args!("write {}", access.lease.path), &error))
+    let result = hold.writer().write(offset, data);
+    let end = offset.saturating_add(data.len() as u64);
+    let mut missing = access.lease.missing.lock();
+    match result {
+        Ok(()) => {
+            missing.written(offset, end);
+            Ok(())
+        }
+        Err(error) => {
+            let refusal = Refusal::of_store(&format_args!("write {}", access.lease.path), &error);
+            missing.refused(offset, end, refusal.number());
+            Err(refusal)
+        }
+    }
 }
 
 /// Writes the pages that match; those that do not go to `bad`.
@@ -246,31 +274,33 @@ fn store_pages(
     let mut good = Vec::new();
     let mut run = 0..0;
     let mut page_start = 0;
-    let mut corrected = access.bad_pages.lock();
+    // Refused like any other handle's bytes if it was fenced.
+    drop(access.hold()?);
     for sum in sums {
         let at = offset.saturating_add(page_start as u64);
         let len = (PAGE_SIZE - lead_of(at)).min(data.len() - page_start);
         let page = &data[page_start..page_start + len];
         if believe || Crc32c::of(page) == Crc32c(u32::from_be_bytes(*sum)) {
-            if !corrected.is_empty() {
-                corrected.remove(&at);
-            }
             run.end = page_start + len;
         } else {
-            corrected.insert(at);
+            access.lease.missing.lock().refused(at, at.saturating_add(len as u64), ErrorNumber::CHECKSUM);
+            pages.bad_count += 1;
             pages.too_many |= pages.bad.add(at, len).is_err();
             good.push(run);
             run = page_start + len..page_start + len;
         }
         page_start += len;
     }
-    drop(corrected);
     good.push(run);
+    let mut result = Ok(());
     for run in good.into_iter().filter(|run| !run.is_empty()) {
         let at = offset.saturating_add(run.start as u64);
-        store_bytes(access, at, &data[run])?;
+        match &result {
+            Ok(()) => result = store_bytes(access, at, &data[run]),
+            Err(refusal) => access.refused(at, run.len() as u64, refusal),
+        }
     }
-    Ok(())
+    result
 }
 
 fn sync_file(file: &OpenFile) -> Result<(), Refusal> {
