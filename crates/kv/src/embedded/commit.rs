@@ -1,5 +1,6 @@
 //! The committer thread.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use journal::Seq;
 use parking_lot::Mutex;
 
 use super::queue::{Queue, Request, enter_engine};
+use super::recent::{Recent, Remembering};
 use super::responder::Answers;
 use super::{EmbeddedConfig, EmbeddedStats};
 use crate::batch::BATCH_MAX;
@@ -25,6 +27,7 @@ pub(super) struct Committer {
     /// The last record that this committer has appended.
     last: Seq,
     stopped: Option<String>,
+    recent: RefCell<Recent>,
 }
 
 /// What became of an operation in its batch.
@@ -42,7 +45,8 @@ impl Committer {
         stats: Arc<Mutex<EmbeddedStats>>,
         config: EmbeddedConfig,
     ) -> Self {
-        Self { index, queue, answers, stats, config, last: Seq::ZERO, stopped: None }
+        let recent = RefCell::new(Recent::new(config.recent_bytes));
+        Self { index, queue, answers, stats, config, last: Seq::ZERO, stopped: None, recent }
     }
 
     pub(super) fn run(mut self) {
@@ -74,7 +78,8 @@ impl Committer {
         let mut batch: Vec<Request> = Vec::with_capacity(requests.len());
         let mut ran = Vec::with_capacity(requests.len());
         let mut writes = WriteSet::default();
-        let base = self.index.latest();
+        let latest = self.index.latest();
+        let base = Remembering { base: &latest, recent: &self.recent };
         while let Some(mut request) = requests.pop_front() {
             ran.push(run_one(&mut request, &base, &mut writes));
             batch.push(request);
@@ -97,8 +102,11 @@ impl Committer {
             }
             other => other,
         };
-        drop(base);
-        let result = result.and_then(|()| self.make_durable(&batch, &ran));
+        drop(latest);
+        let result = result.and_then(|appended| {
+            self.last = appended.unwrap_or(self.last);
+            self.make_durable(&batch, &ran)
+        });
         if let Err(KvError::Stopped { reason }) = &result {
             self.stopped = Some(reason.clone());
         }
@@ -115,12 +123,14 @@ impl Committer {
     }
 
     /// One record for all changes; none if there are none.
-    fn append(&mut self, writes: &mut WriteSet, urgent: bool) -> Result<(), KvError> {
+    fn append(&self, writes: &mut WriteSet, urgent: bool) -> Result<Option<Seq>, KvError> {
         if writes.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        self.last = self.index.append_unpublished(&writes.take(), urgent)?;
-        Ok(())
+        let batch = writes.take();
+        let seq = self.index.append_unpublished(&batch, urgent)?;
+        self.recent.borrow_mut().changed(&batch);
+        Ok(Some(seq))
     }
 
     fn make_durable(&self, batch: &[Request], ran: &[Ran]) -> Result<(), KvError> {

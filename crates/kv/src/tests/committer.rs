@@ -333,3 +333,54 @@ fn acknowledging_before_the_sync_is_found() {
     });
     println!("AcknowledgeBeforeSync: {:?}", found.expect("it was not found"));
 }
+
+/// What the committer remembers must be what the index says, also right after it was forgotten, rolled back, aborted or
+/// swept away: each operation moves an amount between two of a few keys by what it reads, and deletes what is empty.
+#[test]
+fn what_the_committer_remembers_is_what_the_index_says() {
+    for seed in 0..seeds(10) {
+        let sim = SimDisk::new(seed);
+        let index = IndexConfig { background: true, sweep_interval: Duration::from_millis(1), ..IndexConfig::small() };
+        let (_, index, ..) = open(&sim, &Kind::Lost, &index).unwrap();
+        let recent_bytes = [0, 500, 3_000, 1 << 20][(seed % 4) as usize];
+        let kv = Embedded::new(index, EmbeddedConfig { recent_bytes, ..EmbeddedConfig::default() }).unwrap();
+        let keys: Vec<String> = (0..20).map(|n| format!("account-{n:02}")).collect();
+        for key in &keys {
+            put(&kv, key, "100", Durability::Written).unwrap();
+        }
+        let mut rng = rng(seed);
+        for _ in 0..2_000 {
+            let (from, to) = (keys[rng.random_range(0..20)].clone(), keys[rng.random_range(0..20)].clone());
+            let (outcome, undone) = (rng.random_range(0..4u8), rng.random_bool(0.3));
+            let op = move |txn: &mut dyn crate::Txn| {
+                let amount = |txn: &dyn crate::Txn, key: &str| -> u64 {
+                    let value = txn.get(key.as_bytes()).unwrap();
+                    value.map_or(0, |value| String::from_utf8(value).unwrap().parse().unwrap())
+                };
+                let set = |txn: &mut dyn crate::Txn, key: &str, amount: u64| match amount {
+                    0 => txn.delete(key.as_bytes()),
+                    _ => txn.put(key.as_bytes(), amount.to_string().as_bytes()),
+                };
+                if undone {
+                    let savepoint = txn.savepoint();
+                    set(txn, &from, 1_000_000);
+                    txn.rollback_to(savepoint);
+                }
+                let moved = amount(txn, &from).min(30);
+                let left = amount(txn, &from) - moved;
+                set(txn, &from, left);
+                let sum = amount(txn, &to) + moved;
+                set(txn, &to, sum);
+                if outcome == 0 { OpOutcome::Abort } else { OpOutcome::Commit }
+            };
+            kv.submit(Durability::Written, Box::new(op), Box::new(|result| result.unwrap()));
+        }
+        kv.stop();
+        let total: u64 = content(&*kv.snapshot())
+            .iter()
+            .filter(|(key, _)| key.starts_with(b"account-"))
+            .map(|(_, value)| String::from_utf8(value.clone()).unwrap().parse::<u64>().unwrap())
+            .sum();
+        assert_eq!(total, 2_000, "seed {seed}, {recent_bytes} bytes remembered");
+    }
+}
