@@ -1,6 +1,6 @@
 //! An empty namespace, and the marks that say what a namespace is.
 
-use kv::Txn;
+use kv::{Read, Txn};
 use types::{BodyId, Incarnation, Ino, PrincipalId, SessionId, Timestamp, TreeId};
 
 use crate::codec::{BadValue, Decoder, Encoder};
@@ -32,7 +32,7 @@ struct Mark {
     sessions: u64,
 }
 
-fn get_mark(txn: &dyn Txn) -> Result<Option<Mark>, NsError> {
+fn get_mark(txn: &dyn Read) -> Result<Option<Mark>, NsError> {
     let key = keys::mark(MARK);
     let decode = |value: &[u8]| -> Result<Mark, BadValue> {
         let mut from = Decoder::new(value, "this namespace")?;
@@ -81,6 +81,11 @@ pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, Ns
     mark.sessions += 1;
     put_mark(txn, mark);
     Ok(Formatted { incarnation: Incarnation(mark.incarnation), session: SessionId(mark.sessions), new })
+}
+
+/// The highest session number handed out; `None` where there is no namespace yet.
+pub fn last_session(read: &dyn Read) -> Result<Option<SessionId>, NsError> {
+    Ok(get_mark(read)?.map(|mark| SessionId(mark.sessions)))
 }
 
 /// A session number that nobody had before.

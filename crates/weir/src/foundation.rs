@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use disk::{Disk, DiskError, RealDisk};
-use journal::{Ballast, Journal, JournalConfig, JournalError, Opened, StreamId};
+use journal::{Ballast, BallastConfig, Journal, JournalConfig, JournalError, Opened, StreamId};
 use kv::{Embedded, EmbeddedConfig, IndexConfig, KvError, LoggedIndex, Recovery};
 use namespace::{Namespace, NamespaceConfig, NsError};
 use store::{Store, StoreConfig, StoreError, StoreRecovery};
@@ -13,6 +13,7 @@ use types::{ErrorCode, Timestamp};
 use crate::config::Config;
 use crate::datadir::DataDir;
 use crate::exit::Exit;
+use crate::runs::Runs;
 
 pub(crate) const JOURNAL_DIR: &str = "journal";
 const NAMESPACE_INDEX_DIR: &str = "namespace/index";
@@ -49,6 +50,17 @@ pub enum OpenError {
     /// The store refused.
     #[error("the store: {0}")]
     Store(#[from] StoreError),
+    /// The namespace comes from an older backup than the contents.
+    #[error(
+        "the namespace is older than the contents beside it: it knows {namespace} sessions, and session {contents} has \
+         run on these contents. Journal, namespace and store belong together; nothing was changed"
+    )]
+    OlderNamespace {
+        /// The last session that the namespace knows.
+        namespace: u64,
+        /// The last one that ran on the contents.
+        contents: u64,
+    },
 }
 
 impl OpenError {
@@ -57,6 +69,7 @@ impl OpenError {
     pub fn exit(&self) -> Exit {
         let code = match self {
             Self::Disk(error) => error.code(),
+            Self::Journal(JournalError::Missing { .. }) | Self::OlderNamespace { .. } => return Exit::Damaged,
             Self::Journal(error) => error.code(),
             Self::Index { source, .. } => source.code(),
             Self::Namespace(error) => error.code(),
@@ -110,8 +123,11 @@ pub struct Foundation {
     pub ballast: Ballast,
     /// What opening found.
     pub found: Found,
-    /// Whether a damaged log was cut once ([`repair_journal`]): the store then clears nothing away by itself.
+    /// Whether a damaged log was cut once ([`repair_journal`]), or a namespace older than the contents was accepted: the
+    /// store then clears nothing away by itself.
     pub was_repaired: bool,
+    /// With [`Purpose::Repair`]: the namespace is older than the contents. [`Foundation::accept_older`] ends that.
+    pub is_older: bool,
 }
 
 /// What it is opened for.
@@ -121,12 +137,22 @@ pub enum Purpose {
     Serve,
     /// To look: the recovery of a start, and nothing in the background.
     Check,
+    /// As `Check`, but a namespace older than its contents is opened all the same, to be repaired.
+    Repair,
 }
 
 /// The journal as `config` wants it.
 #[must_use]
 pub fn journal_config(config: &Config) -> JournalConfig {
-    JournalConfig { segment_bytes: config.segment_size, ..JournalConfig::default() }
+    // Less than a segment would be no help to the log.
+    let ballast = BallastConfig { path: BALLAST_FILE.to_owned(), bytes: ballast_bytes(config) };
+    JournalConfig { segment_bytes: config.segment_size, ballast: Some(ballast), ..JournalConfig::default() }
+}
+
+/// How much is held back: what is set, and at least a segment of the log.
+#[must_use]
+pub fn ballast_bytes(config: &Config) -> u64 {
+    config.ballast.max(config.segment_size)
 }
 
 /// The disk of a data directory.
@@ -158,11 +184,19 @@ impl Foundation {
         purpose: Purpose,
         now: Timestamp,
     ) -> Result<Self, OpenError> {
-        let (journal, opened) = Journal::open(Arc::clone(&disk), JOURNAL_DIR, journal_config(config))?;
+        let ballast = Ballast::new(Arc::clone(&disk), BALLAST_FILE);
+        // Recovery writes to the log and to the indexes. On a full disk this is what the ballast is for.
+        if disk.space()?.free < config.segment_size.saturating_mul(2) && ballast.release()? {
+            tracing::warn!("the disk is full: the ballast was given back, so that the node can start");
+        }
+        // Where indexes or contents are, a missing log is a lost one, not a first start.
+        let journal_config = JournalConfig { must_exist: holds_anything(&*disk)?, ..journal_config(config) };
+        let (journal, opened) = Journal::open(Arc::clone(&disk), JOURNAL_DIR, journal_config)?;
         let journal = Arc::new(journal);
         let index_config = IndexConfig {
             overlay_bytes_max: usize::try_from(config.overlay).unwrap_or(usize::MAX),
             background: purpose == Purpose::Serve,
+            log_ended_at: Some(opened.last),
             ..IndexConfig::default()
         };
         let index = |which, stream, dir: &str, checkpoint: &str| {
@@ -175,18 +209,28 @@ impl Foundation {
         let (namespace_index, namespace_found) =
             index("namespace", StreamId::NAMESPACE, NAMESPACE_INDEX_DIR, NAMESPACE_CHECKPOINT_DIR)?;
         let (store_index, index_found) = index("store", StreamId::STORE_INDEX, STORE_INDEX_DIR, STORE_CHECKPOINT_DIR)?;
+        let runs = Runs::read(&*disk)?;
+        let known = namespace::last_session(&*namespace_index.snapshot())?.map_or(0, |session| session.0);
+        let is_older = known < runs.last;
+        if is_older && purpose != Purpose::Repair {
+            return Err(OpenError::OlderNamespace { namespace: known, contents: runs.last });
+        }
         let failed = |source| OpenError::Index { which: "namespace", source };
         let embedded =
             Arc::new(Embedded::new(Arc::clone(&namespace_index), EmbeddedConfig::default()).map_err(failed)?);
         let limits = namespace::Limits { upload_keep: config.uploads_kept, ..namespace::Limits::default() };
         let namespace_config = NamespaceConfig { limits, ..NamespaceConfig::default() };
         let namespace = Namespace::open(Arc::clone(&embedded) as Arc<dyn kv::Kv>, now, namespace_config)?;
-        let was_repaired = was_repaired(&*disk)?;
+        if !is_older {
+            Runs { last: namespace.session().0, ..runs }.write(&*disk)?;
+        }
+        let was_repaired = was_repaired(&*disk)? || runs.older_accepted || is_older;
         let store_config = StoreConfig {
             floor: config.floor,
             // After a clean stop there is nothing to look for. After a repaired log the store may have forgotten contents
-            // whose files are the only copy: then nothing is cleared away.
-            find_orphans: (purpose == Purpose::Check || !opened.clean) && !was_repaired,
+            // whose files are the only copy: then nothing is cleared away. Nor is it by who only looks.
+            find_orphans: (purpose != Purpose::Serve || !opened.clean) && !was_repaired,
+            clear_away: purpose == Purpose::Serve && !was_repaired,
             ..StoreConfig::default()
         };
         let (store, store_found) = Store::open(
@@ -196,7 +240,6 @@ impl Foundation {
             Arc::clone(&store_index) as Arc<dyn store::RecordIndex>,
             store_config,
         )?;
-        let ballast = Ballast::new(Arc::clone(&disk), BALLAST_FILE);
         let found = Found { journal: opened, namespace: namespace_found, index: index_found, store: store_found };
         Ok(Self {
             disk,
@@ -209,7 +252,13 @@ impl Foundation {
             ballast,
             found,
             was_repaired,
+            is_older,
         })
+    }
+
+    /// After [`Foundation::is_older`], once the namespace's numbers are above all that the contents have: it may serve.
+    pub fn accept_older(&self) -> Result<(), OpenError> {
+        Ok(Runs { last: self.namespace.session().0, older_accepted: true }.write(&*self.disk)?)
     }
 
     /// Closes everything so that the next start is quick. Nobody may use it any more.
@@ -221,6 +270,13 @@ impl Foundation {
         let journal = self.journal.close().map_err(OpenError::from);
         namespace.and(store).and(journal)
     }
+}
+
+/// Whether there is anything that only a log can have brought here.
+fn holds_anything(disk: &dyn Disk) -> Result<bool, DiskError> {
+    let root = disk.list("")?;
+    let is_there = |name: &str| root.iter().any(|entry| entry.is_dir && entry.name == name);
+    Ok(is_there("namespace") || is_there("store"))
 }
 
 /// Whether the log was cut once because it was damaged: what was cut lies beside it.

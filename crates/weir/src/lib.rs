@@ -17,6 +17,7 @@ pub mod fsck;
 pub mod listen;
 mod logging;
 mod recovery_words;
+mod runs;
 mod serve;
 mod signals;
 mod table;

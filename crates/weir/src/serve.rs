@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::config::units::show_size;
 use crate::datadir::{DataDir, DataDirError, IfNew};
 use crate::exit::Exit;
-use crate::foundation::{Foundation, OpenError, Purpose};
+use crate::foundation::{Foundation, OpenError, Purpose, ballast_bytes};
 use crate::recovery_words::in_words;
 use crate::signals::Stop;
 use crate::{listen, logging, signals};
@@ -59,7 +59,8 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
             tracing::info!("{}", words.text);
         }
     }
-    let mut space = SpaceWatch::new(&foundation, config.ballast);
+    foundation.embedded.on_batch_done(Arc::new(server::batch_done));
+    let mut space = SpaceWatch::new(&foundation, ballast_bytes(&config));
     space.look();
 
     let mut server_config = server::ServerConfig::new(address, boot);
@@ -130,6 +131,18 @@ pub fn refused(data: &DataDir, error: OpenError) -> Failure {
     let exit = error.exit();
     let data = data.path.display().to_string();
     let damage = error.is_journal_damage();
+    let remedy = match &error {
+        OpenError::Journal(journal::JournalError::Missing { .. }) => Some(format!(
+            "The log is gone, although there are names or contents that it brought here. Is a disk not mounted on \
+             {data}/journal? Otherwise put the folder back from the same backup as the rest (docs/recover.md)"
+        )),
+        OpenError::OlderNamespace { .. } => Some(format!(
+            "Put journal, namespace and store back from one backup. To go on with this older namespace run \
+             `weir fsck --data {data} --repair-journal`: no number is then given out twice, no content is removed, and \
+             what the namespace does not know is listed (docs/recover.md)"
+        )),
+        _ => None,
+    };
     let failure = Failure::new(exit, error);
     if damage {
         failure.while_doing(format!(
@@ -138,7 +151,8 @@ pub fn refused(data: &DataDir, error: OpenError) -> Failure {
              `weir fsck --data {data} --repair-journal` gives up what cannot be read, saves it aside, and lists what was lost (docs/recover.md)"
         ))
     } else {
-        failure.while_doing(format!("cannot open {data}"))
+        let remedy = remedy.map_or_else(String::new, |remedy| format!(". {remedy}"));
+        failure.while_doing(format!("cannot open {data}{remedy}"))
     }
 }
 
@@ -165,16 +179,18 @@ fn wait(stop: &Receiver<Stop>, foundation: &Foundation, space: &mut SpaceWatch<'
     }
 }
 
-/// Keeps the ballast: gives it back when the disk is full, takes it again when there is room.
+/// Keeps the ballast: takes it again when there is room. It is the log that gives it back, for a delete that finds no
+/// other room: given back by us, whoever comes first would take the space.
 struct SpaceWatch<'a> {
     foundation: &'a Foundation,
     ballast: u64,
     full: bool,
+    held: bool,
 }
 
 impl<'a> SpaceWatch<'a> {
     fn new(foundation: &'a Foundation, ballast: u64) -> Self {
-        Self { foundation, ballast, full: false }
+        Self { foundation, ballast, full: false, held: false }
     }
 
     fn look(&mut self) {
@@ -194,21 +210,22 @@ impl<'a> SpaceWatch<'a> {
             tracing::info!("{} free: new data is taken again", show_size(space.free));
         }
         self.full = space.floor_reached;
-        // Well below the floor, so that it was others who filled the disk: our own new data stops at the floor, and must
-        // not get the ballast. By then the log could soon not make its next segment for the deletes that are to help.
-        if space.free < (self.ballast / 2).min(space.floor / 4) {
-            match self.foundation.ballast.release() {
-                Ok(true) => {
-                    tracing::warn!("the ballast of {} was given back to the full disk", show_size(self.ballast))
-                }
-                Ok(false) => {}
-                Err(error) => tracing::error!("cannot give the ballast back: {error}"),
+        match self.foundation.ballast.held() {
+            Ok(0) if self.held => {
+                self.held = false;
+                tracing::warn!("the ballast of {} was given back to the full disk", show_size(self.ballast));
             }
-        } else if space.free > space.floor.saturating_add(self.ballast.saturating_mul(2))
-            && self.foundation.ballast.held().is_ok_and(|held| held != self.ballast)
-            && let Err(error) = self.foundation.ballast.ensure(self.ballast)
-        {
-            tracing::warn!("cannot hold {} back as ballast: {error}", show_size(self.ballast));
+            Ok(held) if held == self.ballast => self.held = true,
+            Ok(_) if space.free > space.floor.saturating_add(self.ballast.saturating_mul(2)) => {
+                match self.foundation.ballast.ensure(self.ballast) {
+                    Ok(()) => self.held = true,
+                    Err(error) => {
+                        tracing::warn!("cannot hold {} back as ballast: {error}", show_size(self.ballast));
+                    }
+                }
+            }
+            Ok(_) => {}
+            Err(error) => tracing::error!("cannot look at the ballast: {error}"),
         }
     }
 }

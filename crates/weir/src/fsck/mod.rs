@@ -36,14 +36,18 @@ pub fn run(args: &FsckArgs) -> Result<Exit, Failure> {
     let data = open_data_dir(Some(&args.data), IfNew::Refuse)?;
     let mut report = Report::new(args.list);
     let cut = args.repair_journal && cut_journal(&data, &config, &mut report)?;
-    let foundation = Foundation::open(&data, &config, Purpose::Check, now()).map_err(|error| refused(&data, error))?;
+    let purpose = if args.repair_journal { Purpose::Repair } else { Purpose::Check };
+    let foundation = Foundation::open(&data, &config, purpose, now()).map_err(|error| refused(&data, error))?;
     if !args.json {
         for words in recovery_words::in_words(&foundation.found, config.grace.as_secs()) {
             let _ = writeln!(std::io::stderr(), "{}", words.text);
         }
     }
-    if cut {
+    if cut || foundation.is_older {
         let _ = writeln!(std::io::stderr(), "{}", after_repair::begin_new_life(&foundation)?);
+    }
+    if foundation.is_older {
+        foundation.accept_older().map_err(|error| refused(&data, error))?;
     }
     let counts = look(&foundation, args, &mut report)?;
     foundation
