@@ -159,6 +159,42 @@ fn failures_come_where_they_were_planned() {
 }
 
 #[test]
+fn an_unreadable_page_is_readable_again_when_it_is_written_anew() {
+    let disk = SimDisk::new(0);
+    let file = disk.open("f", OpenOptions { access: Access::CreateNew, direct: false }).unwrap();
+    file.write_at(&[7; 12_288], 0).unwrap();
+    assert!(disk.make_unreadable("f", 5000) && !disk.make_unreadable("g", 0));
+    let mut buf = [0; 4096];
+    for offset in [1, 4096, 8191] {
+        assert_eq!(file.read_at(&mut buf, offset).unwrap_err().source.raw_os_error(), Some(5));
+    }
+    file.read_at(&mut buf, 0).unwrap();
+    file.read_at(&mut buf, 8192).unwrap();
+    assert!(file.write_at(&[8; 4096], 100).is_err());
+    file.sync_data().unwrap();
+    disk.sync_dir("").unwrap();
+    let (after, _) = disk.crash(&mut SmallRng::seed_from_u64(0), CrashFaults::mixed());
+    assert!(open(&after, "f", Access::Read).read_at(&mut buf, 5000).is_err(), "it stays so");
+    file.write_at(&[8; 4096], 4096).unwrap();
+    file.read_at(&mut buf, 4096).unwrap();
+    assert_eq!(buf, [8; 4096]);
+}
+
+#[test]
+fn something_else_can_happen_inside_a_call() {
+    let disk = SimDisk::new(0);
+    let file = disk.open("f", OpenOptions { access: Access::CreateNew, direct: false }).unwrap();
+    let other = disk.clone();
+    disk.call_next(DiskOp::Sync, 2, move || {
+        other.open("g", OpenOptions { access: Access::CreateNew, direct: false }).unwrap();
+    });
+    file.sync_data().unwrap();
+    assert_eq!(disk.len_of("g").unwrap(), None);
+    file.sync_data().unwrap();
+    assert_eq!(disk.len_of("g").unwrap(), Some(0));
+}
+
+#[test]
 fn a_copy_can_be_taken_in_the_middle_of_a_sequence_of_calls() {
     let disk = SimDisk::new(0);
     let file = open(&disk, "f", Access::CreateNew);

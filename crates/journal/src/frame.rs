@@ -16,6 +16,8 @@
 
 use types::Crc32c;
 
+use crate::segment::NUMBER_MAX;
+
 pub(crate) const HEADER_LEN: usize = 48;
 pub(crate) const VERSION: u8 = 1;
 /// The record is a mark of the journal's own.
@@ -101,6 +103,9 @@ pub(crate) fn decode(bytes: &[u8], check: bool) -> Decoded {
     }
     if check && Crc32c::of(&bytes[8..]).0 != u32_at(bytes, 4) {
         return Decoded::Bad("the record's header does not match its checksum");
+    }
+    if u64_at(bytes, 16) > NUMBER_MAX || u64_at(bytes, 32) > NUMBER_MAX {
+        return Decoded::Bad("the record's header gives an impossible number");
     }
     Decoded::Frame(FrameHeader {
         len: u32_at(bytes, 8),

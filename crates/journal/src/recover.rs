@@ -8,7 +8,8 @@ use rand::{RngCore, SeedableRng};
 
 use crate::files::{Pace, make, no_space_or};
 use crate::scan::{Rest, Scan, ScannedSegment, join, numbers, path_of, scan};
-use crate::segment::SegmentHeader;
+use crate::segment::{PAGE_U64, SegmentHeader};
+use crate::walk::read_around;
 use crate::{Cut, Damage, JournalConfig, JournalError, Seq, repair};
 
 /// At most this many bytes of a cut tail are saved.
@@ -43,6 +44,10 @@ pub(crate) fn recover(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Res
     }
     if scan.is_fresh() {
         return create(disk, dir, config, &scan);
+    }
+    let numbers_end = scan.segments.last().is_some_and(|s| s.header.segment.max(s.last) > repair::NUMBERS_END);
+    if numbers_end {
+        return Err(JournalError::Config("the log has numbers that no log reaches"));
     }
     let (spares, others): (Vec<&Rest>, Vec<&Rest>) = scan.rest[1..].iter().partition(|rest| {
         rest.survey.nonzero.is_none() && rest.len == config.segment_bytes && scan.rest[0].segment < rest.segment
@@ -229,7 +234,7 @@ fn save(disk: &dyn Disk, dir: &str, name: &str, parts: &[(&Rest, u64, u64)]) -> 
         let mut done = 0;
         while done < len {
             let n = usize::try_from((len - done).min(CHUNK as u64)).unwrap_or(CHUNK);
-            let got = file.read_at(&mut buf[..n], from + done)?;
+            let got = read_around(&*file, &mut buf[..n], from + done, &mut None)?;
             buf[got..n].fill(0);
             out.write_at(&buf[..n], at)?;
             at += n as u64;
@@ -254,7 +259,8 @@ pub(crate) fn zero(disk: &dyn Disk, path: &str, from: u64, to: u64) -> Result<()
     let zeros = AlignedBuf::new(CHUNK);
     let mut at = from;
     while at < to {
-        let n = usize::try_from((to - at).min(CHUNK as u64)).unwrap_or(CHUNK);
+        // Whole pages but for the first: writing a part of one that cannot be read would fail.
+        let n = usize::try_from((to - at).min(CHUNK as u64 - at % PAGE_U64)).unwrap_or(CHUNK);
         file.write_at(&zeros[..n], at)?;
         at += n as u64;
     }

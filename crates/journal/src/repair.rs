@@ -10,13 +10,16 @@ use rand::{RngCore, SeedableRng};
 
 use crate::recover::{make_with_header, zero};
 use crate::scan::{Scan, join, numbers, path_of, scan};
-use crate::segment::{SegmentHeader, file_name};
-use crate::{JournalConfig, JournalError, Repaired, Seq};
+use crate::segment::{DecodedPage, NUMBER_MAX, PAGE, SegmentHeader, decode, file_name};
+use crate::walk::read_around;
+use crate::{Damage, JournalConfig, JournalError, Repaired, Seq};
 
 /// The file with the plan.
 pub(crate) const MARKER: &str = "repair.plan";
 /// Numbers left free behind the highest that can be seen: records behind it may have been destroyed without a trace.
 const SKIPPED: u64 = 1 << 20;
+/// A log whose numbers are beyond this is not gone on with.
+pub(crate) const NUMBERS_END: u64 = NUMBER_MAX - (1 << 40);
 
 /// What is to be done; a line of text each.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,6 +91,11 @@ pub(crate) fn repair(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Resu
                 return Ok(None);
             }
             let plan = make_plan(&scan, config);
+            if plan.next.max(plan.new_segment) > NUMBERS_END {
+                return Err(JournalError::Config(
+                    "what is left of the log has numbers that no log reaches; nothing was done",
+                ));
+            }
             write_file(disk, dir, &join(dir, MARKER), plan.to_text().as_bytes())?;
             plan
         }
@@ -119,11 +127,43 @@ fn read_plan(disk: &dyn Disk, dir: &str) -> Result<Option<Plan>, JournalError> {
     bytes.truncate(n);
     let plan = String::from_utf8(bytes).ok().and_then(|text| Plan::from_text(&text));
     if plan.is_none() {
+        if let Some(aside) = unfinished(disk, dir)? {
+            return Err(JournalError::Damaged(Box::new(Damage {
+                segment: path,
+                offset: 0,
+                what: format!("the plan of a repair that has begun to move segments to {aside} does not check"),
+                first_lost: Seq(0),
+                last_known: Seq(0),
+                remedy: "Move the files in that folder back, remove the plan, and run the repair again.".to_owned(),
+            })));
+        }
         // Torn while it was written: nothing has been changed yet.
         disk.remove(&path)?;
         disk.sync_dir(dir)?;
     }
     Ok(plan)
+}
+
+/// The folder of a repair that has not come to making the segment in which the log goes on. Its name has the number of
+/// that segment's first record.
+fn unfinished(disk: &dyn Disk, dir: &str) -> Result<Option<String>, JournalError> {
+    let mut reached = 0;
+    for number in numbers(disk, dir)? {
+        if let DecodedPage::Header(header) = header_of(disk, dir, number)? {
+            reached = reached.max(header.first);
+        }
+    }
+    let next_of = |name: &str| name.strip_prefix("damaged-")?.rsplit('-').next()?.parse::<u64>().ok();
+    let entries = disk.list(dir)?;
+    let begun = entries.iter().find(|e| e.is_dir && next_of(&e.name).is_some_and(|next| next > reached));
+    Ok(begun.map(|e| join(dir, &e.name)))
+}
+
+fn header_of(disk: &dyn Disk, dir: &str, number: u64) -> Result<DecodedPage, JournalError> {
+    let mut page = vec![0; PAGE];
+    let file = disk.open(&path_of(dir, number), OpenOptions { access: Access::Read, direct: false })?;
+    let n = read_around(&*file, &mut page, 0, &mut None)?;
+    Ok(decode(&page[..n]))
 }
 
 fn write_file(disk: &dyn Disk, dir: &str, path: &str, bytes: &[u8]) -> Result<(), JournalError> {
@@ -176,20 +216,14 @@ fn carry_out(disk: &dyn Disk, dir: &str, plan: &Plan) -> Result<Repaired, Journa
 
 /// Whether the segment that the log goes on in has been made already, by this repair.
 fn is_the_new_one(disk: &dyn Disk, dir: &str, plan: &Plan) -> Result<bool, JournalError> {
-    let path = path_of(dir, plan.new_segment);
-    if disk.len_of(&path)?.is_none() {
+    if disk.len_of(&path_of(dir, plan.new_segment))?.is_none() {
         return Ok(false);
     }
-    let mut page = vec![0; crate::segment::PAGE];
-    let n = disk.open(&path, OpenOptions { access: Access::Read, direct: false })?.read_at(&mut page, 0)?;
-    page.truncate(n);
-    Ok(matches!(
-        crate::segment::decode(&page),
-        crate::segment::DecodedPage::Header(h) if h.incarnation == plan.incarnation
-    ))
+    let page = header_of(disk, dir, plan.new_segment)?;
+    Ok(matches!(page, DecodedPage::Header(h) if h.incarnation == plan.incarnation))
 }
 
-/// Copies a file, durably, unless a whole copy is there.
+/// Copies a file, durably, unless a whole copy is there. What cannot be read becomes `ff`.
 fn copy(disk: &dyn Disk, from: &str, aside: &str, name: &str) -> Result<(), JournalError> {
     let to = join(aside, name);
     if disk.len_of(&to)?.is_some() {
@@ -204,7 +238,7 @@ fn copy(disk: &dyn Disk, from: &str, aside: &str, name: &str) -> Result<(), Jour
     let mut buf = vec![0; 1 << 20];
     let mut at = 0;
     loop {
-        let n = source.read_at(&mut buf, at)?;
+        let n = read_around(&*source, &mut buf, at, &mut None)?;
         if n == 0 {
             break;
         }

@@ -56,6 +56,8 @@ pub(crate) struct Scan {
     pub(crate) evidence: u64,
     /// The highest record seen behind the end.
     pub(crate) highest: u64,
+    /// Something behind the end cannot be read, so that nobody can say what was there.
+    pub(crate) unreadable: bool,
 }
 
 /// The path of segment `number`.
@@ -85,6 +87,8 @@ struct Examined {
     page: DecodedPage,
     /// Its frames, if the header is usable.
     walked: Option<Result<Walked, JournalError>>,
+    /// What of it the device cannot read.
+    unreadable: Option<String>,
 }
 
 struct Walked {
@@ -96,9 +100,10 @@ struct Walked {
 fn examine(disk: &dyn Disk, path: &str, number: u64, config: &JournalConfig) -> Result<Examined, JournalError> {
     let file = open_for_scan(disk, path)?;
     let len = file.len()?;
-    let mut window = Window::new(file, len);
+    let mut window = Window::around(file, len);
     let page = segment::decode(window.get(0, PAGE)?);
-    let DecodedPage::Header(header) = &page else { return Ok(Examined { page, walked: None }) };
+    let unreadable = window.unreadable().map(ToString::to_string);
+    let DecodedPage::Header(header) = &page else { return Ok(Examined { page, walked: None, unreadable }) };
     let expected = Expected {
         path,
         segment: number,
@@ -115,7 +120,8 @@ fn examine(disk: &dyn Disk, path: &str, number: u64, config: &JournalConfig) -> 
         last_frame = Some(*frame);
         ControlFlow::Continue(())
     });
-    Ok(Examined { page, walked: Some(walked.map(|end| Walked { end, records, last_frame })) })
+    let unreadable = window.unreadable().map(ToString::to_string);
+    Ok(Examined { page, walked: Some(walked.map(|end| Walked { end, records, last_frame })), unreadable })
 }
 
 /// Examines all segments, several at a time: one thread alone would leave the disk idle while it checks.
@@ -163,6 +169,7 @@ pub(crate) fn scan(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result
         rest: Vec::new(),
         evidence: 0,
         highest: 0,
+        unreadable: false,
     };
     for (number, examined) in numbers.iter().zip(examine_all(disk, dir, &numbers, config)) {
         if !scan.follow(*number, path_of(dir, *number), examined?)? {
@@ -197,6 +204,7 @@ impl Scan {
                 return Ok(false);
             }
             DecodedPage::Bad(what) => {
+                let what = examined.unreadable.as_deref().unwrap_or(what);
                 self.add_why(&format!("{path} cannot be used: {what}"));
                 return Ok(false);
             }
@@ -232,7 +240,7 @@ impl Scan {
         self.segments.push(ScannedSegment { path, header, last: end.last, end: end.offset });
         self.why.clear();
         if let Some(bad) = end.bad {
-            self.why = bad;
+            self.why = examined.unreadable.unwrap_or(bad);
             return Ok(false);
         }
         // What it says if nothing follows.
@@ -252,7 +260,7 @@ impl Scan {
         let mut incarnation = self.segments.last().map(|s| s.header.incarnation);
         let file = open_for_scan(disk, path)?;
         let len = file.len()?;
-        let mut window = Window::new(file, len);
+        let mut window = Window::around(file, len);
         if from == 0
             && let DecodedPage::Header(header) = segment::decode(window.get(0, PAGE)?)
             && header.segment == number
@@ -263,6 +271,10 @@ impl Scan {
         let survey = survey(&mut window, from, number, incarnation)?;
         self.evidence = self.evidence.max(survey.synced_to);
         self.highest = self.highest.max(survey.highest);
+        // Nothing can be told of what is in such a place, except in a file that was never begun: the header of one that was
+        // is durable before any record in it is acknowledged.
+        let begun = from > 0 || window.get(0, PAGE)?.iter().any(|b| *b != 0);
+        self.unreadable |= begun && window.unreadable().is_some();
         self.rest.push(Rest { segment: number, path: path.to_owned(), from, len, survey });
         Ok(())
     }
@@ -275,9 +287,12 @@ impl Scan {
     /// The damage, if what does not check was durable once.
     pub(crate) fn damage(&self) -> Option<Damage> {
         let (path, offset, lost) = match (self.segments.last(), self.rest.first()) {
-            (Some(last), _) => (last.path.clone(), last.end, self.evidence > self.last),
+            (Some(last), _) => (last.path.clone(), last.end, self.evidence > self.last || self.unreadable),
             // The header of the first segment is durable before any record is, and that of the only retained one always.
-            (None, Some(first)) => (first.path.clone(), 0, self.highest > 0 || self.evidence > 0 || first.segment > 1),
+            (None, Some(first)) => {
+                let lost = self.highest > 0 || self.evidence > 0 || first.segment > 1 || self.unreadable;
+                (first.path.clone(), 0, lost)
+            }
             (None, None) => return None,
         };
         lost.then(|| Damage {

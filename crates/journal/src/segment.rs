@@ -21,6 +21,10 @@ use types::Crc32c;
 pub(crate) const PAGE: usize = 4096;
 pub(crate) const PAGE_U64: u64 = PAGE as u64;
 pub(crate) const FORMAT_VERSION: u32 = 1;
+/// No log gets as far: a larger number of a record or segment was not written by weir, whatever its checksum says. Far
+/// enough from the end that all arithmetic with numbers below it is safe.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
+const SEGMENT_BYTES_MAX: u64 = 1 << 40;
 const MAGIC: [u8; 8] = *b"WEIRLOG\n";
 const SUFFIX: &str = ".wseg";
 
@@ -53,7 +57,7 @@ pub(crate) fn file_name(segment: u64) -> String {
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let hex = name.strip_suffix(SUFFIX)?;
     let number = u64::from_str_radix(hex, 16).ok()?;
-    (file_name(number) == name && number > 0).then_some(number)
+    (file_name(number) == name && number > 0 && number <= NUMBER_MAX).then_some(number)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
@@ -111,7 +115,14 @@ pub(crate) fn decode(page: &[u8]) -> DecodedPage {
         segment_bytes: u64_at(page, 64),
         synced_to: u64_at(page, 72),
     };
-    if header.segment_bytes < 2 * PAGE_U64 || !header.segment_bytes.is_multiple_of(PAGE_U64) {
+    let numbers = [header.segment, header.first, header.previous_last, header.synced_to];
+    if header.first == 0 || numbers.into_iter().any(|number| number > NUMBER_MAX) {
+        return DecodedPage::Bad("its header gives an impossible number");
+    }
+    if header.segment_bytes > SEGMENT_BYTES_MAX
+        || header.segment_bytes < 2 * PAGE_U64
+        || !header.segment_bytes.is_multiple_of(PAGE_U64)
+    {
         return DecodedPage::Bad("its header gives an impossible size");
     }
     DecodedPage::Header(header)

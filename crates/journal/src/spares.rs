@@ -4,6 +4,7 @@
 //! appends (deletes). When the disk is full these may use the reserve, and after it one more made in the ballast's place.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -78,7 +79,14 @@ impl Shared {
         let path = path_of(&self.dir, number);
         let bytes = self.config.segment_bytes;
         let made = MutexGuard::unlocked(state, || {
-            make(&*self.disk, &self.dir, &path, bytes, self.config.direct, &|| self.pace())
+            // A panic would leave `making` set for ever, and end the thread unseen.
+            catch_unwind(AssertUnwindSafe(|| {
+                make(&*self.disk, &self.dir, &path, bytes, self.config.direct, &|| self.pace())
+            }))
+        });
+        let made = made.unwrap_or_else(|_| {
+            state.stats.panics += 1;
+            Err(JournalError::NoSegment { reason: format!("making {path} panicked") })
         });
         state.making = false;
         state.tries += 1;

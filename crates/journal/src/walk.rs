@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use disk::{ALIGNMENT, AlignedBuf, DiskFile};
+use disk::{ALIGNMENT, AlignedBuf, DiskError, DiskFile};
 use types::Crc32c;
 
 use crate::frame::{self, Decoded, FrameHeader, HEADER_LEN};
@@ -11,6 +11,72 @@ use crate::segment::PAGE_U64;
 use crate::{JournalError, PAYLOAD_MAX};
 
 const WINDOW: usize = 4 << 20;
+/// Pages of one file that may be unreadable; more, and it is the device that has failed, not the file that is damaged.
+const UNREADABLE_MAX: u32 = 256;
+
+/// The first place where a file cannot be read, how many pages cannot, and what the system says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Unreadable {
+    pub(crate) offset: u64,
+    pages: u32,
+    what: String,
+}
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the page at byte {} cannot be read: {}", self.offset, self.what)
+    }
+}
+
+/// What a device says of a place that it cannot read (Linux: EIO, ENODATA, EILSEQ).
+fn is_of_a_place(e: &DiskError) -> bool {
+    matches!(e.source.raw_os_error(), Some(5 | 61 | 84))
+}
+
+/// Fills `buf` as `read_at` does, `offset` at a page. Pages that the device cannot read become `ff`, which no record
+/// begins with and no checksum matches; the first one goes into `unreadable`.
+pub(crate) fn read_around(
+    file: &dyn DiskFile,
+    buf: &mut [u8],
+    offset: u64,
+    unreadable: &mut Option<Unreadable>,
+) -> Result<usize, DiskError> {
+    match file.read_at(buf, offset) {
+        Err(e) if is_of_a_place(&e) => {}
+        read => return read,
+    }
+    // Pages of the file: `offset` may be anywhere where reads need not be aligned.
+    let mut page = AlignedBuf::new(ALIGNMENT);
+    let mut done = 0;
+    while done < buf.len() {
+        let at = offset + done as u64;
+        let within = usize::try_from(at % PAGE_U64).unwrap_or(0);
+        let wanted = (buf.len() - done).min(ALIGNMENT - within);
+        let got = match file.read_at(&mut page, at - within as u64) {
+            Err(e) if is_of_a_place(&e) => {
+                let first = unreadable.get_or_insert_with(|| Unreadable {
+                    offset: at - within as u64,
+                    pages: 0,
+                    what: e.source.to_string(),
+                });
+                first.pages += 1;
+                if first.pages > UNREADABLE_MAX {
+                    return Err(e);
+                }
+                page.fill(0xff);
+                ALIGNMENT
+            }
+            read => read?,
+        };
+        let wanted = wanted.min(got.saturating_sub(within));
+        if wanted == 0 {
+            break;
+        }
+        buf[done..done + wanted].copy_from_slice(&page[within..within + wanted]);
+        done += wanted;
+    }
+    Ok(done)
+}
 
 /// A file read forward in large aligned pieces.
 pub(crate) struct Window {
@@ -18,13 +84,27 @@ pub(crate) struct Window {
     buf: AlignedBuf,
     base: u64,
     filled: usize,
+    /// Whether to read around what the device cannot read.
+    around: bool,
+    /// What was read around.
+    unreadable: Option<Unreadable>,
 }
 
 impl Window {
     /// `len`: of the file, so that a small one needs no large buffer.
     pub(crate) fn new(file: Arc<dyn DiskFile>, len: u64) -> Self {
         let size = usize::try_from(len).unwrap_or(WINDOW).next_multiple_of(ALIGNMENT) + 2 * ALIGNMENT;
-        Self { file, buf: AlignedBuf::new(size.min(WINDOW)), base: 0, filled: 0 }
+        Self { file, buf: AlignedBuf::new(size.min(WINDOW)), base: 0, filled: 0, around: false, unreadable: None }
+    }
+
+    /// A window that takes pages which cannot be read for bytes that do not check.
+    pub(crate) fn around(file: Arc<dyn DiskFile>, len: u64) -> Self {
+        Self { around: true, ..Self::new(file, len) }
+    }
+
+    /// What could not be read so far.
+    pub(crate) fn unreadable(&self) -> Option<&Unreadable> {
+        self.unreadable.as_ref()
     }
 
     /// How much can be asked for at any offset without growing.
@@ -43,7 +123,11 @@ impl Window {
                 self.buf = AlignedBuf::new(needed);
             }
             self.filled = 0;
-            self.filled = self.file.read_at(&mut self.buf, self.base)?;
+            self.filled = if self.around {
+                read_around(&*self.file, &mut self.buf, self.base, &mut self.unreadable)?
+            } else {
+                self.file.read_at(&mut self.buf, self.base)?
+            };
         }
         let within = usize::try_from(offset - self.base).unwrap_or(0).min(self.filled);
         Ok(&self.buf[within..self.filled.min(within + len)])

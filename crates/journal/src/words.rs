@@ -139,6 +139,8 @@ pub struct JournalStats {
     pub segments_made: u64,
     /// Segments trimmed.
     pub segments_trimmed: u64,
+    /// Times that the making of a segment panicked. It was tried again.
+    pub panics: u64,
 }
 
 /// Is shown the records of one stream: number, place, payload. Breaks when it has seen enough.

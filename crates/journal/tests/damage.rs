@@ -340,6 +340,128 @@ fn random_bytes_never_make_it_panic() {
     }
 }
 
+#[test]
+fn unreadable_places_are_damage_with_a_place_and_can_be_repaired() {
+    let (mut damaged, mut spared) = (0, 0);
+    for seed in 0..60 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let config = config_for(seed, None);
+        let disk = SimDisk::new(seed);
+        let places = build(&disk, &config, &mut rng);
+        let before = read_all(&open(&disk, &config).unwrap()).unwrap();
+        let file = path(rng.random_range(1..=6));
+        let Some(len) = disk.len_of(&file).unwrap() else { continue };
+        let at = rng.random_range(0..len / 4096) * 4096;
+        assert!(disk.make_unreadable(&file, at));
+        match Journal::check(&disk, "log", &config) {
+            Err(JournalError::Damaged(damage)) => {
+                assert!(damage.segment == file || damage.what.contains(&file), "seed {seed}: {file} {at}: {damage}");
+                assert!(damage.what.contains("cannot be read") || damage.offset <= at, "seed {seed}: {damage}");
+                assert!(open(&disk, &config).is_err());
+                let repaired = Journal::repair(&disk, "log", &config).unwrap().expect("it was damaged");
+                assert!(repaired.last.0 <= places.len() as u64 + 1);
+                let kept = read_all(&open(&disk, &config).unwrap()).unwrap();
+                let same = kept.iter().take_while(|record| record.0 <= repaired.last.0).zip(&before);
+                assert!(same.into_iter().all(|(kept, before)| kept == before), "seed {seed}");
+                damaged += 1;
+            }
+            Err(e) => panic!("seed {seed}: {e}"),
+            Ok(_) => {
+                // A segment that was made ahead: nothing was in it.
+                assert!(at > 0 && file > path(4), "seed {seed}: {file} {at}");
+                assert_eq!(read_all(&open(&disk, &config).unwrap()).unwrap(), before);
+                spared += 1;
+            }
+        }
+    }
+    println!("damaged {damaged}, made ahead {spared}");
+    assert!(damaged > 20 && spared > 3);
+}
+
+#[test]
+fn a_device_that_reads_nothing_any_more_is_no_damaged_log() {
+    let config = JournalConfig { segment_bytes: 2 << 20, ballast: None, ..config_for(0, None) };
+    let disk = SimDisk::new(0);
+    drop(open(&disk, &config).unwrap());
+    (0..512).for_each(|page| assert!(disk.make_unreadable(&path(1), page * 4096)));
+    assert!(matches!(Journal::check(&disk, "log", &config), Err(JournalError::Disk(_))));
+    assert!(matches!(Journal::repair(&disk, "log", &config), Err(JournalError::Disk(_))));
+}
+
+#[test]
+fn forged_numbers_never_make_it_panic() {
+    let config = config_for(0, None);
+    let disk = SimDisk::new(0);
+    let places = build(&disk, &config, &mut SmallRng::seed_from_u64(0));
+    let options = OpenOptions { access: Access::ReadWrite, direct: false };
+    let forge =
+        |segment: u64, at: u64, len: usize, crc_at: usize, crc_of: std::ops::Range<usize>, field: usize, value: u64| {
+            let forged = disk.kill();
+            let file = forged.open(&path(segment), options).unwrap();
+            let mut bytes = vec![0; len];
+            file.read_at(&mut bytes, at).unwrap();
+            bytes[field..field + 8].copy_from_slice(&value.to_le_bytes());
+            let crc = types::Crc32c::of(&bytes[crc_of]).0;
+            bytes[crc_at..crc_at + 4].copy_from_slice(&crc.to_le_bytes());
+            file.write_at(&bytes, at).unwrap();
+            file.sync_data().unwrap();
+            drop(open(&forged.kill(), &config));
+            drop(Journal::check(&forged, "log", &config));
+            if Journal::repair(&forged, "log", &config).is_ok()
+                && let Ok(journal) = open(&forged, &config)
+            {
+                journal.append(A, &[b"after"]).unwrap();
+                journal.mark_synced().unwrap();
+            }
+        };
+    for value in [0, 1, (1 << 62) - 1, 1 << 62, (1 << 62) + 1, i64::MAX as u64, u64::MAX - 1, u64::MAX] {
+        for segment in [1, 4] {
+            for field in [40, 48, 56, 64, 72] {
+                forge(segment, 0, 4096, 4092, 0..4092, field, value);
+            }
+        }
+        for place in [places[0], places[places.len() - 1]] {
+            for field in [16, 32] {
+                forge(place.segment, place.offset - HEADER, 48, 4, 8..48, field, value);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_repairs_plan_that_rots_half_way_is_not_taken_for_one_that_was_never_begun() {
+    let mut refused = 0;
+    for changes in 1..30 {
+        let config = config_for(1, None);
+        let disk = SimDisk::new(1);
+        let places = build(&disk, &config, &mut SmallRng::seed_from_u64(1));
+        let victim = places[places.len() / 2];
+        assert!(disk.rot(&path(victim.segment), victim.offset));
+        let interrupted = disk.kill();
+        interrupted.freeze_after(changes);
+        Journal::repair(&interrupted, "log", &config).unwrap();
+        let Some(frozen) = interrupted.frozen() else { break };
+        let plan = "log/repair.plan";
+        if frozen.len_of(plan).unwrap().is_none_or(|len| len == 0) {
+            continue;
+        }
+        assert!(frozen.rot(plan, 10));
+        let moved = frozen.list("log").unwrap().iter().any(|e| e.name.starts_with("damaged-"));
+        match Journal::repair(&frozen, "log", &config) {
+            Err(JournalError::Damaged(damage)) => {
+                assert!(moved && damage.what.contains("damaged-"), "{damage}");
+                refused += 1;
+            }
+            // Nothing was changed yet, or all of it was.
+            other => drop(other.unwrap()),
+        }
+        if let Ok(journal) = open(&frozen, &config) {
+            assert!(journal.appended() >= Seq(places.len() as u64), "numbers are used again: {}", journal.appended());
+        }
+    }
+    assert!(refused > 2);
+}
+
 /// A log with one durable record and a broken tail behind it.
 fn with_broken_tail(disk: &SimDisk, config: &JournalConfig) {
     let journal = open(disk, config).unwrap();

@@ -112,6 +112,24 @@ fn a_thread_makes_segments_ahead_and_tries_again() {
 }
 
 #[test]
+fn a_panic_while_a_segment_is_made_is_counted_and_it_is_tried_again() {
+    for prepare in [Prepare::Inline, Prepare::Background] {
+        let disk = SimDisk::new(0);
+        disk.call_next(DiskOp::Create, 3, || panic!("told so"));
+        let (journal, _) = Journal::open(Arc::new(disk.clone()), "j", config(prepare)).unwrap();
+        let began = Instant::now();
+        while journal.segments().len() < 5 || journal.stats().panics == 0 {
+            match journal.append(A, &[&[1; 1000]]) {
+                Ok(_) | Err(JournalError::NoSegment { .. }) => {}
+                Err(e) => panic!("{e}"),
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "{:?}", journal.stats());
+        }
+        assert_eq!((journal.stats().panics, journal.poisoned()), (1, None));
+    }
+}
+
+#[test]
 fn a_segment_that_cannot_be_made_for_another_reason_is_an_error_and_no_poison() {
     let disk = SimDisk::new(0);
     let (journal, _) = Journal::open(Arc::new(disk.clone()), "j", config(Prepare::Inline)).unwrap();

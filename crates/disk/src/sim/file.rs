@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rand::Rng;
 
+use super::call_planned;
 use super::image::{PAGE, SECTOR};
 use super::names::NodeId;
 use super::world::World;
@@ -25,6 +26,11 @@ impl SimFile {
 
     fn error(&self, op: DiskOp, kind: io::ErrorKind) -> DiskError {
         DiskError { op, path: self.path.clone(), source: io::Error::from(kind) }
+    }
+
+    fn eio(&self, op: DiskOp) -> DiskError {
+        let source = io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error());
+        DiskError { op, path: self.path.clone(), source }
     }
 
     fn begin(&self, world: &mut World, op: DiskOp) -> Result<(), DiskError> {
@@ -58,6 +64,10 @@ impl SimFile {
 
     fn read_locked(&self, world: &mut World, buf: &mut [u8], offset: u64) -> Result<usize, DiskError> {
         let file = world.file(DiskOp::Read, &self.path, self.node)?;
+        let pages = offset / PAGE..(offset + buf.len() as u64).div_ceil(PAGE);
+        if file.unreadable.range(pages).next().is_some() {
+            return Err(self.eio(DiskOp::Read));
+        }
         if self.options.direct && file.diverged {
             return Ok(file.device_view().read(offset, buf));
         }
@@ -68,6 +78,7 @@ impl SimFile {
 impl DiskFile for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, DiskError> {
         self.check_alignment(DiskOp::Read, buf, offset)?;
+        call_planned(&self.world, DiskOp::Read);
         let world = &mut *self.world.lock();
         self.begin(world, DiskOp::Read)?;
         self.read_locked(world, buf, offset)
@@ -77,6 +88,7 @@ impl DiskFile for SimFile {
         for buf in bufs.iter() {
             self.check_alignment(DiskOp::Read, buf, offset)?;
         }
+        call_planned(&self.world, DiskOp::Read);
         let world = &mut *self.world.lock();
         self.begin(world, DiskOp::Read)?;
         let mut done = 0;
@@ -93,6 +105,7 @@ impl DiskFile for SimFile {
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {
         self.check_writable(DiskOp::Write)?;
         self.check_alignment(DiskOp::Write, buf, offset)?;
+        call_planned(&self.world, DiskOp::Write);
         let world = &mut *self.world.lock();
         if let Err(failure) = self.begin(world, DiskOp::Write) {
             // Some of it, in whole sectors from its start, may be there.
@@ -107,6 +120,11 @@ impl DiskFile for SimFile {
         let free = world.free / PAGE;
         let file = world.file(DiskOp::Write, &self.path, self.node)?;
         let end = offset + buf.len() as u64;
+        let in_part = |page: &u64| offset > page * PAGE || end < (page + 1) * PAGE;
+        if file.unreadable.range(offset / PAGE..end.div_ceil(PAGE)).any(in_part) {
+            return Err(self.eio(DiskOp::Write)); // the rest of the page has to be read first
+        }
+        file.unreadable.retain(|page| !(offset / PAGE..end.div_ceil(PAGE)).contains(page));
         let mut taken = 0;
         let mut fits = buf.len();
         for page in offset / PAGE..end.div_ceil(PAGE) {
@@ -130,6 +148,7 @@ impl DiskFile for SimFile {
     }
 
     fn sync_data(&self) -> Result<(), DiskError> {
+        call_planned(&self.world, DiskOp::Sync);
         let world = &mut *self.world.lock();
         world.data_syncs += 1;
         if let Err(failure) = self.begin(world, DiskOp::Sync) {

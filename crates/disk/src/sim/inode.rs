@@ -27,6 +27,8 @@ pub(super) struct FileNode {
     pub(super) reserved: BTreeSet<u64>,
     /// A sync failed: what the program sees through the page cache need not be what the device has.
     pub(super) diverged: bool,
+    /// Pages that the device cannot read any more, until they are written anew.
+    pub(super) unreadable: BTreeSet<u64>,
     /// Open handles.
     pub(super) opens: u64,
     /// Names.

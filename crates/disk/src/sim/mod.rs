@@ -58,6 +58,19 @@ impl SimDisk {
         self.world.lock().fail_next(op, nth, kind);
     }
 
+    /// Calls `call` at the beginning of the `nth` next call (1: the very next) of `op`; nothing is locked meanwhile. So
+    /// something else can be done, or a panic happen, in the middle of somebody else's call. For reads, writes, syncs
+    /// (of files and folders) and the making of files.
+    pub fn call_next(&self, op: DiskOp, nth: u64, call: impl FnOnce() + Send + 'static) {
+        self.world.lock().call_next(op, nth, Box::new(call));
+    }
+
+    /// The page (4096 bytes) at `offset` cannot be read any more: EIO, until all of it is written anew. False if there is
+    /// no such file.
+    pub fn make_unreadable(&self, path: &str, offset: u64) -> bool {
+        self.world.lock().make_unreadable(path, offset)
+    }
+
     /// Sets the free bytes; writes and allocations beyond that fail with `StorageFull`.
     pub fn set_free(&self, bytes: u64) {
         self.world.lock().free = bytes;
@@ -100,8 +113,18 @@ impl SimDisk {
     }
 }
 
+fn call_planned(world: &Mutex<World>, op: DiskOp) {
+    let call = world.lock().planned_call(op);
+    if let Some(call) = call {
+        call();
+    }
+}
+
 impl Disk for SimDisk {
     fn open(&self, path: &str, options: OpenOptions) -> Result<Arc<dyn DiskFile>, DiskError> {
+        if options.access == crate::Access::CreateNew {
+            call_planned(&self.world, DiskOp::Create);
+        }
         let node = self.world.lock().open(path, options)?;
         Ok(Arc::new(file::SimFile::new(Arc::clone(&self.world), node, path, options)))
     }
@@ -115,6 +138,7 @@ impl Disk for SimDisk {
         self.world.lock().create_dir_all(path)
     }
     fn sync_dir(&self, path: &str) -> Result<(), DiskError> {
+        call_planned(&self.world, DiskOp::SyncDir);
         self.world.lock().sync_dir(path)
     }
     fn list(&self, path: &str) -> Result<Vec<Entry>, DiskError> {

@@ -21,12 +21,15 @@ enum Node {
     Dir(DirNode),
 }
 
+pub(super) type PlannedCall = Box<dyn FnOnce() + Send>;
+
 pub(super) struct World {
     nodes: BTreeMap<NodeId, Node>,
     next_node: NodeId,
     name_changes: Vec<NameChange>,
     pub(super) free: u64,
     planned: Vec<(DiskOp, u64, io::ErrorKind)>,
+    calls: Vec<(DiskOp, u64, PlannedCall)>,
     pub(super) rng: SmallRng,
     pub(super) data_syncs: u64,
     pub(super) dir_syncs: u64,
@@ -47,6 +50,7 @@ impl World {
             name_changes: Vec::new(),
             free: FREE_AT_FIRST,
             planned: Vec::new(),
+            calls: Vec::new(),
             rng: SmallRng::seed_from_u64(seed),
             data_syncs: 0,
             dir_syncs: 0,
@@ -139,7 +143,8 @@ impl World {
                 Node::Dir(dir) => Node::Dir(DirNode { durable: dir.durable.clone(), current: BTreeMap::new() }),
                 Node::File(file) => {
                     let image = file.after_crash(rng, faults, report);
-                    Node::File(FileNode { durable: image.clone(), current: image, ..FileNode::default() })
+                    let unreadable = file.unreadable.clone();
+                    Node::File(FileNode { durable: image.clone(), current: image, unreadable, ..FileNode::default() })
                 }
             };
             nodes.insert(*id, found);
@@ -201,6 +206,32 @@ impl World {
             }
             _ => false,
         }
+    }
+
+    pub(super) fn make_unreadable(&mut self, path: &str, offset: u64) -> bool {
+        let Ok(id) = self.find(DiskOp::Open, path) else { return false };
+        match self.nodes.get_mut(&id) {
+            Some(Node::File(file)) => file.unreadable.insert(offset / PAGE),
+            _ => false,
+        }
+    }
+
+    pub(super) fn call_next(&mut self, op: DiskOp, nth: u64, call: PlannedCall) {
+        self.calls.push((op, nth.max(1), call));
+    }
+
+    /// What is to be called inside this call of `op`, if anything.
+    pub(super) fn planned_call(&mut self, op: DiskOp) -> Option<PlannedCall> {
+        let mut due = None;
+        for (at, (planned, left, _)) in self.calls.iter_mut().enumerate() {
+            if *planned == op {
+                *left = left.saturating_sub(1);
+                if *left == 0 && due.is_none() {
+                    due = Some(at);
+                }
+            }
+        }
+        due.map(|at| self.calls.remove(at).2)
     }
 
     // ---- paths
