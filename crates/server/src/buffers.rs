@@ -38,12 +38,14 @@ struct PoolState {
     free: Vec<Aligned>,
     free_growing: Vec<Vec<u8>>,
     out: usize,
+    /// Growing buffers outside the pool that may hold a whole segment.
+    grown: usize,
 }
 
 impl Buffers {
     pub(crate) fn new(buffers_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(PoolState { free: Vec::new(), free_growing: Vec::new(), out: 0 }),
+            state: Mutex::new(PoolState { free: Vec::new(), free_growing: Vec::new(), out: 0, grown: 0 }),
             buffers_max,
         })
     }
@@ -74,10 +76,25 @@ impl Buffers {
                 let bytes = state.free_growing.pop();
                 drop(state);
                 let bytes = bytes.unwrap_or_else(|| Vec::with_capacity(TRANSFER_BYTES + GROWING_SLACK));
-                return GrowingBuffer { bytes, step: TRANSFER_BYTES, pool: Some(Arc::clone(self)) };
+                return GrowingBuffer { bytes, step: TRANSFER_BYTES, pool: Some(Arc::clone(self)), grown: None };
             }
         }
-        GrowingBuffer { bytes: Vec::new(), step: SMALL_TRANSFER_BYTES, pool: None }
+        GrowingBuffer { bytes: Vec::new(), step: SMALL_TRANSFER_BYTES, pool: None, grown: None }
+    }
+
+    /// Whether `buffer` may hold one segment that is longer than its step: always if it is from the pool; of the others
+    /// as many as the pool has buffers.
+    pub(crate) fn may_grow(self: &Arc<Self>, buffer: &mut GrowingBuffer) -> bool {
+        if buffer.pool.is_some() || buffer.grown.is_some() {
+            return true;
+        }
+        let mut state = self.state.lock();
+        if state.grown >= self.buffers_max {
+            return false;
+        }
+        state.grown += 1;
+        buffer.grown = Some(Arc::clone(self));
+        true
     }
 
     /// Lets go of buffers that nobody uses, but for a few.
@@ -98,10 +115,14 @@ pub(crate) struct GrowingBuffer {
     /// Bytes of data that it should hold at most.
     pub(crate) step: usize,
     pool: Option<Arc<Buffers>>,
+    grown: Option<Arc<Buffers>>,
 }
 
 impl Drop for GrowingBuffer {
     fn drop(&mut self) {
+        if let Some(buffers) = self.grown.take() {
+            buffers.state.lock().grown -= 1;
+        }
         if let Some(pool) = self.pool.take() {
             let mut bytes = std::mem::take(&mut self.bytes);
             bytes.clear();

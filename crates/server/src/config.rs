@@ -85,7 +85,12 @@ impl ServerConfig {
 /// of input, 64 KiB for one request's arguments while it is worked on, `pending_bytes_max` of answers that the client
 /// does not take plus those of the requests under way, `handles_per_session_max` handles of about 200 bytes each, and
 /// one transfer buffer while data moves: of [`TRANSFER_BYTES`] from the pool, or, when the pool is empty, of
-/// [`SMALL_TRANSFER_BYTES`] of its own.
+/// [`SMALL_TRANSFER_BYTES`] of its own. A readv segment lies whole in its buffer, so a buffer may grow to 2 MiB: those of
+/// the pool, and as many others as the pool has buffers (256 MiB in all by default); more are asked to wait.
+///
+/// What is *not* bounded here: each file that is open for writing may hold up to 64 KiB (small files) or 64 pages and
+/// 4,096 ranges (large ones, about 350 KiB) in the store until it is closed. That is 256 MiB for one connection with
+/// its 4,096 handles full of small files, and 4 GiB for `handles_max` of them: set these two by the memory there is.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections at a time. One more is told so and closed.

@@ -26,7 +26,7 @@ use crate::writers::Due;
 pub(crate) fn close(node: &Arc<Node>, lease: &Arc<Lease>, doubt: Option<Refusal>, reply: Reply) {
     let Some(writer) = lease.writer() else {
         node.writers.lock().failed(lease.body, false, Instant::now());
-        return reply.refuse(&Refusal::fenced(&lease.path));
+        return reply.refuse(&Refusal::closed_before(&lease.path));
     };
     // xrdcp closes its handle also after a copy that failed in the middle. What was announced tells.
     let short = lease

@@ -214,7 +214,8 @@ impl WriteAccess {
                 let writer = Arc::clone(writer);
                 Ok(Hold { _state: state, writer })
             }
-            _ => Err(Refusal::fenced(&self.lease.path)),
+            _ if state.owner.is_some_and(|owner| owner != self.key) => Err(Refusal::fenced(&self.lease.path)),
+            _ => Err(Refusal::closed_before(&self.lease.path)),
         }
     }
 }

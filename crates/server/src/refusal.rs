@@ -59,21 +59,31 @@ impl Refusal {
         Self::new(ErrorNumber::from(code), format!("Cannot {doing}: {why}"))
     }
 
-    /// The namespace's texts begin with the path.
+    /// The namespace's texts begin with the path, but for those of what lies below it.
     pub(crate) fn of_namespace(verb: &dyn Display, error: &NsError) -> Self {
         match error.code() {
             ErrorCode::Io | ErrorCode::Damaged | ErrorCode::Unavailable => {
                 tracing::error!(%verb, %error, "the namespace refused");
             }
             ErrorCode::Overloaded => {
-                return Refusal::Wait { seconds: 1, text: format!("Cannot {verb} {error}") };
+                return Refusal::Wait { seconds: 1, text: format!("Cannot {verb}{} {error}", colon(error)) };
             }
             ErrorCode::Interrupted => {
                 return Self::new(ErrorNumber::from(error.code()), format!("Cannot {verb} interrupted file {error}"));
             }
             _ => {}
         }
-        Self::new(ErrorNumber::from(error.code()), format!("Cannot {verb} {error}"))
+        Self::new(ErrorNumber::from(error.code()), format!("Cannot {verb}{} {error}", colon(error)))
+    }
+
+    /// A write or a close of a file whose close has not succeeded, or is under way.
+    pub(crate) fn closed_before(path: &NsPath) -> Self {
+        Self::new(
+            ErrorNumber::FILE_NOT_OPEN,
+            format!(
+                "{path} has been closed, or its close has failed; open it again for update to go on, or write it anew"
+            ),
+        )
     }
 
     pub(crate) fn read_only(path: &NsPath) -> Self {
@@ -126,5 +136,27 @@ impl Refusal {
                 "{path} has been opened again by another connection of its writer; this handle can change nothing any more"
             ),
         )
+    }
+}
+
+/// What stands between the verb and an error that does not begin with a path.
+fn colon(error: &NsError) -> &'static str {
+    match error {
+        NsError::Kv(_) | NsError::OutOfNumbers => ":",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_read_well_with_and_without_a_path() {
+        let text = |error: &NsError| match Refusal::of_namespace(&"mkdir", error) {
+            Refusal::Error { text, .. } | Refusal::Wait { text, .. } => text,
+        };
+        assert_eq!(text(&NsError::Exists("/a".into())), "Cannot mkdir /a: exists already");
+        assert!(text(&NsError::OutOfNumbers).starts_with("Cannot mkdir: the next range"));
     }
 }

@@ -315,3 +315,25 @@ fn a_slow_reader_is_not_taken_for_a_stuck_sender() {
     slow.raw(&bytes[last..]);
     assert_eq!(slow.answer().1.ok().len(), 64 << 10);
 }
+
+#[test]
+fn long_readv_segments_that_nobody_takes_are_bounded_and_asked_to_wait() {
+    let world = world();
+    world.connect().put("/big", NEW, &content(1, 8 << 20));
+    let mut me = world.connect();
+    let handle = me.open("/big", READ);
+    let segment = wire::request::Segment { handle, len: 2_000_000, offset: 0 };
+    assert_eq!(me.readv(&[segment; 3]).unwrap().len(), 3);
+    let mut slow: Vec<Client> = (0..10).map(|_| world.connect()).collect();
+    for client in &mut slow {
+        let handle = client.open("/big", READ);
+        let segment = wire::request::Segment { handle, len: 2_000_000, offset: 0 };
+        client.send(&Request::Readv(wire::request::Readv { path_id: 0, segments: vec![segment; 20] }), &[]);
+    }
+    // Two from the pool and two beside it are stuck; the others are told.
+    std::thread::sleep(Duration::from_millis(300));
+    me.patient = false;
+    let ask = Request::Readv(wire::request::Readv { path_id: 0, segments: vec![segment] });
+    assert!(matches!(me.call(&ask), Answer::Wait(_)));
+    world.until("the stuck ones are cut off", || matches!(me.call(&ask), Answer::Ok(_)));
+}

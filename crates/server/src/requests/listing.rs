@@ -51,7 +51,6 @@ impl Connection {
                 let mut full = false;
                 let from = after.as_ref().map(FileName::as_bytes);
                 let more = namespace::list_visit(read, directory, from, ENTRIES_PER_VIEW, &mut |name, inode| {
-                    // One more entry follows for certain when a frame goes out before its end.
                     if body.len() >= FRAME_BYTES {
                         full = true;
                         return ControlFlow::Break(());

@@ -133,12 +133,7 @@ impl Connection {
                     }
                 },
             };
-            let room = SEGMENT_HEADER + segment.len as usize;
-            if !answer.bytes.is_empty() && answer.bytes.len() + room > answer.step {
-                self.send_part(stream, ResponseStatus::OkSoFar, &answer)?;
-                answer.bytes.clear();
-            }
-            if let Err(refusal) = read_segment(&file, segment, &mut answer.bytes) {
+            if let Err(refusal) = self.read_segment(stream, &file, segment, &mut answer)? {
                 self.out.back();
                 return Ok(Err(refusal));
             }
@@ -147,6 +142,45 @@ impl Connection {
         self.send_part(stream, ResponseStatus::Ok, &answer)?;
         self.out.back();
         Ok(Ok(()))
+    }
+
+    /// Appends a segment; what is there before goes out if they have no room together. A segment lies whole in one frame,
+    /// as clients expect, so one that is longer than the step needs leave to be.
+    fn read_segment(
+        &self,
+        stream: StreamId,
+        file: &OpenFile,
+        segment: &Segment,
+        answer: &mut GrowingBuffer,
+    ) -> Result<Result<(), Refusal>, Stop> {
+        if segment.len > READV_SEGMENT_MAX {
+            let text = format!("A readv segment of {} bytes is over the limit of {READV_SEGMENT_MAX}", segment.len);
+            return Ok(Err(Refusal::new(ErrorNumber::ARG_TOO_LONG, text)));
+        }
+        let len = segment.len as usize;
+        let past_end = || {
+            let text = format!("Cannot read {}: {len} bytes at {} reach past its end", file.path, segment.offset);
+            Refusal::new(ErrorNumber::ARG_INVALID, text)
+        };
+        if bounded(file, segment.offset, segment.len) < len {
+            return Ok(Err(past_end()));
+        }
+        if !answer.bytes.is_empty() && answer.bytes.len() + SEGMENT_HEADER + len > answer.step {
+            self.send_part(stream, ResponseStatus::OkSoFar, answer)?;
+            answer.bytes.clear();
+        }
+        if SEGMENT_HEADER + len > answer.step && !self.node.buffers.may_grow(answer) {
+            let text = "Too many long reads are under way at the moment".into();
+            return Ok(Err(Refusal::Wait { seconds: 1, text }));
+        }
+        answer.bytes.extend_from_slice(&ReadvSegment(*segment).to_bytes());
+        let start = answer.bytes.len();
+        answer.bytes.resize(start + len, 0);
+        Ok(match read_file(file, segment.offset, &mut answer.bytes[start..]) {
+            Ok(n) if n == len => Ok(()),
+            Ok(_) => Err(past_end()),
+            Err(refusal) => Err(refusal),
+        })
     }
 
     fn send_part(&self, stream: StreamId, status: ResponseStatus, part: &GrowingBuffer) -> Result<(), Stop> {
@@ -215,25 +249,4 @@ fn read_pages(file: &OpenFile, offset: u64, len: usize, into: &mut GrowingBuffer
             Ok(n)
         }
     }
-}
-
-fn read_segment(file: &OpenFile, segment: &Segment, into: &mut Vec<u8>) -> Result<(), Refusal> {
-    if segment.len > READV_SEGMENT_MAX {
-        let text = format!("A readv segment of {} bytes is over the limit of {READV_SEGMENT_MAX}", segment.len);
-        return Err(Refusal::new(ErrorNumber::ARG_TOO_LONG, text));
-    }
-    let len = segment.len as usize;
-    if bounded(file, segment.offset, segment.len) < len {
-        let text = format!("Cannot read {}: {len} bytes at {} reach past its end", file.path, segment.offset);
-        return Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
-    }
-    into.extend_from_slice(&ReadvSegment(*segment).to_bytes());
-    let start = into.len();
-    into.resize(start + len, 0);
-    let n = read_file(file, segment.offset, &mut into[start..])?;
-    if n < len {
-        let text = format!("Cannot read {}: {len} bytes at {} reach past its end", file.path, segment.offset);
-        return Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
-    }
-    Ok(())
 }

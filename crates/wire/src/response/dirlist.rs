@@ -15,6 +15,8 @@ pub struct DirlistBody {
     with_stat: bool,
     begun: bool,
     buffer: Vec<u8>,
+    /// Where the last entry begins in `buffer`.
+    last: usize,
 }
 
 /// This name cannot stand in a listing, whose lines end at line ends.
@@ -26,7 +28,8 @@ impl DirlistBody {
     /// An empty listing; `with_stat` if the client asked for [`crate::request::DirlistOptions::DSTAT`] or `DCKSM`.
     #[must_use]
     pub fn new(with_stat: bool) -> Self {
-        Self { with_stat, begun: false, buffer: if with_stat { LEAD.to_vec() } else { Vec::new() } }
+        let buffer = if with_stat { LEAD.to_vec() } else { Vec::new() };
+        Self { with_stat, begun: false, last: buffer.len(), buffer }
     }
 
     /// One entry. `stat` is used if the listing is one with attributes (and should be given then; a client sees zeros
@@ -37,6 +40,7 @@ impl DirlistBody {
             return Err(NotListable);
         }
         self.begun = true;
+        self.last = self.buffer.len();
         self.buffer.extend_from_slice(name);
         self.buffer.push(b'\n');
         if self.with_stat {
@@ -66,10 +70,12 @@ impl DirlistBody {
         self.buffer.is_empty()
     }
 
-    /// What has come together, as the body of an `oksofar`. Call it only when more entries follow: the last page has to
-    /// hold one.
+    /// What has come together, as the body of an `oksofar`, but for the last entry: the last body has to hold one, and
+    /// whether another follows is not certain (it may be removed meanwhile).
     pub fn take_page(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.buffer)
+        let last = self.buffer.split_off(self.last);
+        self.last = 0;
+        std::mem::replace(&mut self.buffer, last)
     }
 
     /// The last body, for `ok`: its last line end is a NUL. Empty for a directory without entries, unless it is a listing
@@ -139,4 +145,26 @@ fn split_checksum(line: &[u8]) -> Result<(&[u8], Option<&[u8]>), WireError> {
     inner
         .map(|inner| (stat, Some(inner)))
         .ok_or(WireError::Malformed { what: "listing", why: "a checksum without its closing bracket" })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+
+    #[test]
+    fn a_listing_whose_next_entry_is_gone_still_ends_as_it_should() {
+        for with_stat in [false, true] {
+            let mut body = DirlistBody::new(with_stat);
+            body.push(b"first", None, None).unwrap();
+            body.push(b"second", None, None).unwrap();
+            let page = body.take_page();
+            let end = body.finish();
+            assert_eq!(end.last(), Some(&0));
+            let listing = Dirlisting::decode(&[page, end].concat()).unwrap();
+            let names: Vec<&[u8]> = listing.entries.iter().map(|entry| entry.name.as_slice()).collect();
+            assert_eq!(names, [b"first".as_slice(), b"second"]);
+        }
+    }
 }
