@@ -3,8 +3,9 @@
 use kv::Txn;
 use types::{Ino, NsPath};
 
-use crate::inode::{DirectoryRecord, Inode, Kind};
+use crate::inode::{DirectoryRecord, Kind};
 use crate::node::{Dentry, Dir, put_directory};
+use crate::open_write::new_inode;
 use crate::totals::{Touch, adjust};
 use crate::walk::{Last, Missing, Resolved, Walk, new_access, walk};
 use crate::{Context, NsError, OpTag, Operation, Want, permit};
@@ -37,19 +38,7 @@ fn make(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, parent: &Dir, name: &[u
     let mut access = new_access(&ctx.actor, parent, mode);
     access.mode |= parent.access.mode & 0o2000; // set-group-id is inherited
     let record = DirectoryRecord { parent: parent.ino, name: name.to_vec(), tree: parent.tree };
-    let inode = Inode {
-        ino,
-        access,
-        nlink: 1,
-        mtime: ctx.now,
-        ctime: ctx.now,
-        btime: ctx.now,
-        atime: None,
-        xattrs: 0,
-        holders: 0,
-        extra: Vec::new(),
-        kind: Kind::Directory(record.clone()),
-    };
+    let inode = new_inode(ctx, ino, access, Kind::Directory(record.clone()));
     put_directory(txn, &inode, &record);
     adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
     Ok(Dir { ino, access, tree: parent.tree })

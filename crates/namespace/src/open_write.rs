@@ -192,7 +192,8 @@ fn open_over(
     }
 }
 
-fn writer(
+/// A writer that begins now.
+pub(crate) fn writer(
     ctx: &Context,
     request: &OpenWrite,
     key: WriterKey,

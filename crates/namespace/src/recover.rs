@@ -2,10 +2,11 @@
 //! what this client was writing, never to what is visible meanwhile under the same path.
 
 use kv::{Read, Txn};
-use types::{BodyId, Ino, NsPath, UploadId};
+use types::{BodyId, NsPath, UploadId};
 
 use crate::inode::{FileState, Kind, WriterKey};
 use crate::node::{Dentry, Located, locate, locate_entry};
+use crate::open_write::writer as begin_writer;
 use crate::planted::{self, Bug};
 use crate::uploads::permit_own;
 use crate::walk::{Last, resolve};
@@ -176,20 +177,7 @@ pub(crate) fn begin_update(
     located.inode.ctime = ctx.now;
     let ino = located.inode.ino;
     located.store(txn);
-    let writer = WriterRecord {
-        key,
-        body,
-        epoch,
-        kind,
-        ino,
-        parent: Ino(0),
-        session: ctx.session,
-        boot: request.boot,
-        client: request.client.clone(),
-        path: path.as_bytes().to_vec(),
-        expected_len: request.expected_len,
-        opened: ctx.now,
-    };
+    let writer = WriterRecord { epoch, ..begin_writer(ctx, request, key, kind, ino, body) };
     writer.put(txn);
     Ok(OpenedWrite { group, ..opened(&writer, open_kind, len) })
 }
@@ -215,20 +203,8 @@ fn resume_upload(
         Some(ino) => ino,
         None => ctx.ids.next_ino()?,
     };
-    let writer = WriterRecord {
-        key,
-        body: record.body,
-        epoch: record.epoch.saturating_add(1),
-        kind: WriterKind::Upload(upload),
-        ino,
-        parent: Ino(0),
-        session: ctx.session,
-        boot: request.boot,
-        client: request.client.clone(),
-        path: path.as_bytes().to_vec(),
-        expected_len: request.expected_len,
-        opened: ctx.now,
-    };
+    let begun = begin_writer(ctx, request, key, WriterKind::Upload(upload), ino, record.body);
+    let writer = WriterRecord { epoch: record.epoch.saturating_add(1), ..begun };
     record.state = UploadState::InMaking;
     record.deadline = None;
     record.writer = key;

@@ -4,9 +4,10 @@ use kv::{Read, Txn};
 use types::{Ino, NsPath, PATH_MAX};
 
 use crate::node::{locate_entry, put_new};
+use crate::open_write::new_inode;
 use crate::totals::{Touch, adjust};
 use crate::walk::{Last, new_access, resolve, resolve_existing};
-use crate::{Actor, Context, Inode, Kind, NsError, OpTag, Operation, Want, permit};
+use crate::{Actor, Context, Kind, NsError, OpTag, Operation, Want, permit};
 
 /// The target of the symbolic link at `path`.
 pub fn readlink(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Vec<u8>, NsError> {
@@ -41,19 +42,8 @@ pub fn symlink(txn: &mut dyn Txn, ctx: &Context, request: &Symlink) -> Result<In
     }
     permit(&ctx.actor, &at.parent.access, Want::Write, &|| path.to_string())?;
     let ino = ctx.ids.next_ino()?;
-    let inode = Inode {
-        ino,
-        access: new_access(&ctx.actor, &at.parent, 0o777),
-        nlink: 1,
-        mtime: ctx.now,
-        ctime: ctx.now,
-        btime: ctx.now,
-        atime: None,
-        xattrs: 0,
-        holders: 0,
-        extra: Vec::new(),
-        kind: Kind::Symlink(request.target.clone()),
-    };
+    let access = new_access(&ctx.actor, &at.parent, 0o777);
+    let inode = new_inode(ctx, ino, access, Kind::Symlink(request.target.clone()));
     put_new(txn, at.parent.ino, &at.name, &inode);
     adjust(txn, ctx, at.parent.ino, ino.0, 1, 0, Touch::Entries)?;
     Ok(ino)

@@ -67,13 +67,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     server_config.times.grace = config.grace;
     server_config.limits.connections_max = usize::try_from(config.connections).unwrap_or(usize::MAX);
     let server = server::Server::start(server_config, Arc::clone(&foundation.namespace), Arc::clone(&foundation.store))
-        .map_err(|error| {
-            let text = format!(
-                "cannot listen on {}: {error}; is another server there? Port 0 picks a free one",
-                config.listen
-            );
-            Failure::message(Exit::Listen, text)
-        })?;
+        .map_err(not_served)?;
     say_ready(&server.address().to_string())?;
 
     let why = wait(&stop, &foundation, &mut space);
@@ -106,6 +100,17 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
                 data.path.display()
             ),
         )),
+    }
+}
+
+/// Only an address that cannot be had is about the address.
+fn not_served(error: server::ServerError) -> Failure {
+    match error {
+        server::ServerError::Listen { .. } => {
+            Failure::message(Exit::Listen, format!("{error}; is another server there? Port 0 picks a free one"))
+        }
+        server::ServerError::Writers(_) => Failure::new(Exit::Damaged, error),
+        server::ServerError::Start(_) => Failure::new(Exit::Failed, error),
     }
 }
 
@@ -262,4 +267,19 @@ fn boot_id() -> Result<BootId, Failure> {
 pub fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_taken_address_is_told_as_one() {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1094));
+        let error = std::io::Error::from(std::io::ErrorKind::AddrInUse);
+        assert_eq!(not_served(server::ServerError::Listen { address, error }).exit, Exit::Listen);
+        let other = not_served(server::ServerError::Start(std::io::Error::other("no thread")));
+        assert_eq!(other.exit, Exit::Failed);
+        assert!(!other.to_string().contains("listen"), "{other}");
+    }
 }

@@ -388,6 +388,7 @@ impl Model {
         *file = File { body, len, sums, state: State::Complete, generation: file.generation + 1, last_epoch: epoch };
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn commit_upload(
         &mut self,
         user: &Who,

@@ -1,5 +1,5 @@
-//! What `--repair` does, and only that: it marks files whose bytes are gone or damaged, so that they can be listed and
-//! are not taken for whole. With `--remove-unreferenced` it removes contents that nothing refers to; that is a step of
+//! What `--repair` does, and only that: it marks files whose bytes are gone or damaged, so that they can be
+//! found: they are served as before, page by page against their checksums. With `--remove-unreferenced` it removes contents that nothing refers to; that is a step of
 //! its own, because after a repaired journal such a content may be the only copy of a file whose name was lost.
 
 use namespace::{Actor, SetXattr, XattrMode};
