@@ -93,11 +93,12 @@ impl ServerConfig {
 /// its 4,096 handles full of small files, and 4 GiB for `handles_max` of them: set these two by the memory there is.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at a time. One more is told so and closed.
+    /// Connections at a time. One more is told so and closed. One machine gets no more than are left after it for the
+    /// others: half of these if it is alone.
     pub connections_max: usize,
     /// Open files of one session.
     pub handles_per_session_max: usize,
-    /// Open files of all sessions together.
+    /// Open files of all sessions together, shared in the same way.
     pub handles_max: usize,
     /// Requests of one connection handed on and not answered yet; the next waits in the socket.
     pub requests_in_flight_max: usize,

@@ -1,6 +1,7 @@
 //! The open files of one session. A handle is 4 bytes: the slot, and how often the slot was used before, so that a
 //! handle that was closed is not mistaken for a later one.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,6 +9,7 @@ use parking_lot::Mutex;
 use wire::FileHandle;
 
 use crate::open_file::OpenFile;
+use crate::shares::Shares;
 
 /// Why a handle was not given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,11 +26,12 @@ pub(crate) enum NoHandle {
 pub(crate) struct HandleCount {
     open: AtomicUsize,
     open_max: usize,
+    shares: Shares,
 }
 
 impl HandleCount {
     pub(crate) fn new(open_max: usize) -> Arc<Self> {
-        Arc::new(Self { open: AtomicUsize::new(0), open_max })
+        Arc::new(Self { open: AtomicUsize::new(0), open_max, shares: Shares::new(open_max) })
     }
 
     /// Open files at this moment.
@@ -41,6 +44,7 @@ impl HandleCount {
 pub(crate) struct Handles {
     table: Mutex<Table>,
     per_session_max: usize,
+    peer: IpAddr,
     count: Arc<HandleCount>,
 }
 
@@ -56,9 +60,9 @@ struct Slot {
 }
 
 impl Handles {
-    pub(crate) fn new(per_session_max: usize, count: Arc<HandleCount>) -> Self {
+    pub(crate) fn new(per_session_max: usize, peer: IpAddr, count: Arc<HandleCount>) -> Self {
         let table = Table { slots: Vec::new(), free: Vec::new(), ended: false };
-        Self { table: Mutex::new(table), per_session_max: per_session_max.min(usize::from(u16::MAX)), count }
+        Self { table: Mutex::new(table), per_session_max: per_session_max.min(usize::from(u16::MAX)), peer, count }
     }
 
     /// Takes `make(handle)` into the table. `make` is not called when there is no room.
@@ -78,11 +82,11 @@ impl Handles {
                 slot
             }
         };
-        if self.count.open.fetch_add(1, Ordering::Relaxed) >= self.count.open_max {
-            self.count.open.fetch_sub(1, Ordering::Relaxed);
+        if !self.count.shares.take(self.peer) {
             table.free.push(slot);
             return Err(NoHandle::ServerFull(self.count.open_max));
         }
+        self.count.open.fetch_add(1, Ordering::Relaxed);
         let entry = &mut table.slots[usize::from(slot)];
         entry.uses = entry.uses.wrapping_add(1);
         let handle = handle_of(slot, entry.uses);
@@ -104,6 +108,7 @@ impl Handles {
         let file = table.slots.get_mut(usize::from(slot)).filter(|entry| entry.uses == uses)?.file.take()?;
         table.free.push(slot);
         self.count.open.fetch_sub(1, Ordering::Relaxed);
+        self.count.shares.give_back(self.peer);
         Some(file)
     }
 
@@ -124,6 +129,7 @@ impl Handles {
             }
         }
         self.count.open.fetch_sub(files.len(), Ordering::Relaxed);
+        files.iter().for_each(|_| self.count.shares.give_back(self.peer));
         files
     }
 }

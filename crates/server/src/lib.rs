@@ -33,6 +33,7 @@ mod refusal;
 mod requests;
 mod server;
 mod session;
+mod shares;
 mod workers;
 mod writers;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -99,8 +99,8 @@ fn accept_all(listener: &TcpListener, node: &Arc<Node>, shared: &Arc<Shared>) {
                 continue;
             }
         };
-        if shared.open.lock().len() >= node.config.limits.connections_max {
-            node.complaints.bad_input(&peer, &"refused: all connections are taken");
+        if !node.connection_shares.take(peer.ip()) {
+            node.complaints.bad_input(&peer, &"refused: its share of the connections is taken");
             refuse(&socket, node.config.limits.connections_max);
             if refused.len() < REFUSED_MAX {
                 refused.push((Instant::now() + REFUSED_FOR, socket));
@@ -117,7 +117,9 @@ fn accept_all(listener: &TcpListener, node: &Arc<Node>, shared: &Arc<Shared>) {
 /// The client reads the answer to its handshake, and then why it is not served.
 fn refuse(socket: &TcpStream, connections_max: usize) {
     let mut bytes = HandshakeReply::DATA_SERVER.to_bytes().to_vec();
-    let text = format!("This server has {connections_max} connections, which is its limit; please try again later");
+    let text = format!(
+        "This server has {connections_max} connections, and your machine has its share of those that are left; please try again later"
+    );
     wire::reply::error(&mut bytes, StreamId::default(), ErrorNumber::OVERLOADED, &text);
     let _ = socket.set_write_timeout(Some(Duration::from_millis(100)));
     let _ = (&*socket).write_all(&bytes);
@@ -131,6 +133,7 @@ fn take_in(
     node: &Arc<Node>,
     shared: &Arc<Shared>,
 ) -> std::io::Result<()> {
+    let share = Share { peer: peer.ip(), node: Arc::clone(node) };
     socket.set_nodelay(true)?;
     socket.set_write_timeout(Some(node.config.times.send))?;
     let socket = Arc::new(socket);
@@ -140,11 +143,23 @@ fn take_in(
     let node = Arc::clone(node);
     std::thread::Builder::new().name(format!("conn-{number}")).stack_size(STACK_BYTES).spawn(move || {
         // Dropped last at the end of the thread, also by a panic; and by a spawn that failed.
-        let _gone = gone;
+        let (_gone, _share) = (gone, share);
         let node = node;
         connection::serve(&node, socket, peer);
     })?;
     Ok(())
+}
+
+/// Gives the connection's place back when dropped.
+struct Share {
+    peer: IpAddr,
+    node: Arc<Node>,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.node.connection_shares.give_back(self.peer);
+    }
 }
 
 /// Takes the connection off the list when dropped.

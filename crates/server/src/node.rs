@@ -20,6 +20,7 @@ use crate::handles::HandleCount;
 use crate::open_file::Lease;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::shares::Shares;
 use crate::workers::Workers;
 use crate::writers::Writers;
 
@@ -36,6 +37,8 @@ pub(crate) struct Node {
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) drainer: Arc<Drainer>,
     pub(crate) handle_count: Arc<HandleCount>,
+    /// Connections, by who has them.
+    pub(crate) connection_shares: Shares,
     /// By the number in the session's id.
     pub(crate) sessions: Mutex<HashMap<u64, Arc<Session>>>,
     /// Lines about what clients send.
@@ -88,6 +91,7 @@ impl Node {
             buffers: Buffers::new(limits.transfer_buffers_max),
             drainer,
             handle_count: HandleCount::new(limits.handles_max),
+            connection_shares: Shares::new(limits.connections_max),
             sessions: Mutex::new(HashMap::new()),
             complaints: Complaints::new(Instant::now()),
             alarms: Complaints::new(Instant::now()),

@@ -42,7 +42,11 @@ impl Session {
             id: SessionId(id),
             peer,
             client: Mutex::new(None),
-            handles: Handles::new(node.config.limits.handles_per_session_max, Arc::clone(&node.handle_count)),
+            handles: Handles::new(
+                node.config.limits.handles_per_session_max,
+                peer.ip(),
+                Arc::clone(&node.handle_count),
+            ),
             outgoing,
         })
     }

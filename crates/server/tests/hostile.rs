@@ -32,7 +32,7 @@ fn world() -> World {
         config.times.frame = Duration::from_millis(300);
         config.times.login = Duration::from_millis(400);
         config.times.send = Duration::from_millis(600);
-        config.limits.connections_max = 20;
+        config.limits.connections_max = 40;
         config.limits.handles_per_session_max = 10;
         config.limits.requests_in_flight_max = 4;
         config.limits.pending_bytes_max = 16 << 10;
@@ -203,7 +203,7 @@ fn bounds_are_told_and_free_again() {
     refused.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut said = Vec::new();
     let _ = refused.read_to_end(&mut said);
-    assert!(String::from_utf8_lossy(&said).contains("20 connections"), "{}", said.escape_ascii());
+    assert!(String::from_utf8_lossy(&said).contains("40 connections"), "{}", said.escape_ascii());
     many.clear();
     world.until("there is room again", || world.server().connections() <= 1);
     honest(&world);

@@ -150,7 +150,9 @@ fn no_handle(reason: NoHandle) -> Refusal {
         NoHandle::ServerFull(limit) => {
             return Refusal::Wait {
                 seconds: 5,
-                text: format!("All clients together have {limit} open files, the limit"),
+                text: format!(
+                    "This machine has its share of the {limit} files that all clients together may have open"
+                ),
             };
         }
         NoHandle::Ended => "The session has ended".into(),

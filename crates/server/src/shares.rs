@@ -1,0 +1,78 @@
+//! Who has how much of something that there is a limited number of: nobody may take more than half of what the others
+//! have left, so that one client machine cannot shut the door for everybody.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+
+/// Counts by the address of the client's machine; of an IPv6 address, its network (/64) counts.
+pub(crate) struct Shares {
+    state: Mutex<State>,
+    most: usize,
+}
+
+#[derive(Default)]
+struct State {
+    taken: usize,
+    by_peer: HashMap<IpAddr, usize>,
+}
+
+impl Shares {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { state: Mutex::new(State::default()), most }
+    }
+
+    /// Takes one for `peer`, if there is one for it. Somebody who has none gets the last one.
+    pub(crate) fn take(&self, peer: IpAddr) -> bool {
+        let mut state = self.state.lock();
+        let free = self.most.saturating_sub(state.taken);
+        let own = state.by_peer.get(&network(peer)).copied().unwrap_or(0);
+        if free == 0 || own >= free.max(1) {
+            return false;
+        }
+        state.taken += 1;
+        *state.by_peer.entry(network(peer)).or_default() += 1;
+        true
+    }
+
+    /// Gives one back.
+    pub(crate) fn give_back(&self, peer: IpAddr) {
+        let mut state = self.state.lock();
+        state.taken = state.taken.saturating_sub(1);
+        if let Some(own) = state.by_peer.get_mut(&network(peer)) {
+            *own -= 1;
+            if *own == 0 {
+                state.by_peer.remove(&network(peer));
+            }
+        }
+    }
+}
+
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V4(ip) => IpAddr::V4(ip),
+        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_machine_leaves_room_for_others() {
+        let shares = Shares::new(100);
+        let peers: Vec<IpAddr> = (1..=3).map(|n| IpAddr::from([10, 0, 0, n])).collect();
+        let all = |peer: IpAddr| (0..200).filter(|_| shares.take(peer)).count();
+        assert_eq!(all(peers[0]), 50);
+        assert_eq!(all(peers[1]), 25);
+        assert!(shares.take(peers[2]));
+        shares.give_back(peers[0]);
+        assert!(!shares.take(peers[0]), "it has more than is left");
+        assert!(Shares::new(1).take(peers[0]));
+        for n in [1u128, 2] {
+            assert_eq!(network(IpAddr::V6((0xfd00 << 112 | n).into())), IpAddr::V6((0xfd00 << 112).into()));
+        }
+    }
+}
