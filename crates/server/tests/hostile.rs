@@ -267,7 +267,7 @@ fn find_object(world: &World) -> String {
 
 /// The bytes that the server has read for its clients, as it counts them.
 fn bytes_out(world: &World) -> u64 {
-    let Answer::Ok(body) = world.connect_as("watcher", 2).query(wire::request::QueryKind::Stats, "a") else { panic!() };
+    let body = world.connect_as("watcher", 2).query(wire::request::QueryKind::Stats, "a").ok();
     let text = String::from_utf8(body).unwrap();
     text.split_once("<out>").unwrap().1.split_once('<').unwrap().0.parse().unwrap()
 }
