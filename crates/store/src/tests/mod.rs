@@ -3,5 +3,8 @@
 mod basic;
 mod crash;
 mod faults;
+mod leftovers;
 mod model;
+mod moving;
+mod together;
 mod world;

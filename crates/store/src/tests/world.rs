@@ -7,7 +7,7 @@ use journal::{Journal, JournalConfig, StreamId};
 use kv::{IndexConfig, LoggedIndex, MemoryEngine};
 use types::{BodyId, Incarnation, PieceId};
 
-use crate::{NewPiece, Planted, Store, StoreConfig, StoreError, StoreRecovery, Writer};
+use crate::{NewPiece, Planted, RecordIndex, Store, StoreConfig, StoreError, StoreRecovery, Writer};
 
 pub(crate) struct World {
     pub(crate) disk: SimDisk,
@@ -42,6 +42,15 @@ pub(crate) fn with(planted: Option<Planted>) -> StoreConfig {
 
 impl World {
     pub(crate) fn open(disk: SimDisk, config: StoreConfig) -> Result<World, StoreError> {
+        Self::open_with(disk, config, |index| index)
+    }
+
+    /// With something between the store and its index.
+    pub(crate) fn open_with(
+        disk: SimDisk,
+        config: StoreConfig,
+        wrap: impl FnOnce(Arc<dyn RecordIndex>) -> Arc<dyn RecordIndex>,
+    ) -> Result<World, StoreError> {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let streams = vec![StreamId::STORE_INDEX, StreamId::STORE_DATA];
         let (journal, _) =
@@ -55,7 +64,8 @@ impl World {
             "checkpoint",
             IndexConfig::small(),
         )?;
-        let (store, recovery) = Store::open(shared, "store", Arc::clone(&journal), Arc::clone(&index) as _, config)?;
+        let (store, recovery) =
+            Store::open(shared, "store", Arc::clone(&journal), wrap(Arc::clone(&index) as _), config)?;
         Ok(World { disk, journal, index, store, recovery })
     }
 

@@ -1,0 +1,101 @@
+//! Files that no record speaks of: an older index was put back, or a power failure took the record.
+
+use disk::{Access, Disk, OpenOptions, SimDisk};
+
+use super::world::{World, bytes, new_piece, piece, small_config};
+use crate::{StoreConfig, StoreError};
+
+fn files_below(disk: &dyn Disk, dir: &str, out: &mut Vec<String>) {
+    for entry in disk.list(dir).unwrap() {
+        let path = format!("{dir}/{}", entry.name);
+        if entry.is_dir { files_below(disk, &path, out) } else { out.push(path) }
+    }
+}
+
+fn content(disk: &dyn Disk, path: &str) -> Vec<u8> {
+    let file = disk.open(path, OpenOptions { access: Access::Read, direct: false }).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// A disk whose log and index are new, and whose store has the files of `pieces` (and of one in the making, number 3).
+fn with_files_of_another_day() -> (SimDisk, Vec<(String, Vec<u8>)>) {
+    let other = World::new(1);
+    other.put(1, &bytes(1, 50_000));
+    other.put(2, &bytes(2, 3000));
+    other.store.tick().unwrap();
+    other.create(3, Some(30_000)).write(0, &bytes(3, 20_000)).unwrap();
+    let disk = World::new(2).disk.kill();
+    let mut paths = Vec::new();
+    files_below(&other.disk, "store", &mut paths);
+    let mut files = Vec::new();
+    for path in paths {
+        let bytes = content(&other.disk, &path);
+        disk.create_dir_all(path.rsplit_once('/').unwrap().0).unwrap();
+        let file = disk.open(&path, OpenOptions { access: Access::CreateNew, direct: false }).unwrap();
+        file.write_at(&bytes, 0).unwrap();
+        files.push((path, bytes));
+    }
+    assert_eq!(files.len(), 5);
+    (disk, files)
+}
+
+#[test]
+fn what_came_to_its_end_is_never_cleared_away() {
+    let (disk, files) = with_files_of_another_day();
+    let look = StoreConfig { clear_away: false, ..small_config() };
+    let world = World::open(disk, look).unwrap();
+    let unexplained = world.recovery.unexplained.clone();
+    assert_eq!(unexplained, ["store/segments/0000000000000001", "store/objects/00/00/0000000000000001.0"]);
+    assert_eq!((world.recovery.orphans_removed, world.recovery.orphans_left), (0, 2));
+    for (path, bytes) in &files {
+        assert_eq!(content(&world.disk, path), *bytes, "{path} was changed by a look");
+    }
+    let world = world.killed();
+    assert_eq!(world.recovery.unexplained, unexplained);
+    assert_eq!((world.recovery.orphans_removed, world.recovery.orphans_left), (2, 0));
+    // Its number is refused, and asking for it, or removing it, does not hurt it. New small pieces go elsewhere.
+    let refused = world.store.create(piece(1), new_piece(None)).map(|_| ());
+    assert!(matches!(refused, Err(StoreError::FileThere { .. })), "{refused:?}");
+    world.store.delete(piece(1)).unwrap();
+    world.put(7, &bytes(7, 4000));
+    world.journal.sync_to(world.journal.appended()).unwrap();
+    world.store.tick().unwrap();
+    let world = world.killed();
+    assert_eq!(world.read_all(7), bytes(7, 4000));
+    for (path, bytes) in files.iter().filter(|(path, _)| !path.contains("0003.")) {
+        assert_eq!(content(&world.disk, path), *bytes, "{path} was changed");
+    }
+}
+
+#[test]
+fn the_end_of_a_segment_is_kept_if_it_is_the_only_copy() {
+    for in_log in [false, true] {
+        let world = World::new(1);
+        world.put(1, &bytes(1, 3000));
+        world.store.tick().unwrap();
+        let path = world.store.inner.segments.path(1);
+        let before = content(&world.disk, &path);
+        // The index of before, and a segment that has gone on.
+        let disk = world.disk.kill();
+        world.put(2, &bytes(2, 3000));
+        world.store.tick().unwrap();
+        let after = content(&world.disk, &path);
+        assert!(after.len() > before.len() + 3000);
+        if in_log {
+            let world = World::open(disk.clone(), small_config()).unwrap();
+            world.put(2, &bytes(2, 3000));
+        }
+        let file = disk.open(&path, OpenOptions { access: Access::ReadWrite, direct: false }).unwrap();
+        file.write_at(&after, 0).unwrap();
+        let world = World::open(disk, small_config()).unwrap();
+        assert_eq!(world.recovery.unexplained.len(), usize::from(!in_log), "{:?}", world.recovery.unexplained);
+        world.put(9, &bytes(9, 2000));
+        world.store.tick().unwrap();
+        let kept = content(&world.disk, &path);
+        assert_eq!(kept == after, !in_log, "{in_log}");
+        assert_eq!(world.read_all(9), bytes(9, 2000));
+        assert_eq!(world.read_all(1), bytes(1, 3000));
+    }
+}

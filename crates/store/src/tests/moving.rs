@@ -1,0 +1,82 @@
+//! Settling and compaction where something is in the way.
+
+use std::sync::Arc;
+
+use disk::SimDisk;
+use journal::Seq;
+use kv::{Batch, KvError};
+
+use super::world::{World, bytes, piece, small_config};
+use crate::{RecordIndex, StoreConfig};
+
+/// An index that takes small batches only.
+struct Limited {
+    index: Arc<dyn RecordIndex>,
+    limit: usize,
+}
+
+impl RecordIndex for Limited {
+    fn append(&self, batch: &Batch, urgent: bool) -> Result<Seq, KvError> {
+        if batch.len() > self.limit {
+            return Err(KvError::TooLarge { what: "a batch of changes", len: batch.len(), limit: self.limit });
+        }
+        self.index.append(batch, urgent)
+    }
+
+    fn snapshot(&self) -> Box<dyn kv::Read + Send + '_> {
+        self.index.snapshot()
+    }
+}
+
+fn segments(world: &World) -> Vec<u64> {
+    world.store.inner.records.lock().keys().copied().collect()
+}
+
+#[test]
+fn a_segment_of_many_tiny_pieces_is_emptied_in_steps() {
+    let config = StoreConfig { settle_step_bytes: 4 << 10, ..small_config() };
+    let limited = |index| Arc::new(Limited { index, limit: 60 }) as Arc<dyn RecordIndex>;
+    let world = World::open_with(SimDisk::new(1), config, limited).unwrap();
+    // More than one segment of 32 KiB.
+    for body in 1..=400 {
+        world.put(body, &bytes(body, 20));
+        if body % 20 == 0 {
+            world.store.tick().unwrap();
+        }
+    }
+    assert!(segments(&world).len() > 1);
+    for body in (1..=400).filter(|body| body % 5 > 1) {
+        world.store.delete(piece(body)).unwrap();
+    }
+    world.journal.sync_to(world.journal.appended()).unwrap();
+    for _ in 0..4 {
+        world.store.tick().unwrap();
+    }
+    assert!(!segments(&world).contains(&1), "{:?}", segments(&world));
+    for body in (1..=400).filter(|body| body % 5 <= 1) {
+        assert_eq!(world.read_all(body), bytes(body, 20));
+    }
+}
+
+#[test]
+fn one_bad_segment_does_not_keep_the_others_from_being_emptied() {
+    let world = World::new(1);
+    for body in 1..=30 {
+        world.put(body, &bytes(body, 3000));
+        world.store.tick().unwrap();
+    }
+    assert!(segments(&world).len() >= 3, "{:?}", segments(&world));
+    // Everything but the first piece of each segment of ten.
+    for body in (1..=30).filter(|body| body % 10 != 1) {
+        world.store.delete(piece(body)).unwrap();
+    }
+    world.journal.sync_to(world.journal.appended()).unwrap();
+    // The header of the first record.
+    assert!(world.disk.rot(&world.store.inner.segments.path(1), 64 + 20));
+    let refused = (0..5).filter(|_| world.store.tick().is_err()).count();
+    assert_eq!(refused, 1, "it is said once");
+    let left = segments(&world);
+    assert!(left.contains(&1) && !left.contains(&2), "{left:?}");
+    assert_eq!(world.read_all(1), bytes(1, 3000));
+    assert_eq!(world.read_all(11), bytes(11, 3000));
+}
