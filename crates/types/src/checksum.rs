@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn parts_combine_to_the_whole() {
-        let bytes: Vec<u8> = (0..300_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let bytes: Vec<u8> = (0..300_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0]).collect();
         for cut in [0, 1, 7, 4096, 65_521, 65_522, 131_042, 299_999, 300_000] {
             let (first, second) = bytes.split_at(cut);
             let len = second.len() as u64;
