@@ -169,9 +169,9 @@ def store(folder: Path, options: argparse.Namespace, figures: rows.Figures) -> N
         figures.commands["small-rate"] = shown
         fio = [fio_write(folder, figures)]
         shown, results = example("store", [str(folder), "stream"])
-        aligned = next(r for r in results if r["bench"] == "stream" and r["aligned"])
+        aligned = next(r for r in results if r["bench"] == "stream" and r["aligned"] and r["chunk"] == 8 << 20)
         fio.append(fio_write(folder, figures))
-        figures.add("stream-share", "weir", aligned["share_of_bare"])
+        figures.add("stream-share", "weir", aligned["share_of_bare_same_chunk"])
         figures.add("bare writer [MB/s]", "weir", aligned["bare_mb_per_second"])
         figures.add("bare writer / fio", "weir", aligned["bare_mb_per_second"] / rows.statistics.mean(fio))
         figures.commands["stream-share"] = shown
