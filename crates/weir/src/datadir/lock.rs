@@ -8,7 +8,7 @@ use std::path::Path;
 /// Held as long as this value lives.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
 }
 
 /// Why it could not be taken.
@@ -37,7 +37,16 @@ impl Lock {
         }
         // The pid is for people only; a full disk must not keep the node from starting.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for Lock {
+    /// Lets go at once. Closing alone would not: a child that another thread is just starting has the descriptor too, until it runs its
+    /// own program, and the lock is the open file's, not the process's.
+    fn drop(&mut self) {
+        // Closing lets go, at the latest.
+        let _ = self.file.unlock();
     }
 }
 
@@ -53,5 +62,22 @@ fn holder(file: &mut File) -> String {
             Err(_) => format!("process {pid}"),
         },
         None => "another process".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_that_a_child_still_has_holds_nothing() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("lock");
+        let lock = Lock::take(&path).unwrap();
+        let inherited = lock.file.try_clone().unwrap();
+        assert!(matches!(Lock::take(&path), Err(LockError::Held { .. })));
+        drop(lock);
+        Lock::take(&path).unwrap();
+        drop(inherited);
     }
 }
