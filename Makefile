@@ -1,7 +1,9 @@
 # On a fresh Debian 12 or Ubuntu 24.04 (or later) with a Rust toolchain, each of these alone installs what it needs.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-WEIR := target/release/weir
+WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
+# The tests' and the bench's scripts start this one.
+export WEIR_BIN ?= $(abspath $(WEIR))
 PYTEST := .venv/bin/python -m pytest
 
 .PHONY: help build demo test lint test-rust test-clients test-peer bench fuzz sim soak clean
@@ -9,7 +11,7 @@ PYTEST := .venv/bin/python -m pytest
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-build: ## the binary, target/release/weir
+build: ## the binary, target/release/weir (or under CARGO_TARGET_DIR)
 	cargo build --release --locked -p weir
 
 demo: ## install, build, and watch weir do its main job

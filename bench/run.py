@@ -25,6 +25,7 @@ import rows  # noqa: E402
 from harness import Server, Weir, Xrootd  # noqa: E402
 
 BUILD = ROOT / "build"
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).absolute()
 THREADS, FILES, DIRS, BYTES = 8, 20_000, 100, 4096
 GIB = 1 << 30
 IDLE_SHARE, SETTLE_SECONDS_MAX = 0.03, 20  # work that a server puts off until after the answer counts too: until it is idle for a second
@@ -141,7 +142,7 @@ def example(name: str, arguments: list[str], one_core: bool = False) -> tuple[st
     """Runs a crate's bench; its command line, and the JSON objects that it prints. None where it failed: the rest goes on."""
     pin = ["taskset", "-c", "0"] if one_core else []
     run(["cargo", "build", "--release", "--locked", "-q", "-p", f"weir-{name}", "--example", f"{name}_bench"], cwd=ROOT)
-    command = pin + [str(ROOT / f"target/release/examples/{name}_bench"), *arguments]
+    command = pin + [str(TARGET / f"release/examples/{name}_bench"), *arguments]
     try:
         out = run(command, cwd=ROOT)
     except SystemExit as failed:

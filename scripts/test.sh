@@ -3,6 +3,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
+export WEIR_BIN=${WEIR_BIN:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/weir}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 passed=0
