@@ -1,7 +1,9 @@
 """The rows of the speed table with their bars, and the table as text."""
 
+import json
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,29 @@ class Figures:
 
     samples: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     commands: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)  # by row or subject
     invalid: dict[str, str] = field(default_factory=dict)  # row: why its figure does not count
+    measured: dict[str, str] = field(default_factory=dict)  # row: the day and the commit
 
     def add(self, row: str, system: str, value: float) -> None:
         self.samples.setdefault(row, {}).setdefault(system, []).append(value)
+
+    def stamp(self, when: str) -> None:
+        """Notes the day and the commit of the rows that have none yet."""
+        for row in self.samples:
+            self.measured.setdefault(row, when)
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=1))
+
+    def fill_up(self, path: Path) -> None:
+        """Takes what was not measured this time from the figures that an earlier run saved."""
+        if not path.exists():
+            return
+        for name, earlier in json.loads(path.read_text()).items():
+            own = getattr(self, name)
+            for key, value in earlier.items():
+                own.setdefault(key, value)
 
 
 def show(values: list[float]) -> str:

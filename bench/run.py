@@ -4,6 +4,7 @@ Measures weir beside a stock xrootd on the same disk, in alternating runs, and t
 
     bench/run.py                          everything (takes long); writes bench/RESULTS.md
     bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove put get namespace store
+    bench/run.py --only store --renew     the same, and renews its rows in bench/RESULTS.md
     bench/run.py --systems xrootd,xrootd  the method against itself: all ratios should be about 1
 """
 
@@ -25,6 +26,7 @@ import rows  # noqa: E402
 from harness import Server, Weir, Xrootd  # noqa: E402
 
 BUILD = ROOT / "build"
+SAVED = BUILD / "bench-figures.json"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).absolute()
 THREADS, FILES, DIRS, BYTES = 8, 20_000, 100, 4096
 GIB = 1 << 30
@@ -133,7 +135,8 @@ def big_files(servers: dict[str, Server], runs: int, size: int, figures: rows.Fi
                 copy("cold", system, server, "-f", url, "/dev/null")
                 copy("warm", system, server, "-f", url, "/dev/null")
                 run(["xrdfs", server.url, "rm", "/big"])
-        figures.notes.append(f"Cold reads: page cache emptied by {how}; the source of the writes lies in {source.parent}.")
+        figures.notes["cold reads"] = f"page cache emptied by {how}"
+        figures.notes["xrdcp writes"] = f"the source lies in {source.parent}"
     finally:
         source.unlink()
 
@@ -158,7 +161,7 @@ def namespace(folder: Path, options: argparse.Namespace, figures: rows.Figures) 
         for value in figure.get("samples") or [figure["value"]]:
             figures.add(figure["row"], "weir", float(value))
         figures.commands[figure["row"]] = shown
-        figures.notes.append(f"{figure['row']}: {figure.get('note', '')}")
+        figures.notes[figure["row"]] = figure.get("note", "")
         print(figure, flush=True)
 
 
@@ -198,15 +201,16 @@ LIBRARIES = {"namespace": namespace, "store": store}
 
 
 def report(folder: Path, systems: list[str], figures: rows.Figures, runs: int, chosen: set[str] | None) -> str:
-    lines = ["# Measured", "", f"By `make bench` on {date.today()}, {runs} alternating runs: medians, with the spread in brackets.", ""]
+    lines = ["# Measured", "", f"By `make bench`, {runs} alternating runs: medians, with the spread in brackets.", ""]
     lines += rows.table(systems, figures, chosen)
     lines += ["", "weir syncs at close, xrootd does not. Server CPU: user and system time of all its threads, with what it does after the "
               "last answer until it is idle.", "", "## Machine", ""]  # fmt: skip
     lines += [f"- {name}: {value}" for name, value in machine.describe(folder, ROOT).items()]
     lines += ["", "## Command lines", ""]
     lines += [f"- {row}: `{command}`" for row, command in figures.commands.items()]
-    if figures.notes:
-        lines += ["", "## Notes", ""] + [f"- {note}" for note in figures.notes]
+    lines += ["", "## Notes", ""] + [f"- {subject}: {note}" for subject, note in figures.notes.items()]
+    for when in sorted(set(figures.measured.values())):
+        lines.append(f"- measured on {when}: " + ", ".join(row for row, at in figures.measured.items() if at == when))
     by_hand = ROOT / "bench/NOTES.md"
     if chosen is None and by_hand.exists():
         lines += ["", by_hand.read_text().rstrip()]
@@ -221,6 +225,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=GIB, help="bytes of the large file")
     parser.add_argument("--systems", default="weir,xrootd")
     parser.add_argument("--dir", type=Path, default=BUILD / "bench", help="where the servers keep their data: a real disk")
+    parser.add_argument("--renew", action="store_true", help="with --only: renew these rows in bench/RESULTS.md, keep the others")
     parser.add_argument("--quick", action="store_true", help="a quick run of the namespace's bench")
     return parser.parse_args()
 
@@ -230,6 +235,7 @@ def main() -> None:
     chosen = set(options.only) if options.only else None
     wanted = chosen or set([*SMALL, *BIG, *LIBRARIES])
     BUILD.mkdir(exist_ok=True)
+    options.dir = options.dir.absolute()  # the servers run elsewhere
     options.dir.mkdir(parents=True, exist_ok=True)
     if machine.file_system(options.dir)[0] in ("tmpfs", "ramfs", "overlay"):
         raise SystemExit(f"{options.dir} is not on a real disk; name one with --dir")
@@ -237,13 +243,39 @@ def main() -> None:
     names = options.systems.split(",")
     systems = [name if name not in names[:at] else f"{name}-again" for at, name in enumerate(names)]
     figures = rows.Figures()
+    full = (chosen is None or options.renew) and names == ["weir", "xrootd"]
+    try:
+        with_clients(wanted, dict(zip(systems, (kinds[name] for name in names), strict=True)), options, figures)
+        for name, measure in LIBRARIES.items():
+            if name in wanted:
+                folder = options.dir / name
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                measure(folder, options, figures)
+                shutil.rmtree(folder, ignore_errors=True)
+    finally:  # an hour's figures are not lost for one part that failed
+        figures.stamp(f"{date.today()} at {machine.describe(options.dir, ROOT)['weir']}")
+        if full:
+            if options.renew:
+                figures.fill_up(SAVED)
+            figures.save(SAVED)
+            text = report(options.dir, systems, figures, options.runs, None)
+            (ROOT / "bench/RESULTS.md").write_text(text)
+            print("written: bench/RESULTS.md")
+        else:
+            text = report(options.dir, systems, figures, options.runs, chosen)
+        print(text)
+
+
+def with_clients(wanted: set[str], kinds: dict[str, type[Server]], options: argparse.Namespace, figures: rows.Figures) -> None:
+    """The parts that stock clients measure, on servers that live as long as they last."""
     servers: dict[str, Server] = {}
     try:
         if wanted & set(SMALL + BIG):
-            for system, name in zip(systems, names, strict=True):
+            for system, kind in kinds.items():
                 home = options.dir / f"server-{system}"
                 shutil.rmtree(home, ignore_errors=True)
-                servers[system] = kinds[name](home).start()
+                servers[system] = kind(home).start()
         if wanted & set(SMALL):
             small_files(servers, options.runs, options.files, figures)
         if wanted & set(BIG):
@@ -253,18 +285,6 @@ def main() -> None:
             if server.alive():
                 server.stop()
             shutil.rmtree(server.home, ignore_errors=True)
-    for name, measure in LIBRARIES.items():
-        if name in wanted:
-            folder = options.dir / name
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            measure(folder, options, figures)
-            shutil.rmtree(folder, ignore_errors=True)
-    text = report(options.dir, systems, figures, options.runs, chosen)
-    if chosen is None and names == ["weir", "xrootd"]:
-        (ROOT / "bench/RESULTS.md").write_text(text)
-        print("written: bench/RESULTS.md")
-    print(text)
 
 
 if __name__ == "__main__":
