@@ -18,6 +18,9 @@ use crate::outgoing::{Gone, Outgoing};
 use crate::refusal::Refusal;
 use crate::session::Session;
 
+/// Longest payload of fattr, in bytes: as many attributes as one request may name, each of the longest.
+const FATTR_BYTES_MAX: u32 = (1 << 20) + (16 << 10);
+
 /// After the client's last byte, answers under way still have this long to reach it.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
@@ -80,7 +83,7 @@ pub(crate) fn serve(node: &Arc<Node>, socket: Arc<TcpStream>, peer: SocketAddr) 
     );
     let session = Session::new(node, peer, Arc::clone(&out));
     let ending = Ending { node, session: Arc::clone(&session) };
-    let limits = Limits { paths: 64 << 10, fattr: 64 << 10, ..Limits::default() };
+    let limits = Limits { paths: 64 << 10, fattr: FATTR_BYTES_MAX, ..Limits::default() };
     let mut connection =
         Connection { node: Arc::clone(node), session, out, input, limits, logged_in: false, complained: Vec::new() };
     let stop = connection.run();
@@ -259,6 +262,8 @@ impl Connection {
             Request::Pgwrite(r) => self.pgwrite(stream, &r)?,
             Request::Writev(r) => self.writev(stream, &r)?,
             Request::Query(r) => self.query(stream, &r)?,
+            Request::Fattr(r) => self.fattr(stream, r)?,
+            Request::Prepare(r) => self.prepare(stream, &r),
             Request::Unknown(r) => {
                 let text = format!("Request code {} is not known to this protocol", r.code);
                 self.complain(RequestKind::Unknown(r.code), &text);

@@ -5,8 +5,10 @@
 mod attributes;
 mod change;
 mod close;
+mod fattr;
 mod listing;
 mod open;
+mod prepare;
 mod query;
 mod read;
 mod session;

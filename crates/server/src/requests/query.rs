@@ -57,6 +57,7 @@ impl Connection {
                     out.push(0);
                 })
             }
+            QueryKind::Prepare => self.query_prepare(stream, r),
             QueryKind::Xattr => self.query_xattr(stream, r),
             other => Err(Refusal::unsupported(&format!("The query {other:?}"))),
         };

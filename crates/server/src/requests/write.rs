@@ -4,6 +4,7 @@ use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use store::PageSum;
 use types::{Crc32c, PAGE_SIZE};
 use wire::request::{Pgwrite, Sync, Write, Writev, WritevOptions};
 use wire::response::BadPages;
@@ -21,6 +22,8 @@ const BAD_PAGES_MAX: usize = 256;
 const OUT_OF_STEP_MAX: u32 = 3;
 /// Bytes of a page's checksum on the wire.
 const CRC_BYTES: usize = 4;
+/// Bytes that are received at once and summed before more are: few enough to be in the processor's cache still.
+const SUMMED_AT_ONCE: usize = 512 << 10;
 
 /// What one pgwrite brought.
 #[derive(Default)]
@@ -60,20 +63,29 @@ impl Connection {
         let len = len as usize;
         Counters::add(&self.node.counters.bytes_written, len as u64);
         if len <= INPUT_BYTES && self.input.has(len) {
-            return Ok(store_bytes(access, offset, self.input.take(len)));
+            return Ok(store_bytes(access, offset, self.input.take(len), None));
         }
         self.out.leave()?;
         // The data lies in the buffer as it will lie in the file's pages, so that it can go to the disk as it is.
         let mut lead = lead_of(offset);
-        let mut buffer = self.node.buffers.take(lead + len);
+        let mut buffer = self.node.buffers.take_for_write(lead + len);
+        let mut sums = Vec::with_capacity(buffer.len() / PAGE_SIZE);
         let (mut at, mut left) = (offset, len);
         let mut result = Ok(());
         while left > 0 {
             let n = left.min(buffer.len() - lead);
             let part = &mut buffer[lead..lead + n];
-            self.input.fill_slice(part)?;
+            sums.clear();
+            let mut begin = 0;
+            while begin < n {
+                // Whole pages, but for the first and the last.
+                let end = n.min(begin + SUMMED_AT_ONCE - (lead + begin) % PAGE_SIZE);
+                self.input.fill_slice(&mut part[begin..end])?;
+                sums.extend(pages_in(&part[begin..end], (lead + begin) % PAGE_SIZE).map(PageSum::of));
+                begin = end;
+            }
             match &result {
-                Ok(()) => result = store_bytes(access, at, part),
+                Ok(()) => result = store_bytes(access, at, part, Some(&sums)),
                 Err(refusal) => access.refused(at, n as u64, refusal),
             }
             at = at.saturating_add(n as u64);
@@ -128,37 +140,42 @@ impl Connection {
         let mut pages = Pages::default();
         let believe = self.node.config.has(Planted::StoreBadPages);
         let mut lead = lead_of(offset);
-        let mut buffer = self.node.buffers.take(lead + wire_len);
-        let mut sums = vec![[0u8; CRC_BYTES]; (wire_len / (PAGE_SIZE + CRC_BYTES) + 2).min(buffer.len() / PAGE_SIZE)];
+        let mut buffer = self.node.buffers.take_for_write(lead + wire_len);
+        let room = (wire_len / (PAGE_SIZE + CRC_BYTES) + 2).min(buffer.len() / PAGE_SIZE);
+        let (mut claimed, mut sums) = (Vec::with_capacity(room), Vec::with_capacity(room));
         let (mut at, mut left) = (offset, wire_len);
         while left > 0 {
-            // How many whole units (checksum and page) fit into the buffer.
-            let (mut data, mut units, mut wire) = (0, 0, 0);
-            while wire < left && units < sums.len() {
-                let room = PAGE_SIZE - (lead + data) % PAGE_SIZE;
-                if left - wire <= CRC_BYTES || lead + data + room > buffer.len() {
+            claimed.clear();
+            sums.clear();
+            let mut end = lead;
+            // As much as goes into the buffer, portion by portion.
+            while left > 0 {
+                let stop = buffer.len().min(end + SUMMED_AT_ONCE - end % PAGE_SIZE);
+                let units = Units::that_fit(left, end, stop);
+                if units.count == 0 {
                     break;
                 }
-                let page = room.min(left - wire - CRC_BYTES);
-                data += page;
-                wire += CRC_BYTES + page;
-                units += 1;
+                let known = claimed.len();
+                claimed.resize(known + units.count, [0; CRC_BYTES]);
+                let part = &mut buffer[end..end + units.data];
+                self.receive_units(&mut claimed[known..], part, end % PAGE_SIZE)?;
+                sums.extend(pages_in(part, end % PAGE_SIZE).map(PageSum::of));
+                end += units.data;
+                left -= units.wire;
             }
-            if units == 0 {
+            let data = &buffer[lead..end];
+            if data.is_empty() {
                 self.input.skip(left)?;
                 pages.refused.get_or_insert_with(|| {
                     Refusal::new(ErrorNumber::ARG_INVALID, "The last page of the pgwrite request has no bytes")
                 });
                 return Ok(pages);
             }
-            let part = &mut buffer[lead..lead + data];
-            self.receive_units(&mut sums[..units], part, lead)?;
             match &pages.refused {
-                None => pages.refused = store_pages(access, at, part, &sums[..units], &mut pages, believe).err(),
-                Some(refusal) => access.refused(at, data as u64, refusal),
+                None => pages.refused = store_pages(access, at, data, &claimed, &sums, &mut pages, believe).err(),
+                Some(refusal) => access.refused(at, data.len() as u64, refusal),
             }
-            at = at.saturating_add(data as u64);
-            left -= wire;
+            at = at.saturating_add(data.len() as u64);
             lead = 0;
         }
         Ok(pages)
@@ -244,9 +261,47 @@ fn write_access(file: &OpenFile) -> Result<&WriteAccess, Refusal> {
     }
 }
 
-fn store_bytes(access: &WriteAccess, offset: u64, data: &[u8]) -> Result<(), Refusal> {
+/// The pages in `data`, of which the first begins `lead` bytes into its own.
+fn pages_in(data: &[u8], lead: usize) -> impl Iterator<Item = &[u8]> {
+    let (first, rest) = data.split_at(data.len().min((PAGE_SIZE - lead) % PAGE_SIZE));
+    std::iter::once(first).filter(|first| !first.is_empty()).chain(rest.chunks(PAGE_SIZE))
+}
+
+/// Checksums with their pages, as a pgwrite sends them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Units {
+    count: usize,
+    /// Bytes of the pages alone, and of pages and checksums.
+    data: usize,
+    wire: usize,
+}
+
+impl Units {
+    /// Those of the next `left` bytes of a request whose data, with all of the page that it ends in, has room from `at`
+    /// to `stop` in the buffer. Without data at the end: a checksum that has no page.
+    fn that_fit(left: usize, at: usize, stop: usize) -> Self {
+        let mut units = Self { count: 0, data: 0, wire: 0 };
+        while left - units.wire > CRC_BYTES {
+            let room = PAGE_SIZE - (at + units.data) % PAGE_SIZE;
+            if at + units.data + room > stop {
+                break;
+            }
+            let page = room.min(left - units.wire - CRC_BYTES);
+            units.data += page;
+            units.wire += CRC_BYTES + page;
+            units.count += 1;
+        }
+        units
+    }
+}
+
+/// Writes `data` at `offset`; `sums`: of each page of it, if they are known.
+fn store_bytes(access: &WriteAccess, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), Refusal> {
     let hold = access.hold()?;
-    let result = hold.writer().write(offset, data);
+    let result = match sums {
+        Some(sums) => hold.writer().write_summed(offset, data, sums),
+        None => hold.writer().write(offset, data),
+    };
     let end = offset.saturating_add(data.len() as u64);
     let mut missing = access.lease.missing.lock();
     match result {
@@ -262,41 +317,44 @@ fn store_bytes(access: &WriteAccess, offset: u64, data: &[u8]) -> Result<(), Ref
     }
 }
 
-/// Writes the pages that match; those that do not go to `bad`.
+/// Writes the pages whose sums are what the client `claimed`; those of which it is not go to `bad`.
 fn store_pages(
     access: &WriteAccess,
     offset: u64,
     data: &[u8],
-    sums: &[[u8; CRC_BYTES]],
+    claimed: &[[u8; CRC_BYTES]],
+    sums: &[PageSum],
     pages: &mut Pages,
     believe: bool,
 ) -> Result<(), Refusal> {
     let mut good = Vec::new();
-    let mut run = 0..0;
+    // Bytes of `data` and their pages' places in `sums`.
+    let (mut run, mut run_sums) = (0..0, 0..0);
     let mut page_start = 0;
     // Refused like any other handle's bytes if it was fenced.
     drop(access.hold()?);
-    for sum in sums {
+    for (number, (sum, claimed)) in sums.iter().zip(claimed).enumerate() {
         let at = offset.saturating_add(page_start as u64);
         let len = (PAGE_SIZE - lead_of(at)).min(data.len() - page_start);
-        let page = &data[page_start..page_start + len];
-        if believe || Crc32c::of(page) == Crc32c(u32::from_be_bytes(*sum)) {
+        if believe || sum.crc32c() == Crc32c(u32::from_be_bytes(*claimed)) {
             run.end = page_start + len;
+            run_sums.end = number + 1;
         } else {
             access.lease.missing.lock().refused(at, at.saturating_add(len as u64), ErrorNumber::CHECKSUM);
             pages.bad_count += 1;
             pages.too_many |= pages.bad.add(at, len).is_err();
-            good.push(run);
+            good.push((run, run_sums));
             run = page_start + len..page_start + len;
+            run_sums = number + 1..number + 1;
         }
         page_start += len;
     }
-    good.push(run);
+    good.push((run, run_sums));
     let mut result = Ok(());
-    for run in good.into_iter().filter(|run| !run.is_empty()) {
+    for (run, run_sums) in good.into_iter().filter(|(run, _)| !run.is_empty()) {
         let at = offset.saturating_add(run.start as u64);
         match &result {
-            Ok(()) => result = store_bytes(access, at, &data[run]),
+            Ok(()) => result = store_bytes(access, at, &data[run], Some(&sums[run_sums])),
             Err(refusal) => access.refused(at, run.len() as u64, refusal),
         }
     }
@@ -314,5 +372,32 @@ fn sync_file(file: &OpenFile) -> Result<(), Refusal> {
                 .map(|_| ())
                 .map_err(|error| Refusal::of_store(&format_args!("sync {}", file.path), &error))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_end_where_pages_end_and_never_pass_the_buffer() {
+        let unit = PAGE_SIZE + CRC_BYTES;
+        let units = |count, data| Units { count, data, wire: data + count * CRC_BYTES };
+        assert_eq!(Units::that_fit(3 * unit, 0, 2 * PAGE_SIZE), units(2, 2 * PAGE_SIZE));
+        assert_eq!(Units::that_fit(2 * unit + 10, 0, 8 * PAGE_SIZE), units(3, 2 * PAGE_SIZE + 6));
+        assert_eq!(Units::that_fit(2 * unit, 100, 4 * PAGE_SIZE), units(3, 2 * PAGE_SIZE - CRC_BYTES));
+        assert_eq!(Units::that_fit(unit + CRC_BYTES, 0, 8 * PAGE_SIZE), units(1, PAGE_SIZE));
+        assert_eq!(Units::that_fit(CRC_BYTES, PAGE_SIZE, 8 * PAGE_SIZE), units(0, 0));
+        assert_eq!(Units::that_fit(unit, 4096, 8191), units(0, 0));
+    }
+
+    #[test]
+    fn pages_are_cut_as_they_lie_in_the_file() {
+        let data = vec![0; 2 * PAGE_SIZE + 5];
+        let lens = |data, lead| pages_in(data, lead).map(<[u8]>::len).collect::<Vec<_>>();
+        assert_eq!(lens(&data[..], 0), [PAGE_SIZE, PAGE_SIZE, 5]);
+        assert_eq!(lens(&data[..], 1), [PAGE_SIZE - 1, PAGE_SIZE, 6]);
+        assert_eq!(lens(&data[..10], 4000), [10]);
+        assert!(lens(&data[..0], 7).is_empty());
     }
 }

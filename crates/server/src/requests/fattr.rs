@@ -1,0 +1,173 @@
+//! fattr: extended attributes, under the names that a mounted file system shows as `user.NAME`. What weir itself notes
+//! (`weir.…`) has no name here: nobody reads or changes it through this door.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use namespace::{Durability, NsError, RemoveXattr, SetXattr, XattrMode};
+use parking_lot::Mutex;
+use types::{ErrorCode, NsPath};
+use wire::request::{Fattr, FattrOp, Target};
+use wire::response::{FattrList, FattrReply, FattrResult};
+use wire::{ErrorNumber, ResponseHeader, ResponseStatus, StreamId};
+
+use crate::answer::Reply;
+use crate::connection::{Connection, Stop};
+use crate::refusal::Refusal;
+use crate::requests::parse_path;
+
+/// Before each name, in the namespace.
+const PREFIX: &[u8] = b"user.";
+/// A list of attributes longer than this comes in several frames.
+const FRAME_BYTES: usize = 1 << 20;
+
+fn inner_name(name: &[u8]) -> Vec<u8> {
+    [PREFIX, name].concat()
+}
+
+/// 0, or why not.
+fn number(error: &NsError) -> u16 {
+    let number = match error {
+        NsError::NotFound(_, "attribute") => ErrorNumber::ATTR_NOT_FOUND,
+        other => ErrorNumber::from(other.code()),
+    };
+    u16::try_from(number.0).unwrap_or(u16::MAX)
+}
+
+/// Collects the results of several changes, and answers with the last of them.
+struct Gathered {
+    results: Vec<FattrResult>,
+    missing: usize,
+    reply: Option<Reply>,
+}
+
+impl Gathered {
+    fn done(&mut self, at: usize, result: Result<(), NsError>) {
+        if let (Err(error), Some(slot)) = (&result, self.results.get_mut(at)) {
+            slot.number = number(error);
+        }
+        self.missing = self.missing.saturating_sub(1);
+        if self.missing == 0
+            && let Some(reply) = self.reply.take()
+        {
+            let results = std::mem::take(&mut self.results);
+            match encoded(results) {
+                Ok(body) => reply.ok(|out| out.extend_from_slice(&body)),
+                Err(refusal) => reply.refuse(&refusal),
+            }
+        }
+    }
+}
+
+fn encoded(results: Vec<FattrResult>) -> Result<Vec<u8>, Refusal> {
+    let mut body = Vec::new();
+    FattrReply { results }.encode(&mut body).map_err(|error| Refusal::of_wire(&error))?;
+    Ok(body)
+}
+
+impl Connection {
+    /// kXR_fattr. As with the stock server, each attribute has its own result, and a request is refused as a whole
+    /// only if its file is.
+    pub(crate) fn fattr(&mut self, stream: StreamId, r: Fattr) -> Result<Result<(), Refusal>, Stop> {
+        let path = match self.fattr_path(&r.target) {
+            Ok(path) => path,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        match r.op {
+            FattrOp::Get(names) => Ok(self.fattr_get(stream, &path, names)),
+            FattrOp::List { with_values } => self.fattr_list(stream, &path, with_values),
+            FattrOp::Set { only_new, pairs } => {
+                let mode = if only_new { XattrMode::Create } else { XattrMode::Set };
+                let names = pairs.iter().map(|(name, _)| name.clone()).collect();
+                let ops = pairs.into_iter().map(|(name, value)| {
+                    let (path, name) = (path.clone(), inner_name(&name));
+                    SetXattr { path, name, value, mode }
+                });
+                self.fattr_change(stream, names, ops)
+            }
+            FattrOp::Del(names) => {
+                let ops = names.iter().map(|name| RemoveXattr { path: path.clone(), name: inner_name(name) });
+                self.fattr_change(stream, names.clone(), ops)
+            }
+        }
+    }
+
+    /// The path, after a look whether anything is there: a file that is not refuses the whole request.
+    fn fattr_path(&self, target: &Target) -> Result<NsPath, Refusal> {
+        let path = match target {
+            Target::Path(target) => parse_path(&target.path)?,
+            Target::Handle(handle) => self.file(*handle)?.path.clone(),
+        };
+        self.node
+            .namespace
+            .read(|read| namespace::stat(read, &self.node.config.actor, &path))
+            .map_err(|error| Refusal::of_namespace(&"reach the attributes of", &error))?;
+        Ok(path)
+    }
+
+    fn fattr_get(&self, stream: StreamId, path: &NsPath, names: Vec<Vec<u8>>) -> Result<(), Refusal> {
+        let actor = &self.node.config.actor;
+        let results = self
+            .node
+            .namespace
+            .read(|read| {
+                let mut results = Vec::with_capacity(names.len());
+                for name in names {
+                    let (number, value) = match namespace::get_xattr(read, actor, path, &inner_name(&name)) {
+                        Ok(value) => (0, value),
+                        // a sick disk is no property of one attribute
+                        Err(error) if matches!(error.code(), ErrorCode::Io | ErrorCode::Damaged) => return Err(error),
+                        Err(error) => (number(&error), Vec::new()),
+                    };
+                    results.push(FattrResult { number, name, value: Some(value) });
+                }
+                Ok(results)
+            })
+            .map_err(|error| Refusal::of_namespace(&"read the attributes of", &error))?;
+        let body = encoded(results)?;
+        self.ok(stream, |out| out.extend_from_slice(&body))
+    }
+
+    fn fattr_list(&mut self, stream: StreamId, path: &NsPath, with_values: bool) -> Result<Result<(), Refusal>, Stop> {
+        let listed = self.node.namespace.read(|read| namespace::list_xattrs(read, &self.node.config.actor, path));
+        let listed = match listed {
+            Ok(listed) => listed,
+            Err(error) => return Ok(Err(Refusal::of_namespace(&"list the attributes of", &error))),
+        };
+        let (mut body, mut one) = (Vec::new(), FattrList::default());
+        for (name, value) in listed {
+            let Some(name) = name.strip_prefix(PREFIX) else { continue };
+            one.attributes = vec![(name.to_vec(), with_values.then_some(value))];
+            one.encode(&mut body);
+            if body.len() >= FRAME_BYTES {
+                let part = std::mem::take(&mut body);
+                let dlen = u32::try_from(part.len()).unwrap_or(u32::MAX);
+                let header = ResponseHeader { stream, status: ResponseStatus::OkSoFar, dlen }.to_bytes();
+                self.out.send_now(&mut [IoSlice::new(&header), IoSlice::new(&part)])?;
+            }
+        }
+        Ok(self.ok(stream, |out| out.extend_from_slice(&body)))
+    }
+
+    /// All are handed to the committer together, so that they share one sync.
+    fn fattr_change<O>(
+        &mut self,
+        stream: StreamId,
+        names: Vec<Vec<u8>>,
+        ops: impl Iterator<Item = O>,
+    ) -> Result<Result<(), Refusal>, Stop>
+    where
+        O: namespace::Operation<Reply = ()> + Send + 'static,
+    {
+        let reply = self.hand_on(stream)?;
+        let results = names.into_iter().map(|name| FattrResult { number: 0, name, value: None }).collect::<Vec<_>>();
+        let gathered = Arc::new(Mutex::new(Gathered { missing: results.len(), results, reply: Some(reply) }));
+        for (at, op) in ops.enumerate() {
+            let gathered = Arc::clone(&gathered);
+            self.node.namespace.change(Durability::Synced, self.node.context(), op, move |result| {
+                gathered.lock().done(at, result);
+            });
+        }
+        Ok(Ok(()))
+    }
+}
