@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use namespace::{FileState, Inode, Sums};
-use wire::request::{Query, QueryKind};
+use wire::request::{FATTR_NAME_MAX, FATTR_VALUE_MAX, Query, QueryKind};
 use wire::response::{ChecksumReply, ConfigReply, SpaceReply, checksum_text};
 use wire::{ErrorNumber, FileHandle, StreamId};
 
@@ -183,6 +183,7 @@ impl Node {
             b"role" => "server".into(),
             b"sitename" => self.config.site.clone(),
             b"version" => format!("v{} weir", env!("CARGO_PKG_VERSION")),
+            b"fattr" => format!("{FATTR_NAME_MAX} {FATTR_VALUE_MAX}"),
             b"cms" => "none|".into(),
             b"start" => self.started.secs().to_string(),
             _ => return word.to_vec(),
