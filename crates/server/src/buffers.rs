@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::config::{SMALL_TRANSFER_BYTES, TRANSFER_BYTES};
+use crate::config::{SMALL_TRANSFER_BYTES, TRANSFER_BYTES, WRITE_BUFFERS_SHARE, WRITE_BYTES};
 
 /// Direct I/O wants addresses that are multiples of this.
 const ALIGN: usize = 4096;
@@ -36,6 +36,9 @@ pub(crate) struct Buffers {
 
 struct PoolState {
     free: Vec<Aligned>,
+    free_long: Vec<Aligned>,
+    /// Buffers of [`WRITE_BYTES`] that are in use.
+    long_out: usize,
     free_growing: Vec<Vec<u8>>,
     out: usize,
     /// Growing buffers outside the pool that may hold a whole segment.
@@ -45,9 +48,32 @@ struct PoolState {
 impl Buffers {
     pub(crate) fn new(buffers_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(PoolState { free: Vec::new(), free_growing: Vec::new(), out: 0, grown: 0 }),
+            state: Mutex::new(PoolState {
+                free: Vec::new(),
+                free_long: Vec::new(),
+                long_out: 0,
+                free_growing: Vec::new(),
+                out: 0,
+                grown: 0,
+            }),
             buffers_max,
         })
+    }
+
+    /// For bytes to be written: a buffer of [`WRITE_BYTES`] if more than [`TRANSFER_BYTES`] are `wanted` and one is free,
+    /// else as [`Buffers::take`].
+    pub(crate) fn take_for_write(self: &Arc<Self>, wanted: usize) -> Buffer {
+        if wanted > TRANSFER_BYTES {
+            let mut state = self.state.lock();
+            if state.long_out < self.buffers_max / WRITE_BUFFERS_SHARE {
+                state.long_out += 1;
+                let aligned = state.free_long.pop();
+                drop(state);
+                let aligned = aligned.unwrap_or_else(|| Aligned::new(WRITE_BYTES));
+                return Buffer { aligned: Some(aligned), pool: Some(Arc::clone(self)) };
+            }
+        }
+        self.take(wanted)
     }
 
     /// A buffer of [`TRANSFER_BYTES`], or one of [`SMALL_TRANSFER_BYTES`] when these are all in use or when no more
@@ -101,6 +127,7 @@ impl Buffers {
     pub(crate) fn trim(&self, keep: usize) {
         let mut state = self.state.lock();
         state.free.truncate(keep);
+        state.free_long.truncate(keep.div_ceil(WRITE_BUFFERS_SHARE));
         state.free_growing.truncate(keep);
     }
 }
@@ -145,8 +172,13 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         if let (Some(pool), Some(aligned)) = (self.pool.take(), self.aligned.take()) {
             let mut state = pool.state.lock();
-            state.out -= 1;
-            state.free.push(aligned);
+            if aligned.len == WRITE_BYTES {
+                state.long_out -= 1;
+                state.free_long.push(aligned);
+            } else {
+                state.out -= 1;
+                state.free.push(aligned);
+            }
         }
     }
 }
@@ -186,5 +218,20 @@ mod tests {
         assert_eq!(pool.state.lock().out, 0);
         assert_eq!(pool.state.lock().free.len(), 2);
         assert_eq!(pool.take(100).len(), ALIGN);
+    }
+
+    #[test]
+    fn long_buffers_are_few_and_the_others_stand_in_for_them() {
+        let pool = Buffers::new(WRITE_BUFFERS_SHARE);
+        let first = pool.take_for_write(TRANSFER_BYTES + 1);
+        assert_eq!((first.len(), first.as_ptr().addr() % ALIGN), (WRITE_BYTES, 0));
+        let second = pool.take_for_write(8 << 20);
+        assert_eq!(second.len(), TRANSFER_BYTES);
+        drop(first);
+        drop(second);
+        assert_eq!(pool.take_for_write(TRANSFER_BYTES).len(), TRANSFER_BYTES);
+        assert_eq!(pool.take_for_write(8 << 20).len(), WRITE_BYTES);
+        let state = pool.state.lock();
+        assert_eq!((state.out, state.long_out, state.free.len(), state.free_long.len()), (0, 0, 1, 1));
     }
 }

@@ -84,8 +84,8 @@ impl ServerConfig {
 /// One connection costs at most: its thread's stack (256 KiB of address space, about 20 KiB touched), [`INPUT_BYTES`]
 /// of input, 64 KiB for one request's arguments while it is worked on, `pending_bytes_max` of answers that the client
 /// does not take plus those of the requests under way, `handles_per_session_max` handles of about 200 bytes each, and
-/// one transfer buffer while data moves: of [`TRANSFER_BYTES`] from the pool, or, when the pool is empty, of
-/// [`SMALL_TRANSFER_BYTES`] of its own. A readv segment lies whole in its buffer, so a buffer may grow to 2 MiB: those of
+/// one transfer buffer while data moves: of [`WRITE_BYTES`] or [`TRANSFER_BYTES`] from the pool, or, when the pool is
+/// empty, of [`SMALL_TRANSFER_BYTES`] of its own. A readv segment lies whole in its buffer, so a buffer may grow to 2 MiB: those of
 /// the pool, and as many others as the pool has buffers (256 MiB in all by default); more are asked to wait.
 ///
 /// What is *not* bounded here: each file that is open for writing may hold up to 64 KiB (small files) or 64 pages and
@@ -127,8 +127,14 @@ impl Default for Limits {
     }
 }
 
-/// Bytes of a transfer buffer from the pool: one step of a large read or write.
+/// Bytes of a transfer buffer from the pool: one step of a large read, or of a write while there is none of
+/// [`WRITE_BYTES`].
 pub const TRANSFER_BYTES: usize = 1 << 20;
+/// Bytes of a buffer for large writes: direct writes of this size are the fastest. There is one for every
+/// [`WRITE_BUFFERS_SHARE`] transfer buffers.
+pub const WRITE_BYTES: usize = 4 << 20;
+/// Transfer buffers for each buffer of [`WRITE_BYTES`]: so these take no more memory together than the others.
+pub const WRITE_BUFFERS_SHARE: usize = 4;
 /// The same while the pool has none to give.
 pub const SMALL_TRANSFER_BYTES: usize = 64 << 10;
 /// Bytes of a connection's input buffer.

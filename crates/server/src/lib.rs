@@ -39,6 +39,8 @@ mod writers;
 
 #[cfg(any(test, feature = "planted"))]
 pub use config::Planted;
-pub use config::{INPUT_BYTES, Limits, SMALL_TRANSFER_BYTES, ServerConfig, TRANSFER_BYTES, Times};
+pub use config::{
+    INPUT_BYTES, Limits, SMALL_TRANSFER_BYTES, ServerConfig, TRANSFER_BYTES, Times, WRITE_BUFFERS_SHARE, WRITE_BYTES,
+};
 pub use outgoing::batch_done;
 pub use server::{Server, ServerError, StopReport};

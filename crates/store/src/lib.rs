@@ -55,4 +55,5 @@ pub use reader::Reader;
 pub use rebuild::Rebuilt;
 pub use status::{Completed, NewPiece, PieceState, PieceStatus, Space, StoreRecovery, Verified};
 pub use store::{RecordIndex, Store};
+pub use sums::PageSum;
 pub use writer::Writer;

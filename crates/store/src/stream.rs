@@ -10,30 +10,36 @@ use crate::StoreError;
 use crate::buffers::{BUFFER, Buffer, Buffers};
 use crate::sums::PageSum;
 
-/// Shorter writes are not worth a thread (which costs some 30 microseconds).
-const OVERLAP_MIN: usize = 512 << 10;
+/// Shorter writes are not worth a thread: it costs some 100 microseconds of processor time, the sums of a MiB 25.
+const OVERLAP_MIN: usize = 4 << 20;
 
 fn sums_of(data: &[u8]) -> Vec<PageSum> {
     data.chunks(PAGE_SIZE).map(PageSum::of).collect()
 }
 
-/// Writes `data`, whole pages, at `start`; gives the pages' sums. Bytes at an address that direct I/O takes are written from where they
-/// are, others through a buffer.
+/// Writes `data`, whole pages, at `start`; gives the pages' sums, which are `known` already if the caller has computed them. Bytes at
+/// an address that direct I/O takes are written from where they are, others through a buffer.
 pub(crate) fn write_pages(
     file: &dyn DiskFile,
     buffers: &Buffers,
     start: u64,
     data: &[u8],
+    known: Option<&[PageSum]>,
 ) -> Result<Vec<PageSum>, StoreError> {
     let aligned = (data.as_ptr() as usize).is_multiple_of(PAGE_SIZE);
+    if let (true, Some(sums)) = (aligned, known) {
+        debug_assert_eq!(sums, sums_of(data), "sums that are not those of the pages");
+        file.write_at(data, start)?;
+        return Ok(sums.to_vec());
+    }
     match (aligned, data.len() >= OVERLAP_MIN) {
         (true, true) => write_aligned(file, start, data),
         (true, false) => {
             file.write_at(data, start)?;
             Ok(sums_of(data))
         }
-        (false, true) => write_copied(file, buffers, start, data),
-        (false, false) => {
+        (false, _) if data.len() > BUFFER => write_copied(file, buffers, start, data),
+        (false, _) => {
             let mut buffer = buffers.take();
             let buffer = &mut buffer[..data.len()];
             buffer.copy_from_slice(data);

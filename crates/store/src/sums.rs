@@ -12,9 +12,9 @@ pub(crate) fn pages_of(len: u64) -> u64 {
     len.div_ceil(PAGE)
 }
 
-/// Both checksums of one page (or of the last, shorter one).
+/// Both checksums of one page (or of the last, shorter one): what lies beside it on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PageSum {
+pub struct PageSum {
     pub(crate) crc32c: Crc32c,
     pub(crate) adler32: Adler32,
 }
@@ -26,18 +26,31 @@ static ZERO_PAGE: LazyLock<PageSum> = LazyLock::new(|| PageSum::of(&[0; PAGE_SIZ
 
 /// Images of a CRC's four bytes after 4096 more bytes, so that one page is added with four look-ups.
 static PAGE_SHIFT: LazyLock<Box<[[u32; 256]; 4]>> = LazyLock::new(|| {
-    let mut tables = Box::new([[0; 256]; 4]);
+    let mut tables = Box::new([[0u32; 256]; 4]);
     for (place, table) in (0u32..).zip(tables.iter_mut()) {
-        for (value, entry) in (0u32..).zip(table.iter_mut()) {
-            *entry = Crc32c(value << (8 * place)).combine(Crc32c::EMPTY, PAGE).0;
+        for bit in 0..8 {
+            // The shift is linear: a byte's image is that of its highest bit, and of the rest.
+            let image = Crc32c(1 << (8 * place + bit)).combine(Crc32c::EMPTY, PAGE).0;
+            let (known, new) = table.split_at_mut(1 << bit);
+            for (entry, rest) in new.iter_mut().zip(known) {
+                *entry = image ^ *rest;
+            }
         }
     }
     tables
 });
 
 impl PageSum {
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+    /// Of a page's bytes, at most 4096.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
         Self { crc32c: Crc32c::of(bytes), adler32: Adler32::of(bytes) }
+    }
+
+    /// The one that XRootD sends with a page.
+    #[must_use]
+    pub fn crc32c(&self) -> Crc32c {
+        self.crc32c
     }
 
     /// Of 4096 zeros.

@@ -11,7 +11,7 @@ use crate::object::ObjectFiles;
 use crate::piece::{OpenPiece, State};
 use crate::plan::{Part, plan};
 use crate::store::Inner;
-use crate::sums::{PAGE, pages_of};
+use crate::sums::{PAGE, PageSum, pages_of};
 use crate::{Completed, StoreError};
 
 /// Longest write in one step.
@@ -46,6 +46,21 @@ impl Writer {
     /// # Errors
     /// After one (no space, a disk error) earlier writes stand; of this one nothing is claimed, or a part of it.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.write_known(offset, data, None)
+    }
+
+    /// [`Writer::write`] for a caller that has the sums already: `sums` are those of every page that `data` touches, in order, of
+    /// the part of it that `data` covers. Pages that it covers whole are not summed again.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub fn write_summed(&self, offset: u64, data: &[u8], sums: &[PageSum]) -> Result<(), StoreError> {
+        let pages = index(pages_of(offset.saturating_add(data.len() as u64)) - offset / PAGE);
+        debug_assert!(data.is_empty() || sums.len() == pages, "{} sums of {pages} pages", sums.len());
+        self.write_known(offset, data, Some(sums).filter(|sums| sums.len() == pages))
+    }
+
+    fn write_known(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), StoreError> {
         let len = data.len() as u64;
         if offset.checked_add(len).is_none_or(|end| end > PIECE_LEN_MAX) {
             return Err(StoreError::TooLarge { offset, len, max: PIECE_LEN_MAX });
@@ -55,14 +70,15 @@ impl Writer {
         let mut rest = data;
         while !rest.is_empty() {
             let (step, after) = rest.split_at(rest.len().min(STEP - index(at % PAGE)));
-            self.write_step(at, step)?;
+            let first = index(at / PAGE - offset / PAGE);
+            self.write_step(at, step, sums.map(|sums| &sums[first..]))?;
             at += step.len() as u64;
             rest = after;
         }
         Ok(())
     }
 
-    fn write_step(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+    fn write_step(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), StoreError> {
         let (inner, end) = (&*self.inner, offset + data.len() as u64);
         inner.floor.check(&*inner.disk, data.len() as u64)?;
         // Other writes to the same pages wait, so that the order in the log is the order in which they take effect.
@@ -80,7 +96,10 @@ impl Writer {
         let result = parts.iter().try_for_each(|part| {
             let bytes = |start: u64, end: u64| &data[index(start - offset)..index(end - offset)];
             let done_part = match *part {
-                Part::Fresh { start, end } => self.write_fresh(files.as_deref(), start, bytes(start, end))?,
+                Part::Fresh { start, end } => {
+                    let pages = index(start / PAGE - offset / PAGE)..index(end / PAGE - offset / PAGE);
+                    self.write_fresh(files.as_deref(), start, bytes(start, end), sums.map(|sums| &sums[pages]))?
+                }
                 Part::Redo { start, end } => self.write_redo(&bases, start, bytes(start, end))?,
             };
             done.extend(done_part);
@@ -165,12 +184,18 @@ impl Writer {
     }
 
     /// Whole new pages: to the file, their sums to the sidecar, then the record.
-    fn write_fresh(&self, files: Option<&ObjectFiles>, start: u64, data: &[u8]) -> Result<Vec<Done>, StoreError> {
+    fn write_fresh(
+        &self,
+        files: Option<&ObjectFiles>,
+        start: u64,
+        data: &[u8],
+        sums: Option<&[PageSum]>,
+    ) -> Result<Vec<Done>, StoreError> {
         let inner = &*self.inner;
         let files = files.ok_or_else(|| StoreError::damaged("a piece without its file"))?;
         let direct = inner.objects.direct(files)?;
         let first_page = start / PAGE;
-        let sums = crate::stream::write_pages(&*direct, &inner.buffers, start, data)?;
+        let sums = crate::stream::write_pages(&*direct, &inner.buffers, start, data, sums)?;
         files.write_sums(first_page, &sums)?;
         let crcs = sums.iter().map(|sum| sum.crc32c.0).collect();
         let count = sums.len() as u64;
