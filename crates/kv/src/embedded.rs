@@ -3,7 +3,6 @@
 
 mod commit;
 mod queue;
-mod recent;
 mod responder;
 
 use std::sync::Arc;
@@ -32,8 +31,6 @@ pub struct EmbeddedConfig {
     /// How long the committer waits for those who were just answered to come again, before it commits with fewer. Only
     /// after batches of several operations: a single client never waits.
     pub linger: Duration,
-    /// Bytes of keys and values that the committer remembers, so that it need not look them up.
-    pub recent_bytes: usize,
     #[cfg(test)]
     pub(crate) planted: Option<crate::tests::Planted>,
 }
@@ -45,7 +42,6 @@ impl Default for EmbeddedConfig {
             batch_ops_max: 1024,
             batch_bytes: 4 << 20,
             linger: Duration::from_micros(50),
-            recent_bytes: 16 << 20,
             #[cfg(test)]
             planted: None,
         }

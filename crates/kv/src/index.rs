@@ -12,6 +12,7 @@ use disk::Disk;
 use journal::{Journal, JournalError, Seq, StreamId};
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use crate::cache::ReadCache;
 use crate::checkpoint::CheckpointSet;
 use crate::overlay::Generation;
 use crate::recovery::{Recovery, recover};
@@ -24,6 +25,8 @@ use crate::{Batch, Engine, KvError, Read, batch};
 pub struct IndexConfig {
     /// Bytes in memory that the engine doesn't have yet, beyond which appends wait for the sweeper.
     pub overlay_bytes_max: usize,
+    /// Bytes of keys and values in memory that were read or written lately, so that they need not be looked up.
+    pub cache_bytes: usize,
     /// Bytes at which a generation is sealed and the sweeper is woken.
     pub generation_bytes: usize,
     /// How long changes stay in the overlay when there are few. Longer: more short-lived keys never reach the engine.
@@ -55,6 +58,7 @@ impl Default for IndexConfig {
     fn default() -> Self {
         Self {
             overlay_bytes_max: 32 << 20,
+            cache_bytes: 16 << 20,
             generation_bytes: 8 << 20,
             sweep_interval: Duration::from_secs(2),
             segments_kept_max: 4,
@@ -78,6 +82,7 @@ impl IndexConfig {
     pub fn small() -> Self {
         Self {
             overlay_bytes_max: 1 << 20,
+            cache_bytes: 16 << 10,
             generation_bytes: 4 << 10,
             segments_kept_max: 1,
             delta_bytes_max: 24 << 10,
@@ -135,6 +140,7 @@ pub(crate) struct Shared {
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) config: IndexConfig,
     pub(crate) view: RwLock<Arc<View>>,
+    pub(crate) cache: Arc<ReadCache>,
     /// Readers see records up to this one.
     pub(crate) published: AtomicU64,
     pub(crate) appender: Mutex<Appender>,
@@ -196,13 +202,17 @@ impl LoggedIndex {
     ) -> Result<(Arc<LoggedIndex>, Recovery), KvError> {
         let (checkpoints, recovery) = recover(&journal, stream, &*engine, disk, checkpoint_dir, &config)?;
         let active = Arc::new(Generation::default());
-        let view = View { engine: engine.snapshot(), generations: vec![Arc::clone(&active)] };
+        let cache = Arc::new(ReadCache::new(config.cache_bytes));
+        let epoch = cache.epoch();
+        let generations = vec![Arc::clone(&active)];
+        let view = View { engine: engine.snapshot(), generations, cache: Arc::clone(&cache), epoch };
         let shared = Arc::new(Shared {
             journal,
             stream,
             engine,
             config,
             view: RwLock::new(Arc::new(view)),
+            cache,
             published: AtomicU64::new(recovery.last.0),
             appender: Mutex::new(Appender { active, last: recovery.last.0, buffer: Vec::new() }),
             cancel: Arc::clone(&checkpoints.cancel),
@@ -338,6 +348,10 @@ impl Shared {
         let seq = taken?.seq;
         let mut bytes = 0;
         for (key, value) in batch.shared() {
+            // Before anybody can see it.
+            if !self.forgets_to_invalidate() {
+                self.cache.changed(seq.0, &key, value.as_ref());
+            }
             bytes += appender.active.insert(seq.0, key, value);
         }
         appender.last = seq.0;
@@ -366,7 +380,8 @@ impl Shared {
         let mut view = self.view.write();
         let mut generations = view.generations.clone();
         generations.push(Arc::clone(&active));
-        *view = Arc::new(View { engine: Arc::clone(&view.engine), generations });
+        let (engine, cache, epoch) = (Arc::clone(&view.engine), Arc::clone(&view.cache), view.epoch);
+        *view = Arc::new(View { engine, generations, cache, epoch });
         appender.active = active;
     }
 
@@ -429,6 +444,17 @@ impl Shared {
         // Under the lock: a generation that is not in this view gets its first version, hence its publication, later.
         let at = self.published.load(Ordering::Acquire);
         Snapshot { view: Arc::clone(&view), at }
+    }
+
+    #[cfg(test)]
+    fn forgets_to_invalidate(&self) -> bool {
+        self.config.planted == Some(crate::tests::Planted::CacheNotInvalidated)
+    }
+
+    #[cfg(not(test))]
+    #[allow(clippy::unused_self)]
+    fn forgets_to_invalidate(&self) -> bool {
+        false
     }
 
     pub(crate) fn latest(&self) -> Snapshot {

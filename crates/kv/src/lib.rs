@@ -14,6 +14,7 @@
 //! while everything goes on. The log is trimmed only below what both a verified checkpoint and the engine's files hold.
 
 mod batch;
+mod cache;
 mod checkpoint;
 mod embedded;
 mod engine;

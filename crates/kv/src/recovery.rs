@@ -126,6 +126,8 @@ impl Shared {
         alone.missing = Some(last);
         rebuild(&*self.engine, &mut set, &log, &mut recovery, Rebuilt::Broken)?;
         alone.missing = None;
+        // Also of what the damaged one said.
+        self.cache.forget();
         self.renew_view(0);
         self.stats.lock().healed += 1;
         Ok(true)

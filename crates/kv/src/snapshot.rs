@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::cache::ReadCache;
 use crate::overlay::{Generation, Merged};
-use crate::write_set::scan_merged;
+use crate::write_set::{Bytes, scan_merged};
 use crate::{KvError, Read, ScanOrder, Visit};
 
 /// What readers look at. The engine's snapshot holds everything of the generations that are not listed any more, and
@@ -12,6 +13,10 @@ pub(crate) struct View {
     pub(crate) engine: Arc<dyn Read + Send + Sync>,
     /// Oldest first; the last one is still growing.
     pub(crate) generations: Vec<Arc<Generation>>,
+    /// What is known of this index's keys without looking them up.
+    pub(crate) cache: Arc<ReadCache>,
+    /// The cache's when the engine's snapshot was taken.
+    pub(crate) epoch: u64,
 }
 
 /// A state that no longer changes.
@@ -22,6 +27,15 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
+    fn look_up(&self, key: &[u8]) -> Result<Option<Bytes>, KvError> {
+        for generation in self.view.generations.iter().rev() {
+            if let Some(value) = generation.get(key, self.at) {
+                return Ok(value);
+            }
+        }
+        Ok(self.view.engine.get(key)?.map(Bytes::from))
+    }
+
     fn merged<'a>(&'a self, start: &'a [u8], end: &'a [u8], order: ScanOrder) -> Merged<'a> {
         Merged::new(self.view.generations.iter().rev().map(|generation| &**generation), start, end, order, self.at)
     }
@@ -29,12 +43,15 @@ impl Snapshot {
 
 impl Read for Snapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        for generation in self.view.generations.iter().rev() {
-            if let Some(value) = generation.get(key, self.at) {
-                return Ok(value.map(|value| value.to_vec()));
+        let value = match self.view.cache.get(key, self.at) {
+            Some(value) => value,
+            None => {
+                let value = self.look_up(key)?;
+                self.view.cache.fill(key, value.as_ref(), self.at, self.view.epoch);
+                value
             }
-        }
-        self.view.engine.get(key)
+        };
+        Ok(value.map(|value| value.to_vec()))
     }
 
     fn scan(&self, start: &[u8], end: &[u8], order: ScanOrder, visit: Visit<'_>) -> Result<(), KvError> {

@@ -160,10 +160,12 @@ impl Shared {
     /// Gives readers the engine as it is now, without the `swept` oldest generations, which it holds. Generations are
     /// only taken away by those who hold `sweeping`.
     pub(crate) fn renew_view(&self, swept: usize) {
+        let epoch = self.cache.epoch();
         let engine = self.engine.snapshot();
         let mut current = self.view.write();
         let generations = current.generations.iter().skip(swept).cloned().collect();
-        *current = Arc::new(View { engine, generations });
+        let cache = Arc::clone(&self.cache);
+        *current = Arc::new(View { engine, generations, cache, epoch });
     }
 
     #[cfg(test)]

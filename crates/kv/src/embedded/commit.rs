@@ -1,6 +1,5 @@
 //! The committer thread.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,7 +9,6 @@ use journal::Seq;
 use parking_lot::Mutex;
 
 use super::queue::{Queue, Request, enter_engine};
-use super::recent::{Recent, Remembering};
 use super::responder::Answers;
 use super::{EmbeddedConfig, EmbeddedStats};
 use crate::batch::BATCH_MAX;
@@ -27,7 +25,6 @@ pub(super) struct Committer {
     /// The last record that this committer has appended.
     last: Seq,
     stopped: Option<String>,
-    recent: RefCell<Recent>,
 }
 
 /// What became of an operation in its batch.
@@ -45,8 +42,7 @@ impl Committer {
         stats: Arc<Mutex<EmbeddedStats>>,
         config: EmbeddedConfig,
     ) -> Self {
-        let recent = RefCell::new(Recent::new(config.recent_bytes));
-        Self { index, queue, answers, stats, config, last: Seq::ZERO, stopped: None, recent }
+        Self { index, queue, answers, stats, config, last: Seq::ZERO, stopped: None }
     }
 
     pub(super) fn run(mut self) {
@@ -78,8 +74,7 @@ impl Committer {
         let mut batch: Vec<Request> = Vec::with_capacity(requests.len());
         let mut ran = Vec::with_capacity(requests.len());
         let mut writes = WriteSet::default();
-        let latest = self.index.latest();
-        let base = Remembering { base: &latest, recent: &self.recent };
+        let base = self.index.latest();
         while let Some(mut request) = requests.pop_front() {
             ran.push(run_one(&mut request, &base, &mut writes));
             batch.push(request);
@@ -102,7 +97,7 @@ impl Committer {
             }
             other => other,
         };
-        drop(latest);
+        drop(base);
         let result = result.and_then(|appended| {
             self.last = appended.unwrap_or(self.last);
             self.make_durable(&batch, &ran)
@@ -128,9 +123,7 @@ impl Committer {
             return Ok(None);
         }
         let batch = writes.take();
-        let seq = self.index.append_unpublished(&batch, urgent)?;
-        self.recent.borrow_mut().changed(&batch);
-        Ok(Some(seq))
+        self.index.append_unpublished(&batch, urgent).map(Some)
     }
 
     fn make_durable(&self, batch: &[Request], ran: &[Ran]) -> Result<(), KvError> {

@@ -340,10 +340,11 @@ fn acknowledging_before_the_sync_is_found() {
 fn what_the_committer_remembers_is_what_the_index_says() {
     for seed in 0..seeds(10) {
         let sim = SimDisk::new(seed);
-        let index = IndexConfig { background: true, sweep_interval: Duration::from_millis(1), ..IndexConfig::small() };
+        let cache_bytes = [0, 2048, 16 << 10, 1 << 20][(seed % 4) as usize];
+        let sweep_interval = Duration::from_millis(1);
+        let index = IndexConfig { background: true, sweep_interval, cache_bytes, ..IndexConfig::small() };
         let (_, index, ..) = open(&sim, &Kind::Lost, &index).unwrap();
-        let recent_bytes = [0, 500, 3_000, 1 << 20][(seed % 4) as usize];
-        let kv = Embedded::new(index, EmbeddedConfig { recent_bytes, ..EmbeddedConfig::default() }).unwrap();
+        let kv = Embedded::new(index, EmbeddedConfig::default()).unwrap();
         let keys: Vec<String> = (0..20).map(|n| format!("account-{n:02}")).collect();
         for key in &keys {
             put(&kv, key, "100", Durability::Written).unwrap();
@@ -381,6 +382,6 @@ fn what_the_committer_remembers_is_what_the_index_says() {
             .filter(|(key, _)| key.starts_with(b"account-"))
             .map(|(_, value)| String::from_utf8(value.clone()).unwrap().parse::<u64>().unwrap())
             .sum();
-        assert_eq!(total, 2_000, "seed {seed}, {recent_bytes} bytes remembered");
+        assert_eq!(total, 2_000, "seed {seed}, {cache_bytes} bytes remembered");
     }
 }

@@ -84,6 +84,8 @@ pub(crate) enum Planted {
     LoseTombstoneInMerge,
     /// A checkpoint file counts without having been read back.
     SkipCheckpointVerify,
+    /// The cache is not told of changes.
+    CacheNotInvalidated,
 }
 
 type PathHook = Arc<dyn Fn(&str) + Send + Sync>;

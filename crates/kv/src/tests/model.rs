@@ -178,7 +178,13 @@ fn found_by(planted: Planted) -> Option<(u64, String)> {
 
 #[test]
 fn planted_bugs_are_found() {
-    for planted in [Planted::TrimTooEarly, Planted::ApplyBeforeDurable, Planted::LoseTombstoneInMerge] {
+    let bugs = [
+        Planted::TrimTooEarly,
+        Planted::ApplyBeforeDurable,
+        Planted::LoseTombstoneInMerge,
+        Planted::CacheNotInvalidated,
+    ];
+    for planted in bugs {
         let (seed, what) = found_by(planted).unwrap_or_else(|| panic!("{planted:?} was not found"));
         println!("{planted:?}: found by seed {seed}: {what}");
     }

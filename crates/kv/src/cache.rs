@@ -1,0 +1,341 @@
+//! Values that were read or written lately, shared by all who read an index: a lookup in the overlay and the engine
+//! costs many times as much.
+//!
+//! What is remembered of a key holds from a record `since` on and up to the last record that was taken in. Whoever
+//! looks at the index as of an earlier record than `since` is not answered, so that an answer is always exactly what
+//! the snapshot itself would say, for old snapshots and for the newest alike. Two rules keep that true:
+//!
+//! * The appender tells of each change ([`ReadCache::changed`]) before anybody can see it.
+//! * What a reader found may be from before a change that has come meanwhile. It is taken in ([`ReadCache::fill`]) only
+//!   if no key of its set was changed after the reader's state.
+//!
+//! Bounded in bytes. Keys are spread over small sets, each with its own lock, which readers share.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::write_set::Bytes;
+
+/// Bytes in a set: some ten names of files.
+const SET_BYTES: usize = 2048;
+/// Longest entry that is remembered, with its overhead.
+const ENTRY_MAX: usize = SET_BYTES / 2;
+/// Bytes that an entry takes besides its key and value.
+const ENTRY_OVERHEAD: usize = 112;
+
+/// See the module's documentation.
+pub(crate) struct ReadCache {
+    sets: Box<[RwLock<Set>]>,
+    /// So that nobody can choose names that fall into one set.
+    seed: u64,
+    /// Raised when everything is forgotten.
+    epoch: AtomicU64,
+}
+
+#[derive(Default)]
+struct Set {
+    /// The last record that changed any key of this set.
+    changed: u64,
+    bytes: usize,
+    /// Where the search for what may go is.
+    hand: usize,
+    /// The low halves of the entries' hashes.
+    tags: Vec<u32>,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    key: Bytes,
+    /// `None`: the key is not there.
+    value: Option<Bytes>,
+    since: u64,
+    /// Asked for since the hand came by.
+    used: AtomicBool,
+}
+
+impl ReadCache {
+    /// At most about `bytes` in all; 0: remembers nothing.
+    pub(crate) fn new(bytes: usize) -> Self {
+        let sets = (0..bytes / SET_BYTES).map(|_| RwLock::default()).collect();
+        Self { sets, seed: RandomState::new().hash_one(0), epoch: AtomicU64::new(0) }
+    }
+
+    /// The value of `key` as of record `at`, `Some(None)` if it is not there; `None`: not known.
+    pub(crate) fn get(&self, key: &[u8], at: u64) -> Option<Option<Bytes>> {
+        let (set, tag) = self.place(key)?;
+        let set = set.read();
+        let entry = &set.entries[set.find(tag, key)?];
+        if entry.since > at {
+            return None;
+        }
+        if !entry.used.load(Ordering::Relaxed) {
+            entry.used.store(true, Ordering::Relaxed);
+        }
+        Some(entry.value.clone())
+    }
+
+    /// A reader found `value` for `key` as of record `at`, in a view of `epoch`.
+    pub(crate) fn fill(&self, key: &[u8], value: Option<&Bytes>, at: u64, epoch: u64) {
+        let Some((set, tag)) = self.place(key) else { return };
+        let mut set = set.write();
+        // Both under the lock, under which changes and forgetting come too.
+        if set.changed > at || self.epoch() != epoch || set.find(tag, key).is_some() {
+            return;
+        }
+        // Not changed since the set was.
+        let since = set.changed;
+        set.push(tag, Entry { key: key.into(), value: value.cloned(), since, used: AtomicBool::new(false) });
+    }
+
+    /// Record `seq` sets `key`, and nobody sees it yet. To be told in the order of the records.
+    pub(crate) fn changed(&self, seq: u64, key: &Bytes, value: Option<&Bytes>) {
+        let Some((set, tag)) = self.place(key) else { return };
+        let mut set = set.write();
+        set.changed = seq;
+        let used = set.find(tag, key).is_some_and(|at| set.remove(at));
+        // A key that goes is seldom asked for again, unless it was before.
+        if value.is_some() || used {
+            let used = AtomicBool::new(used);
+            set.push(tag, Entry { key: key.clone(), value: value.cloned(), since: seq, used });
+        }
+    }
+
+    /// Forgets everything, also what readers of views from before are about to fill in. Gives the epoch of views from
+    /// now on.
+    pub(crate) fn forget(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        for set in &self.sets {
+            let mut set = set.write();
+            *set = Set { changed: set.changed, ..Set::default() };
+        }
+    }
+
+    /// What views that are made now belong to.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // halves of the hash are meant
+    fn place(&self, key: &[u8]) -> Option<(&RwLock<Set>, u32)> {
+        let hash = hash(self.seed, key);
+        let at = ((hash >> 32) * self.sets.len() as u64) >> 32;
+        Some((self.sets.get(at as usize)?, hash as u32))
+    }
+}
+
+impl Set {
+    fn find(&self, tag: u32, key: &[u8]) -> Option<usize> {
+        let mut from = 0;
+        loop {
+            let at = from + self.tags.get(from..)?.iter().position(|other| *other == tag)?;
+            if *self.entries[at].key == *key {
+                return Some(at);
+            }
+            from = at + 1;
+        }
+    }
+
+    /// Says whether the entry was in use.
+    fn remove(&mut self, at: usize) -> bool {
+        self.tags.swap_remove(at);
+        let entry = self.entries.swap_remove(at);
+        self.bytes -= entry.weight();
+        entry.used.into_inner()
+    }
+
+    /// Takes in an entry whose key is not in the set. What was not used lately makes room.
+    fn push(&mut self, tag: u32, entry: Entry) {
+        let weight = entry.weight();
+        if weight > ENTRY_MAX {
+            return;
+        }
+        while self.bytes + weight > SET_BYTES {
+            if self.hand >= self.entries.len() {
+                self.hand = 0;
+            }
+            if std::mem::take(self.entries[self.hand].used.get_mut()) {
+                self.hand += 1;
+            } else {
+                self.remove(self.hand);
+            }
+        }
+        self.bytes += weight;
+        self.tags.push(tag);
+        self.entries.push(entry);
+    }
+}
+
+impl Entry {
+    fn weight(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, |value| value.len()) + ENTRY_OVERHEAD
+    }
+}
+
+/// Spreads well and is quick; to be found out it would not have to be more, because a full set only forgets.
+fn hash(seed: u64, key: &[u8]) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut hash = seed ^ key.len() as u64;
+    let (words, rest) = key.as_chunks::<8>();
+    for word in words {
+        hash = fold(hash ^ u64::from_le_bytes(*word), ODD);
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    fold(fold(hash ^ u64::from_le_bytes(last), ODD), seed | 1)
+}
+
+/// Both halves of the product.
+#[allow(clippy::cast_possible_truncation)]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    fn bytes(text: &str) -> Bytes {
+        Bytes::from(text.as_bytes())
+    }
+
+    #[test]
+    fn it_is_bounded_and_keeps_what_is_asked_for() {
+        let cache = ReadCache::new(64 << 10);
+        let hot: Vec<Bytes> = (0..20).map(|n| bytes(&format!("hot{n}"))).collect();
+        let value = bytes(&"v".repeat(60));
+        for key in &hot {
+            cache.changed(1, key, Some(&value));
+        }
+        for n in 0..20_000_u32 {
+            cache.changed(2, &bytes(&format!("cold{n}")), Some(&value));
+            for key in &hot {
+                assert_eq!(cache.get(key, 1), Some(Some(value.clone())), "after {n}");
+            }
+        }
+        for set in &cache.sets {
+            let set = set.read();
+            let held: usize = set.entries.iter().map(Entry::weight).sum();
+            assert!(held == set.bytes && held <= SET_BYTES && set.tags.len() == set.entries.len());
+        }
+        let (large, small) = (bytes(&"x".repeat(ENTRY_MAX)), bytes("s"));
+        cache.changed(3, &hot[0], Some(&large));
+        assert_eq!(cache.get(&hot[0], 3), None, "too large, and the old value does not hold");
+        cache.fill(&hot[0], Some(&small), 3, 1);
+        assert_eq!(cache.get(&hot[0], 3), None, "from another epoch");
+        cache.fill(&hot[0], Some(&small), 3, 0);
+        assert_eq!(cache.get(&hot[0], 3), Some(Some(small)));
+        cache.forget();
+        assert_eq!(cache.get(&hot[0], 3), None);
+        let none = ReadCache::new(0);
+        none.changed(1, &hot[0], Some(&large));
+        none.fill(&hot[0], None, 1, 0);
+        assert_eq!(none.get(&hot[0], 1), None);
+    }
+
+    #[test]
+    fn keys_are_spread() {
+        let cache = ReadCache::new(2 << 20);
+        let mut loads = BTreeMap::<usize, u32>::new();
+        for n in 0..100_000_u64 {
+            let key = [b"D".as_slice(), &(n % 100).to_be_bytes(), format!("f{n}").as_bytes()].concat();
+            let (set, _) = cache.place(&key).unwrap();
+            *loads.entry(std::ptr::from_ref(set).addr()).or_default() += 1;
+        }
+        let most = loads.values().max().unwrap();
+        assert!(loads.len() == 1024 && *most < 200, "{} sets, at most {most} of 98 on the average", loads.len());
+    }
+
+    /// What a key was, by record.
+    type History = BTreeMap<u64, Option<Bytes>>;
+
+    fn as_of(history: &History, at: u64) -> Option<Bytes> {
+        history.range(..=at).next_back().and_then(|(_, value)| value.clone())
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum Bug {
+        NotInvalidated,
+        FilledWithoutLooking,
+    }
+
+    /// Steps of an appender and of readers in any order: each reader takes its state, looks into the cache, reads the
+    /// index, and fills the cache with what it has found, with steps of the others between any two of these.
+    fn interleave(seed: u64, bug: Option<Bug>, hits: &mut u64) -> Result<(), String> {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        // One set, or few.
+        let cache = ReadCache::new(SET_BYTES << rng.random_range(0..4));
+        let keys: Vec<Bytes> = (0..rng.random_range(1..12)).map(|n| bytes(&format!("k{n}"))).collect();
+        let mut histories = vec![History::new(); keys.len()];
+        let (mut appended, mut published) = (0, 0);
+        // Snapshots that are held, and lookups on their way: key, state, what was found.
+        let mut held = vec![0];
+        let mut pending: Vec<(usize, u64, Option<Bytes>)> = Vec::new();
+        for _ in 0..400 {
+            let key = rng.random_range(0..keys.len());
+            match rng.random_range(0..10) {
+                0 | 1 => {
+                    appended += 1;
+                    for _ in 0..rng.random_range(1..4) {
+                        let key = rng.random_range(0..keys.len());
+                        let value = rng.random_bool(0.7).then(|| bytes(&format!("{appended}")));
+                        if bug != Some(Bug::NotInvalidated) {
+                            cache.changed(appended, &keys[key], value.as_ref());
+                        }
+                        histories[key].insert(appended, value);
+                    }
+                }
+                2 => published = rng.random_range(published..=appended),
+                3 => held.push(published),
+                4 if held.len() > 4 => drop(held.remove(rng.random_range(0..held.len()))),
+                5 if rng.random_bool(0.05) => cache.forget(),
+                5 | 6 if !pending.is_empty() => {
+                    let (key, at, value) = pending.swap_remove(rng.random_range(0..pending.len()));
+                    let at = if bug == Some(Bug::FilledWithoutLooking) { u64::MAX } else { at };
+                    cache.fill(&keys[key], value.as_ref(), at, cache.epoch());
+                }
+                _ => {
+                    // The newest, one that is held, or (the committer's) what is not published yet.
+                    let at = match rng.random_range(0..4) {
+                        0 => held[rng.random_range(0..held.len())],
+                        1 => appended,
+                        _ => published,
+                    };
+                    let expected = as_of(&histories[key], at);
+                    match cache.get(&keys[key], at) {
+                        Some(found) if found == expected => *hits += 1,
+                        Some(found) => return Err(format!("as of {at}: {found:?}, expected {expected:?}")),
+                        None => pending.push((key, at, expected)),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn whatever_the_order_of_steps_an_answer_is_what_the_snapshot_would_say() {
+        let mut hits = 0;
+        let seeds = crate::tests::seeds(3000);
+        for seed in 0..seeds {
+            interleave(seed, None, &mut hits).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        }
+        println!("{seeds} seeds, {hits} hits");
+        assert!(hits > seeds * 30, "{hits} hits");
+    }
+
+    #[test]
+    fn planted_bugs_are_found() {
+        for bug in [Bug::NotInvalidated, Bug::FilledWithoutLooking] {
+            let found = (0..100).find_map(|seed| interleave(seed, Some(bug), &mut 0).err().map(|what| (seed, what)));
+            println!("{bug:?}: {found:?}");
+            assert!(found.is_some(), "{bug:?} was not found");
+        }
+    }
+}
