@@ -7,24 +7,25 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use store::AlignedBuf;
 
 use crate::config::{SMALL_TRANSFER_BYTES, TRANSFER_BYTES, WRITE_BUFFERS_SHARE, WRITE_BYTES};
 
-/// Direct I/O wants addresses that are multiples of this.
+/// The smallest buffer. Direct I/O wants addresses and lengths that are multiples of this.
 const ALIGN: usize = 4096;
 
-/// Bytes whose address is a multiple of 4096.
+/// Room behind a buffer for the checksums of its pages, as pgread sends them.
+const SUMS_ROOM: usize = 4096;
+
+/// `len` bytes as direct I/O wants them, and [`SUMS_ROOM`].
 struct Aligned {
-    bytes: Box<[u8]>,
-    start: usize,
+    bytes: AlignedBuf,
     len: usize,
 }
 
 impl Aligned {
     fn new(len: usize) -> Self {
-        let bytes = vec![0u8; len + ALIGN].into_boxed_slice();
-        let start = bytes.as_ptr().addr().wrapping_neg() % ALIGN;
-        Self { bytes, start, len }
+        Self { bytes: AlignedBuf::new(len + SUMS_ROOM), len }
     }
 }
 
@@ -183,17 +184,24 @@ impl Drop for Buffer {
     }
 }
 
+impl Buffer {
+    /// With the room for the checksums of as many pages as it holds, and of one more.
+    pub(crate) fn with_sums_room(&mut self) -> &mut [u8] {
+        self.aligned.as_mut().map_or(&mut [], |a| &mut a.bytes[..a.len + SUMS_ROOM])
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.aligned.as_ref().map_or(&[], |a| &a.bytes[a.start..a.start + a.len])
+        self.aligned.as_ref().map_or(&[], |a| &a.bytes[..a.len])
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.aligned.as_mut().map_or(&mut [], |a| &mut a.bytes[a.start..a.start + a.len])
+        self.aligned.as_mut().map_or(&mut [], |a| &mut a.bytes[..a.len])
     }
 }
 
@@ -218,6 +226,7 @@ mod tests {
         assert_eq!(pool.state.lock().out, 0);
         assert_eq!(pool.state.lock().free.len(), 2);
         assert_eq!(pool.take(100).len(), ALIGN);
+        assert_eq!(pool.take(100).with_sums_room().len(), ALIGN + SUMS_ROOM);
     }
 
     #[test]

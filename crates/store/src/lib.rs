@@ -49,6 +49,9 @@ mod trim;
 mod verify;
 mod writer;
 
+/// Memory from which [`Writer::write`] writes without another copy.
+pub use disk::AlignedBuf;
+
 pub use config::{PIECE_LEN_MAX, Planted, StoreConfig};
 pub use error::StoreError;
 pub use reader::Reader;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use store::StoreError;
 use types::{Crc32c, PAGE_SIZE};
+use wire::page::SUM_LEN;
 use wire::request::{Pgread, Read, Readv, Segment};
 use wire::response::{ReadvSegment, ResultKind};
 use wire::{ErrorNumber, ResponseHeader, ResponseStatus, StreamId, reply};
@@ -73,16 +74,24 @@ impl Connection {
             Err(refusal) => return Ok(Err(refusal)),
         };
         let wanted = bounded(&file, r.offset, r.len);
-        if wanted > SMALL_TRANSFER_BYTES {
-            self.out.leave()?;
+        if wanted <= SMALL_TRANSFER_BYTES {
+            let mut pages = vec![0; framed_len(r.offset, wanted)];
+            return Ok(read_pages(&file, r.offset, wanted, &mut pages).map(|n| {
+                Counters::add(&self.node.counters.bytes_read, n as u64);
+                pages.truncate(framed_len(r.offset, n));
+                self.out.answer(|out| {
+                    reply::pgread_header(out, stream, r.offset, wire_len(pages.len()), ResultKind::Final);
+                    out.extend_from_slice(&pages);
+                });
+            }));
         }
-        let mut pages = self.node.buffers.take_growing(wanted);
+        self.out.leave()?;
+        let mut buffer = self.node.buffers.take(wanted);
         let (mut at, mut left) = (r.offset, wanted);
         loop {
-            pages.bytes.clear();
             // Steps end where pages end.
-            let step = left.min(pages.step - usize::try_from(at % PAGE_SIZE as u64).unwrap_or(0));
-            let n = match read_pages(&file, at, step, &mut pages) {
+            let step = left.min(buffer.len() - usize::try_from(at % PAGE_SIZE as u64).unwrap_or(0));
+            let n = match read_pages(&file, at, step, buffer.with_sums_room()) {
                 Ok(n) => n,
                 Err(refusal) => {
                     self.out.back();
@@ -95,16 +104,10 @@ impl Connection {
             let last = left == 0 || n < step;
             Counters::add(&self.node.counters.bytes_read, n as u64);
             let result = if last { ResultKind::Final } else { ResultKind::Partial };
+            let pages = &buffer.with_sums_room()[..framed_len(start, n)];
             let mut head = Vec::with_capacity(64);
-            reply::pgread_header(&mut head, stream, start, wire_len(pages.bytes.len()), result);
-            if last && pages.bytes.len() <= SMALL_TRANSFER_BYTES {
-                self.out.answer(|out| {
-                    out.extend_from_slice(&head);
-                    out.extend_from_slice(&pages.bytes);
-                });
-            } else {
-                self.out.send_now(&mut [IoSlice::new(&head), IoSlice::new(&pages.bytes)])?;
-            }
+            reply::pgread_header(&mut head, stream, start, wire_len(pages.len()), result);
+            self.out.send_now(&mut [IoSlice::new(&head), IoSlice::new(pages)])?;
             if last {
                 self.out.back();
                 return Ok(Ok(()));
@@ -224,27 +227,30 @@ fn read_file(file: &OpenFile, offset: u64, into: &mut [u8]) -> Result<usize, Ref
     result.map_err(|error| refuse(file, &error))
 }
 
-/// Appends pages and checksums as pgread sends them; returns the bytes of data.
-fn read_pages(file: &OpenFile, offset: u64, len: usize, into: &mut GrowingBuffer) -> Result<usize, Refusal> {
+/// Bytes of `len` bytes of data at `offset` with the checksums of their pages.
+fn framed_len(offset: u64, len: usize) -> usize {
+    let lead = usize::try_from(offset % PAGE_SIZE as u64).unwrap_or(0);
+    if len == 0 { 0 } else { len + SUM_LEN * (lead + len).div_ceil(PAGE_SIZE) }
+}
+
+/// Fills `into` with pages and checksums as pgread sends them; returns the bytes of data.
+fn read_pages(file: &OpenFile, offset: u64, len: usize, into: &mut [u8]) -> Result<usize, Refusal> {
     if len == 0 {
         return Ok(0);
     }
     match &file.access {
-        Access::Read(reader) => {
-            let len = u32::try_from(len).unwrap_or(u32::MAX);
-            reader.read_pages(offset, len, &mut into.bytes).map_err(|error| refuse(file, &error))
-        }
+        Access::Read(reader) => reader.read_pages_into(offset, len, into).map_err(|error| refuse(file, &error)),
         Access::Write(access) => {
             let mut data = vec![0; len];
             let n = access.hold()?.writer().read(offset, &mut data).map_err(|error| refuse(file, &error))?;
-            let mut rest = &data[..n];
+            let (mut rest, mut into) = (&data[..n], into);
             let mut room = PAGE_SIZE - usize::try_from(offset % PAGE_SIZE as u64).unwrap_or(0);
             while !rest.is_empty() {
                 let (page, tail) = rest.split_at(room.min(rest.len()));
-                into.bytes.extend_from_slice(&Crc32c::of(page).0.to_be_bytes());
-                into.bytes.extend_from_slice(page);
-                rest = tail;
-                room = PAGE_SIZE;
+                let (unit, after) = into.split_at_mut(SUM_LEN + page.len());
+                unit[..SUM_LEN].copy_from_slice(&Crc32c::of(page).0.to_be_bytes());
+                unit[SUM_LEN..].copy_from_slice(page);
+                (rest, into, room) = (tail, after, PAGE_SIZE);
             }
             Ok(n)
         }
