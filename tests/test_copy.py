@@ -42,6 +42,7 @@ def test_the_server_knows_both_checksums(node, fs, place, tmp_path, size):
     xrdcp(source, f"{node.url}{place}/file").ok()
     plain = fs("query", "checksum", f"{place}/file").ok().out.split()
     assert plain == ["adler32", adler32(source.read_bytes())]
+    assert fs("query", "checksum", f"{place}/file?cks.type=CRC32C").ok().out.split()[0] == "crc32c"
     chosen = fs("query", "checksum", f"{place}/file?cks.type=crc32c").ok().out.split()
     assert chosen == ["crc32c", crc32c(source)]
 

@@ -24,7 +24,8 @@ enum Algorithm {
 
 impl Algorithm {
     fn parse(name: &[u8]) -> Option<Self> {
-        match name {
+        // gfal2 writes names as its user does
+        match name.to_ascii_lowercase().as_slice() {
             b"adler32" => Some(Self::Adler32),
             b"crc32c" => Some(Self::Crc32c),
             _ => None,
