@@ -24,6 +24,8 @@ const SET_BYTES: usize = 2048;
 const ENTRY_MAX: usize = SET_BYTES / 2;
 /// Bytes that an entry takes besides its key and value.
 const ENTRY_OVERHEAD: usize = 112;
+/// Most entries in a set. In place and not behind pointers: most of a lookup's time is waiting for memory.
+const WAYS: usize = 12;
 
 /// See the module's documentation.
 pub(crate) struct ReadCache {
@@ -42,8 +44,8 @@ struct Set {
     /// Where the search for what may go is.
     hand: usize,
     /// The low halves of the entries' hashes.
-    tags: Vec<u32>,
-    entries: Vec<Entry>,
+    tags: [u32; WAYS],
+    entries: [Option<Entry>; WAYS],
 }
 
 struct Entry {
@@ -66,7 +68,7 @@ impl ReadCache {
     pub(crate) fn get(&self, key: &[u8], at: u64) -> Option<Option<Bytes>> {
         let (set, tag) = self.place(key)?;
         let set = set.read();
-        let entry = &set.entries[set.find(tag, key)?];
+        let entry = set.entries[set.find(tag, key)?].as_ref()?;
         if entry.since > at {
             return None;
         }
@@ -127,20 +129,13 @@ impl ReadCache {
 
 impl Set {
     fn find(&self, tag: u32, key: &[u8]) -> Option<usize> {
-        let mut from = 0;
-        loop {
-            let at = from + self.tags.get(from..)?.iter().position(|other| *other == tag)?;
-            if *self.entries[at].key == *key {
-                return Some(at);
-            }
-            from = at + 1;
-        }
+        let mut places = self.tags.iter().zip(&self.entries);
+        places.position(|(other, entry)| *other == tag && entry.as_ref().is_some_and(|entry| *entry.key == *key))
     }
 
     /// Says whether the entry was in use.
     fn remove(&mut self, at: usize) -> bool {
-        self.tags.swap_remove(at);
-        let entry = self.entries.swap_remove(at);
+        let Some(entry) = self.entries[at].take() else { return false };
         self.bytes -= entry.weight();
         entry.used.into_inner()
     }
@@ -151,19 +146,25 @@ impl Set {
         if weight > ENTRY_MAX {
             return;
         }
-        while self.bytes + weight > SET_BYTES {
-            if self.hand >= self.entries.len() {
-                self.hand = 0;
+        let place = loop {
+            let free = self.entries.iter().position(Option::is_none);
+            match free {
+                Some(at) if self.bytes + weight <= SET_BYTES => break at,
+                _ => self.make_room(),
             }
-            if std::mem::take(self.entries[self.hand].used.get_mut()) {
-                self.hand += 1;
-            } else {
-                self.remove(self.hand);
-            }
-        }
+        };
         self.bytes += weight;
-        self.tags.push(tag);
-        self.entries.push(entry);
+        self.tags[place] = tag;
+        self.entries[place] = Some(entry);
+    }
+
+    /// Moves the hand one on; an entry there goes unless it was used since the last time.
+    fn make_room(&mut self) {
+        let at = self.hand;
+        self.hand = (at + 1) % WAYS;
+        if self.entries[at].as_mut().is_some_and(|entry| !std::mem::take(entry.used.get_mut())) {
+            self.remove(at);
+        }
     }
 }
 
@@ -221,8 +222,8 @@ mod tests {
         }
         for set in &cache.sets {
             let set = set.read();
-            let held: usize = set.entries.iter().map(Entry::weight).sum();
-            assert!(held == set.bytes && held <= SET_BYTES && set.tags.len() == set.entries.len());
+            let held: usize = set.entries.iter().flatten().map(Entry::weight).sum();
+            assert!(held == set.bytes && held <= SET_BYTES);
         }
         let (large, small) = (bytes(&"x".repeat(ENTRY_MAX)), bytes("s"));
         cache.changed(3, &hot[0], Some(&large));

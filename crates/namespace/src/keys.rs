@@ -15,11 +15,13 @@ pub(crate) struct Key {
 }
 
 impl Key {
+    #[inline]
     fn new(letter: u8) -> Self {
         let mut key = Self { len: 1, bytes: [0; KEY_MAX] };
         key.bytes[0] = letter;
         key
     }
+    #[inline]
     fn with(mut self, part: &[u8]) -> Self {
         // Names are bounded before they come here; a longer one would be a fault of ours, and it is cut rather than
         // allowed to panic: the cut key means nothing and is not found.
@@ -29,6 +31,7 @@ impl Key {
         self.len = end;
         self
     }
+    #[inline]
     fn number(self, n: u64) -> Self {
         self.with(&n.to_be_bytes())
     }
