@@ -6,8 +6,14 @@ use crate::StoreError;
 use crate::ranges::Ranges;
 
 /// Appends fields to a record.
-#[derive(Default)]
 pub(crate) struct Encoder(pub(crate) Vec<u8>);
+
+impl Default for Encoder {
+    /// With room for most records, so that they are not moved while they grow.
+    fn default() -> Self {
+        Self(Vec::with_capacity(192))
+    }
+}
 
 impl Encoder {
     pub(crate) fn u8(&mut self, value: u8) -> &mut Self {
@@ -38,6 +44,7 @@ impl Encoder {
     /// A count and as many u32. The caller bounds them.
     pub(crate) fn u32s(&mut self, values: &[u32]) -> &mut Self {
         self.u32(u32::try_from(values.len()).unwrap_or(u32::MAX));
+        self.0.reserve(4 * values.len());
         for value in values {
             self.u32(*value);
         }

@@ -16,6 +16,7 @@ use crate::segment::{FILE_HEADER, record_header, scan};
 use crate::segments::Newest;
 use crate::small::check;
 use crate::store::Inner;
+use crate::writer::index;
 
 /// Steps of settling in one tick; the rest waits for the next.
 const STEPS: usize = 64;
@@ -40,6 +41,13 @@ struct Moving {
     old: PieceRecord,
     path_hint: Vec<u8>,
     bytes: Vec<u8>,
+}
+
+impl Moving {
+    /// About as many bytes as it takes in a segment, and rather more.
+    fn about(&self) -> usize {
+        128 + self.path_hint.len() + 4 * self.old.page_crcs.len() + self.bytes.len()
+    }
 }
 
 impl Inner {
@@ -166,7 +174,8 @@ impl Inner {
         while at < moving.len() {
             let file = self.segments.for_appending(newest, self.config.segment_bytes)?;
             let (start, mut end) = (newest.end, newest.end);
-            let mut out = Vec::new();
+            let rest: usize = moving[at..].iter().map(Moving::about).sum();
+            let mut out = Vec::with_capacity(rest.min(index(self.config.segment_bytes)));
             while let Some(piece) = moving.get(at)
                 && end < self.config.segment_bytes
             {

@@ -24,11 +24,14 @@ impl Inner {
         let mut result = Err(StoreError::NotFound { piece });
         for _ in 0..TRIES {
             let Some(record) = &state.record else { return Err(StoreError::NotFound { piece }) };
-            result = self.small_bytes(record).and_then(|bytes| {
+            // Read to where it stays.
+            let mut content: Arc<[u8]> = std::iter::repeat_n(0, index(record.len)).collect();
+            let read = Arc::get_mut(&mut content).map_or(Ok(()), |bytes| self.small_bytes_into(record, bytes));
+            result = read.and_then(|()| {
                 if !self.config.has(Planted::SkipCrc) {
-                    check(piece, record, &bytes)?;
+                    check(piece, record, &content)?;
                 }
-                Ok(bytes)
+                Ok(content)
             });
             if result.is_ok() {
                 break;
@@ -41,7 +44,7 @@ impl Inner {
                 _ => break,
             }
         }
-        let content: Arc<[u8]> = result?.into();
+        let content = result?;
         state.content = Some(Arc::clone(&content));
         Ok(content)
     }
@@ -49,17 +52,23 @@ impl Inner {
     /// The bytes of a small piece, not compared.
     pub(crate) fn small_bytes(&self, record: &PieceRecord) -> Result<Vec<u8>, StoreError> {
         let mut bytes = vec![0; index(record.len)];
+        self.small_bytes_into(record, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The same, into zeros of the piece's length.
+    fn small_bytes_into(&self, record: &PieceRecord, bytes: &mut [u8]) -> Result<(), StoreError> {
         match record.place {
-            Place::Log { location, skip } => self.journal.read_into(location, skip, &mut bytes)?,
+            Place::Log { location, skip } => self.journal.read_into(location, skip, bytes)?,
             Place::Segment { segment, offset, header } => {
                 let file = self.segments.open(segment)?;
-                let got = file.read_at(&mut bytes, offset + u64::from(header))?;
+                let got = file.read_at(bytes, offset + u64::from(header))?;
                 bytes[got..].fill(0);
             }
             Place::Empty => {}
             Place::Object => return Err(StoreError::damaged("a large piece where a small one was looked for")),
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// Where the piece was in the namespace when it was made.
