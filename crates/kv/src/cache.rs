@@ -175,7 +175,7 @@ impl Entry {
 }
 
 /// Spreads well and is quick; to be found out it would not have to be more, because a full set only forgets.
-fn hash(seed: u64, key: &[u8]) -> u64 {
+pub(crate) fn hash(seed: u64, key: &[u8]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = seed ^ key.len() as u64;
     let (words, rest) = key.as_chunks::<8>();

@@ -12,42 +12,72 @@ use crossbeam_skiplist::SkipMap;
 use crossbeam_skiplist::map::Entry as Node;
 
 use crate::ScanOrder;
+use crate::cache::hash;
 use crate::write_set::Bytes;
 
 /// Bytes that a version takes besides its key and value: nodes, counters, allocator.
-const VERSION_OVERHEAD: usize = 128;
+const VERSION_OVERHEAD: usize = 152;
+
+/// Words of 64 bits by which a generation tells most keys that it does not have: three bits for each that it has.
+const FILTER_WORDS: usize = 1 << 13;
 
 /// A key and the number of the record that changed it. Newer versions of a key come first.
-#[derive(PartialEq, Eq)]
 struct Version {
+    beginning: Beginning,
     key: Bytes,
     seq: u64,
 }
 
-/// Lets the map be searched with a borrowed key.
-trait Place {
-    fn place(&self) -> (&[u8], u64);
+/// The first 24 bytes of a key as big-endian numbers, with zeros behind a shorter one: where they differ, they sort as
+/// the keys do. Most comparisons end here, without a look at the key, which lies elsewhere in memory.
+type Beginning = [u64; 3];
+
+fn beginning(key: &[u8]) -> Beginning {
+    let mut bytes = [0; 24];
+    let len = key.len().min(24);
+    bytes[..len].copy_from_slice(&key[..len]);
+    let (words, _) = bytes.as_chunks::<8>();
+    std::array::from_fn(|at| words.get(at).map_or(0, |word| u64::from_be_bytes(*word)))
 }
 
-impl Place for Version {
-    fn place(&self) -> (&[u8], u64) {
-        (&self.key, self.seq)
+/// A place in the order of versions.
+#[derive(Clone, Copy)]
+struct Spot<'a> {
+    beginning: Beginning,
+    key: &'a [u8],
+    seq: u64,
+}
+
+impl<'a> Spot<'a> {
+    fn new(key: &'a [u8], seq: u64) -> Self {
+        Self { beginning: beginning(key), key, seq }
     }
 }
 
-impl Place for (&[u8], u64) {
-    fn place(&self) -> (&[u8], u64) {
+/// Lets the map be searched with a borrowed key.
+trait Place {
+    fn place(&self) -> Spot<'_>;
+}
+
+impl Place for Version {
+    fn place(&self) -> Spot<'_> {
+        Spot { beginning: self.beginning, key: &self.key, seq: self.seq }
+    }
+}
+
+impl Place for Spot<'_> {
+    fn place(&self) -> Spot<'_> {
         *self
     }
 }
 
-fn compare(a: (&[u8], u64), b: (&[u8], u64)) -> Order {
-    a.0.cmp(b.0).then(b.1.cmp(&a.1))
+fn compare(a: &Spot<'_>, b: &Spot<'_>) -> Order {
+    a.beginning.cmp(&b.beginning).then_with(|| a.key.cmp(b.key)).then_with(|| b.seq.cmp(&a.seq))
 }
 
 impl PartialEq for dyn Place + '_ {
     fn eq(&self, other: &Self) -> bool {
-        self.place() == other.place()
+        compare(&self.place(), &other.place()).is_eq()
     }
 }
 impl Eq for dyn Place + '_ {}
@@ -58,9 +88,15 @@ impl PartialOrd for dyn Place + '_ {
 }
 impl Ord for dyn Place + '_ {
     fn cmp(&self, other: &Self) -> Order {
-        compare(self.place(), other.place())
+        compare(&self.place(), &other.place())
     }
 }
+impl PartialEq for Version {
+    fn eq(&self, other: &Self) -> bool {
+        compare(&self.place(), &other.place()).is_eq()
+    }
+}
+impl Eq for Version {}
 impl PartialOrd for Version {
     fn partial_cmp(&self, other: &Self) -> Option<Order> {
         Some(self.cmp(other))
@@ -68,7 +104,7 @@ impl PartialOrd for Version {
 }
 impl Ord for Version {
     fn cmp(&self, other: &Self) -> Order {
-        compare(self.place(), other.place())
+        compare(&self.place(), &other.place())
     }
 }
 impl<'a> Borrow<dyn Place + 'a> for Version {
@@ -78,18 +114,44 @@ impl<'a> Borrow<dyn Place + 'a> for Version {
 }
 
 /// Versions of a run of records.
-#[derive(Default)]
 pub(crate) struct Generation {
     map: SkipMap<Version, Option<Bytes>>,
+    filter: Box<[AtomicU64]>,
     bytes: AtomicUsize,
     last: AtomicU64,
+}
+
+impl Default for Generation {
+    fn default() -> Self {
+        let filter = (0..FILTER_WORDS).map(|_| AtomicU64::new(0)).collect();
+        Self { map: SkipMap::new(), filter, bytes: AtomicUsize::new(0), last: AtomicU64::new(0) }
+    }
+}
+
+/// Where a key's bits are in the filters of all generations.
+#[derive(Clone, Copy)]
+pub(crate) struct FilterBits {
+    word: usize,
+    bits: u64,
+}
+
+impl FilterBits {
+    #[allow(clippy::cast_possible_truncation)] // a part of the hash is meant
+    pub(crate) fn of(key: &[u8]) -> Self {
+        let hash = hash(0, key);
+        let bits = 1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63);
+        Self { word: (hash >> 32) as usize % FILTER_WORDS, bits }
+    }
 }
 
 impl Generation {
     /// Takes a version in. Numbers never fall from call to call. Returns the bytes that it takes.
     pub(crate) fn insert(&self, seq: u64, key: Bytes, value: Option<Bytes>) -> usize {
         let bytes = key.len() + value.as_ref().map_or(0, |value| value.len()) + VERSION_OVERHEAD;
-        self.map.insert(Version { key, seq }, value);
+        // Before the version can be seen by anybody: whoever may see it finds its bits too.
+        let bits = FilterBits::of(&key);
+        self.filter[bits.word].fetch_or(bits.bits, Ordering::Relaxed);
+        self.map.insert(Version { beginning: beginning(&key), key, seq }, value);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.last.store(seq, Ordering::Release);
         bytes
@@ -110,20 +172,23 @@ impl Generation {
     }
 
     /// The newest version of `key` up to `at`.
-    pub(crate) fn get(&self, key: &[u8], at: u64) -> Option<Option<Bytes>> {
+    pub(crate) fn get(&self, key: &[u8], bits: FilterBits, at: u64) -> Option<Option<Bytes>> {
+        if self.filter[bits.word].load(Ordering::Relaxed) & bits.bits != bits.bits {
+            return None;
+        }
         let entry = self.seek(key, at)?;
         (*entry.key().key == *key).then(|| entry.value().clone())
     }
 
     /// The first version at or after the place (key, at).
     fn seek(&self, key: &[u8], at: u64) -> Option<Node<'_, Version, Option<Bytes>>> {
-        self.map.lower_bound::<dyn Place>(Bound::Included(&(key, at)))
+        self.map.lower_bound::<dyn Place>(Bound::Included(&Spot::new(key, at)))
     }
 
     /// The last version of any key below `key`.
     fn seek_below(&self, key: &[u8]) -> Option<Node<'_, Version, Option<Bytes>>> {
         // The newest possible version of `key` itself is its first.
-        self.map.upper_bound::<dyn Place>(Bound::Excluded(&(key, u64::MAX)))
+        self.map.upper_bound::<dyn Place>(Bound::Excluded(&Spot::new(key, u64::MAX)))
     }
 
     /// The visible keys within the bounds, as of `at`.
@@ -257,5 +322,52 @@ impl Iterator for Merged<'_> {
             }
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    #[test]
+    fn versions_sort_as_their_keys_do() {
+        let mut rng = SmallRng::seed_from_u64(1);
+        let mut key = move || -> Vec<u8> {
+            // Short of, at and beyond the beginning that is compared first, mostly alike.
+            let len = [0, 1, 7, 8, 9, 22, 23, 24, 25, 26, 40][rng.random_range(0..11)];
+            let mut key = vec![rng.random_range(0..2); len];
+            if len > 0 {
+                key[rng.random_range(0..len)] = [0, 1, 0xff][rng.random_range(0..3)];
+            }
+            key
+        };
+        for _ in 0..200_000 {
+            let (a, b) = (key(), key());
+            for (x, y) in [(1, 2), (2, 1), (1, 1)] {
+                let expected = a.cmp(&b).then(y.cmp(&x));
+                assert_eq!(compare(&Spot::new(&a, x), &Spot::new(&b, y)), expected, "{a:x?} {x} and {b:x?} {y}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_filter_never_hides_a_key_and_tells_most_others() {
+        let generation = Generation::default();
+        let name = |n: u32| format!("D/{n:06}");
+        for n in 0..30_000 {
+            generation.insert(1, name(n).as_bytes().into(), None);
+        }
+        for n in 0..30_000 {
+            assert!(generation.get(name(n).as_bytes(), FilterBits::of(name(n).as_bytes()), 1).is_some());
+        }
+        let passed = (30_000..60_000).filter(|n| {
+            let bits = FilterBits::of(name(*n).as_bytes());
+            generation.filter[bits.word].load(Ordering::Relaxed) & bits.bits == bits.bits
+        });
+        let passed = passed.count();
+        assert!(passed < 900, "{passed} of 30,000");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::cache::ReadCache;
-use crate::overlay::{Generation, Merged};
+use crate::overlay::{FilterBits, Generation, Merged};
 use crate::write_set::{Bytes, scan_merged};
 use crate::{KvError, Read, ScanOrder, Visit};
 
@@ -28,8 +28,9 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     fn look_up(&self, key: &[u8]) -> Result<Option<Bytes>, KvError> {
+        let bits = FilterBits::of(key);
         for generation in self.view.generations.iter().rev() {
-            if let Some(value) = generation.get(key, self.at) {
+            if let Some(value) = generation.get(key, bits, self.at) {
                 return Ok(value);
             }
         }
