@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::KvError;
+use crate::key::Key;
 use crate::write_set::Bytes;
 
 /// Longest key, in bytes.
@@ -22,7 +23,7 @@ const DELETED: u32 = u32::MAX;
 /// Puts and deletes that happen together. One per key: a later one replaces an earlier one.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Batch {
-    entries: BTreeMap<Bytes, Option<Bytes>>,
+    entries: BTreeMap<Key, Option<Bytes>>,
 }
 
 impl Batch {
@@ -35,12 +36,12 @@ impl Batch {
     /// Sets `key` (1 to [`KEY_MAX`] bytes, the first not 0xff) to `value` (up to [`VALUE_MAX`] bytes). The limits are
     /// checked when the batch is appended.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.entries.insert(key.into(), Some(value.into()));
+        self.entries.insert(Key::new(key.into()), Some(value.into()));
     }
 
     /// Takes `key` away.
     pub fn delete(&mut self, key: &[u8]) {
-        self.entries.insert(key.into(), None);
+        self.entries.insert(Key::new(key.into()), None);
     }
 
     /// Whether nothing is in it.
@@ -57,7 +58,7 @@ impl Batch {
 
     /// The entries in key order; `None` is a deletion.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        self.entries.iter().map(|(key, value)| (&**key, value.as_deref()))
+        self.entries.iter().map(|(key, value)| (&**key.bytes(), value.as_deref()))
     }
 
     /// As in a record of the log.
@@ -72,16 +73,16 @@ impl Batch {
         let mut entries = BTreeMap::new();
         for entry in decode(payload)? {
             let (key, value) = entry?;
-            entries.insert(key.into(), value.map(Bytes::from));
+            entries.insert(Key::new(key.into()), value.map(Bytes::from));
         }
         Ok(Self { entries })
     }
 
-    pub(crate) fn from_map(entries: BTreeMap<Bytes, Option<Bytes>>) -> Self {
+    pub(crate) fn from_map(entries: BTreeMap<Key, Option<Bytes>>) -> Self {
         Self { entries }
     }
 
-    pub(crate) fn shared(&self) -> impl Iterator<Item = (Bytes, Option<Bytes>)> {
+    pub(crate) fn shared(&self) -> impl Iterator<Item = (Key, Option<Bytes>)> {
         self.entries.iter().map(|(key, value)| (key.clone(), value.clone()))
     }
 }

@@ -350,7 +350,7 @@ impl Shared {
         for (key, value) in batch.shared() {
             // Before anybody can see it.
             if !self.forgets_to_invalidate() {
-                self.cache.changed(seq.0, &key, value.as_ref());
+                self.cache.changed(seq.0, key.bytes(), value.as_ref());
             }
             bytes += appender.active.insert(seq.0, key, value);
         }

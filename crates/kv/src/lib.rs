@@ -19,6 +19,7 @@ mod checkpoint;
 mod embedded;
 mod engine;
 mod index;
+mod key;
 mod lsm;
 mod memory_kv;
 mod overlay;

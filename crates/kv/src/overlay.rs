@@ -13,6 +13,7 @@ use crossbeam_skiplist::map::Entry as Node;
 
 use crate::ScanOrder;
 use crate::cache::hash;
+use crate::key::{AsKey, Key, KeyRef};
 use crate::write_set::Bytes;
 
 /// Bytes that a version takes besides its key and value: nodes, counters, allocator.
@@ -23,34 +24,20 @@ const FILTER_WORDS: usize = 1 << 13;
 
 /// A key and the number of the record that changed it. Newer versions of a key come first.
 struct Version {
-    beginning: Beginning,
-    key: Bytes,
+    key: Key,
     seq: u64,
-}
-
-/// The first 24 bytes of a key as big-endian numbers, with zeros behind a shorter one: where they differ, they sort as
-/// the keys do. Most comparisons end here, without a look at the key, which lies elsewhere in memory.
-type Beginning = [u64; 3];
-
-fn beginning(key: &[u8]) -> Beginning {
-    let mut bytes = [0; 24];
-    let len = key.len().min(24);
-    bytes[..len].copy_from_slice(&key[..len]);
-    let (words, _) = bytes.as_chunks::<8>();
-    std::array::from_fn(|at| words.get(at).map_or(0, |word| u64::from_be_bytes(*word)))
 }
 
 /// A place in the order of versions.
 #[derive(Clone, Copy)]
 struct Spot<'a> {
-    beginning: Beginning,
-    key: &'a [u8],
+    key: KeyRef<'a>,
     seq: u64,
 }
 
 impl<'a> Spot<'a> {
     fn new(key: &'a [u8], seq: u64) -> Self {
-        Self { beginning: beginning(key), key, seq }
+        Self { key: KeyRef::new(key), seq }
     }
 }
 
@@ -61,7 +48,7 @@ trait Place {
 
 impl Place for Version {
     fn place(&self) -> Spot<'_> {
-        Spot { beginning: self.beginning, key: &self.key, seq: self.seq }
+        Spot { key: self.key.as_key(), seq: self.seq }
     }
 }
 
@@ -72,7 +59,7 @@ impl Place for Spot<'_> {
 }
 
 fn compare(a: &Spot<'_>, b: &Spot<'_>) -> Order {
-    a.beginning.cmp(&b.beginning).then_with(|| a.key.cmp(b.key)).then_with(|| b.seq.cmp(&a.seq))
+    a.key.cmp(&b.key).then_with(|| b.seq.cmp(&a.seq))
 }
 
 impl PartialEq for dyn Place + '_ {
@@ -146,12 +133,12 @@ impl FilterBits {
 
 impl Generation {
     /// Takes a version in. Numbers never fall from call to call. Returns the bytes that it takes.
-    pub(crate) fn insert(&self, seq: u64, key: Bytes, value: Option<Bytes>) -> usize {
-        let bytes = key.len() + value.as_ref().map_or(0, |value| value.len()) + VERSION_OVERHEAD;
+    pub(crate) fn insert(&self, seq: u64, key: Key, value: Option<Bytes>) -> usize {
+        let bytes = key.bytes().len() + value.as_ref().map_or(0, |value| value.len()) + VERSION_OVERHEAD;
         // Before the version can be seen by anybody: whoever may see it finds its bits too.
-        let bits = FilterBits::of(&key);
+        let bits = FilterBits::of(key.bytes());
         self.filter[bits.word].fetch_or(bits.bits, Ordering::Relaxed);
-        self.map.insert(Version { beginning: beginning(&key), key, seq }, value);
+        self.map.insert(Version { key, seq }, value);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.last.store(seq, Ordering::Release);
         bytes
@@ -177,7 +164,7 @@ impl Generation {
             return None;
         }
         let entry = self.seek(key, at)?;
-        (*entry.key().key == *key).then(|| entry.value().clone())
+        (**entry.key().key.bytes() == *key).then(|| entry.value().clone())
     }
 
     /// The first version at or after the place (key, at).
@@ -232,21 +219,21 @@ impl Cursor<'_> {
         loop {
             let entry = self.next.take()?;
             let version = entry.key();
-            if *version.key >= *self.end {
+            if **version.key.bytes() >= *self.end {
                 return None;
             }
             if version.seq > self.at {
-                let key = version.key.clone();
+                let key = version.key.bytes().clone();
                 self.next = entry.next();
                 // Hot keys have thousands of versions: after one step that did not help, jump.
-                if self.next.as_ref().is_some_and(|next| next.key().key == key && next.key().seq > self.at) {
+                if self.next.as_ref().is_some_and(|next| *next.key().key.bytes() == key && next.key().seq > self.at) {
                     self.next = self.generation.seek(&key, self.at);
                 }
                 continue;
             }
-            let found = (version.key.clone(), entry.value().clone());
+            let found = (version.key.bytes().clone(), entry.value().clone());
             self.next = entry.next();
-            if self.next.as_ref().is_some_and(|next| next.key().key == found.0) {
+            if self.next.as_ref().is_some_and(|next| *next.key().key.bytes() == found.0) {
                 // Past the oldest version that there can be (numbers begin with 1).
                 self.next = self.generation.seek(&found.0, 0);
             }
@@ -257,14 +244,14 @@ impl Cursor<'_> {
     fn descend(&mut self) -> Option<Visible> {
         loop {
             let oldest = self.next.take()?;
-            let key = oldest.key().key.clone();
+            let key = oldest.key().key.bytes().clone();
             if *key < *self.start {
                 return None;
             }
             let found = if oldest.key().seq > self.at {
                 None
             } else {
-                self.generation.seek(&key, self.at).filter(|entry| entry.key().key == key)
+                self.generation.seek(&key, self.at).filter(|entry| *entry.key().key.bytes() == key)
             };
             self.next = self.generation.seek_below(&key);
             if let Some(entry) = found {
@@ -329,36 +316,12 @@ impl Iterator for Merged<'_> {
 mod tests {
     use super::*;
 
-    use rand::rngs::SmallRng;
-    use rand::{Rng, SeedableRng};
-
-    #[test]
-    fn versions_sort_as_their_keys_do() {
-        let mut rng = SmallRng::seed_from_u64(1);
-        let mut key = move || -> Vec<u8> {
-            // Short of, at and beyond the beginning that is compared first, mostly alike.
-            let len = [0, 1, 7, 8, 9, 22, 23, 24, 25, 26, 40][rng.random_range(0..11)];
-            let mut key = vec![rng.random_range(0..2); len];
-            if len > 0 {
-                key[rng.random_range(0..len)] = [0, 1, 0xff][rng.random_range(0..3)];
-            }
-            key
-        };
-        for _ in 0..200_000 {
-            let (a, b) = (key(), key());
-            for (x, y) in [(1, 2), (2, 1), (1, 1)] {
-                let expected = a.cmp(&b).then(y.cmp(&x));
-                assert_eq!(compare(&Spot::new(&a, x), &Spot::new(&b, y)), expected, "{a:x?} {x} and {b:x?} {y}");
-            }
-        }
-    }
-
     #[test]
     fn the_filter_never_hides_a_key_and_tells_most_others() {
         let generation = Generation::default();
         let name = |n: u32| format!("D/{n:06}");
         for n in 0..30_000 {
-            generation.insert(1, name(n).as_bytes().into(), None);
+            generation.insert(1, Key::new(name(n).as_bytes().into()), None);
         }
         for n in 0..30_000 {
             assert!(generation.get(name(n).as_bytes(), FilterBits::of(name(n).as_bytes()), 1).is_some());

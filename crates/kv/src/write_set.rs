@@ -1,9 +1,11 @@
 //! What transactions have changed and not yet handed over: the newest value per key, with marks to go back to.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
+use crate::key::{AsKey, Key, KeyRef};
 use crate::{Batch, KvError, Read, Savepoint, ScanOrder, Txn, Visit, batch};
 
 /// A key or value, shared between the write set, the batch and the overlay without copying.
@@ -12,9 +14,9 @@ pub(crate) type Bytes = Arc<[u8]>;
 /// Changes in the making. `None` is a deletion.
 #[derive(Default)]
 pub(crate) struct WriteSet {
-    map: BTreeMap<Bytes, Option<Bytes>>,
+    map: BTreeMap<Key, Option<Bytes>>,
     /// What each change replaced: `None` where the key was not in the set.
-    undo: Vec<(Bytes, Option<Option<Bytes>>)>,
+    undo: Vec<(Key, Option<Option<Bytes>>)>,
     /// Keys and values over the limits, with the length of `undo` before they were set.
     refused: Vec<(usize, KvError)>,
     /// Upper bound of the bytes that the entries take when encoded.
@@ -47,7 +49,7 @@ impl WriteSet {
                 None => self.map.remove(&key),
             };
             let value_len = undone.flatten().map_or(0, |value| value.len());
-            self.weight = self.weight.saturating_sub(key.len() + value_len + ENTRY_WEIGHT);
+            self.weight = self.weight.saturating_sub(key.bytes().len() + value_len + ENTRY_WEIGHT);
         }
     }
 
@@ -68,18 +70,19 @@ impl WriteSet {
         }
         self.weight += key.len() + value.map_or(0, <[u8]>::len) + ENTRY_WEIGHT;
         let value = value.map(Bytes::from);
-        if let Some(slot) = self.map.get_mut(key) {
-            let before = std::mem::replace(slot, value);
-            self.undo.push((key.into(), Some(before)));
-        } else {
-            let key = Bytes::from(key);
-            self.undo.push((key.clone(), None));
-            self.map.insert(key, value);
-        }
+        let key = Key::new(key.into());
+        let before = match self.map.entry(key.clone()) {
+            Entry::Occupied(mut slot) => Some(slot.insert(value)),
+            Entry::Vacant(slot) => {
+                slot.insert(value);
+                None
+            }
+        };
+        self.undo.push((key, before));
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Option<&Option<Bytes>> {
-        self.map.get(key)
+        self.map.get::<dyn AsKey>(&KeyRef::new(key))
     }
 
     /// The net effect; the set is empty afterwards.
@@ -91,10 +94,9 @@ impl WriteSet {
 
     fn range(&self, start: &[u8], end: &[u8]) -> impl DoubleEndedIterator<Item = (&[u8], Option<&[u8]>)> {
         // An inverted range would make BTreeMap::range panic.
-        let end = end.max(start);
-        self.map
-            .range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)))
-            .map(|(key, value)| (&**key, value.as_deref()))
+        let (start, end) = (KeyRef::new(start), KeyRef::new(end.max(start)));
+        let bounds: (Bound<&dyn AsKey>, Bound<&dyn AsKey>) = (Bound::Included(&start), Bound::Excluded(&end));
+        self.map.range::<dyn AsKey, _>(bounds).map(|(key, value)| (&**key.bytes(), value.as_deref()))
     }
 }
 

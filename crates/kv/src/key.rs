@@ -1,0 +1,156 @@
+//! A key with its beginning beside it: most comparisons end there, without a look at the key itself, which lies
+//! elsewhere in memory.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+
+use crate::write_set::Bytes;
+
+/// The first 24 bytes of a key as big-endian numbers, with zeros behind a shorter one: where they differ, they sort as
+/// the keys do.
+type Beginning = [u64; 3];
+
+/// Sorts as its bytes do.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    beginning: Beginning,
+    bytes: Bytes,
+}
+
+/// [`Key`], borrowed.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyRef<'a> {
+    beginning: Beginning,
+    bytes: &'a [u8],
+}
+
+impl Key {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self { beginning: beginning(&bytes), bytes }
+    }
+
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
+impl<'a> KeyRef<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { beginning: beginning(bytes), bytes }
+    }
+}
+
+fn beginning(key: &[u8]) -> Beginning {
+    let mut bytes = [0; 24];
+    let len = key.len().min(24);
+    bytes[..len].copy_from_slice(&key[..len]);
+    let (words, _) = bytes.as_chunks::<8>();
+    std::array::from_fn(|at| words.get(at).map_or(0, |word| u64::from_be_bytes(*word)))
+}
+
+/// Lets maps be searched with a borrowed key.
+pub(crate) trait AsKey {
+    fn as_key(&self) -> KeyRef<'_>;
+}
+
+impl AsKey for Key {
+    #[inline]
+    fn as_key(&self) -> KeyRef<'_> {
+        KeyRef { beginning: self.beginning, bytes: &self.bytes }
+    }
+}
+
+impl AsKey for KeyRef<'_> {
+    #[inline]
+    fn as_key(&self) -> KeyRef<'_> {
+        *self
+    }
+}
+
+impl<'a> Borrow<dyn AsKey + 'a> for Key {
+    fn borrow(&self) -> &(dyn AsKey + 'a) {
+        self
+    }
+}
+
+impl Ord for KeyRef<'_> {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.beginning.cmp(&other.beginning).then_with(|| self.bytes.cmp(other.bytes))
+    }
+}
+impl PartialOrd for KeyRef<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl PartialEq for KeyRef<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+impl Eq for KeyRef<'_> {}
+
+impl Ord for dyn AsKey + '_ {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_key().cmp(&other.as_key())
+    }
+}
+impl PartialOrd for dyn AsKey + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl PartialEq for dyn AsKey + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_key() == other.as_key()
+    }
+}
+impl Eq for dyn AsKey + '_ {}
+
+impl Ord for Key {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_key().cmp(&other.as_key())
+    }
+}
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+impl Eq for Key {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    #[test]
+    fn keys_sort_as_their_bytes_do() {
+        let mut rng = SmallRng::seed_from_u64(1);
+        let mut key = move || -> Vec<u8> {
+            // Short of, at and beyond the beginning that is compared first, mostly alike.
+            let len = [0, 1, 7, 8, 9, 22, 23, 24, 25, 26, 40][rng.random_range(0..11)];
+            let mut key = vec![rng.random_range(0..2); len];
+            if len > 0 {
+                key[rng.random_range(0..len)] = [0, 1, 0xff][rng.random_range(0..3)];
+            }
+            key
+        };
+        for _ in 0..200_000 {
+            let (a, b) = (key(), key());
+            let (ours, plain) = (KeyRef::new(&a).cmp(&KeyRef::new(&b)), a.cmp(&b));
+            assert_eq!(ours, plain, "{a:x?} and {b:x?}");
+            assert_eq!(KeyRef::new(&a) == KeyRef::new(&b), a == b, "{a:x?} and {b:x?}");
+        }
+    }
+}
