@@ -16,6 +16,26 @@ use crate::segment::PAGE_U64;
 use crate::state::{Shared, State};
 use crate::{Appended, JournalError, Location, PAYLOAD_MAX, Seq, StreamId};
 
+/// Why the log is poisoned when the thread that led a write or sync has died: no fault of the disk.
+pub const WRITER_DIED: &str = "the thread that wrote the log has died by a panic";
+
+/// While somebody leads a write or a sync, the others wait for it. If it dies by a panic instead, nobody knows what has reached
+/// the disk: the log takes no more, and who waits is told.
+struct PoisonOnPanic<'a>(&'a Shared);
+
+impl Drop for PoisonOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut state = self.0.state.lock();
+            state.writing = false;
+            state.syncing = false;
+            state.poison(WRITER_DIED.to_owned());
+            drop(state);
+            self.0.wake_all();
+        }
+    }
+}
+
 /// What is to be appended.
 pub(crate) struct Record<'p> {
     pub(crate) stream: StreamId,
@@ -116,6 +136,7 @@ impl Shared {
         let target = state.appended;
         let batches = take_batches(&mut state);
         drop(state);
+        let _guard = PoisonOnPanic(self);
 
         let mut bytes = 0;
         let mut outcome = Ok(());
@@ -190,6 +211,7 @@ impl Shared {
         let round = state.round;
         let upto = state.appended;
         drop(state);
+        let _guard = PoisonOnPanic(self);
 
         let outcome = self.write_to(upto).and_then(|()| self.sync_written());
 

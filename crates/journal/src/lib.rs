@@ -29,6 +29,7 @@ mod walk;
 mod words;
 
 pub use ballast::Ballast;
+pub use commit::WRITER_DIED;
 #[cfg(any(test, feature = "planted"))]
 pub use config::Planted;
 pub use config::{BallastConfig, JournalConfig, PAYLOAD_MAX, Prepare, SEGMENT_BYTES_DEFAULT};

@@ -78,7 +78,7 @@ impl Embedded {
     /// Starts the threads.
     pub fn new(index: Arc<LoggedIndex>, config: EmbeddedConfig) -> Result<Self, KvError> {
         let queue = Arc::new(Queue::new(config.queue_max));
-        let responder = Responder::start()?;
+        let responder = Responder::start(Arc::clone(&queue))?;
         let stats = Arc::<Mutex<EmbeddedStats>>::default();
         let committer = commit::Committer::new(
             Arc::clone(&index),
@@ -103,6 +103,13 @@ impl Embedded {
     #[must_use]
     pub fn index(&self) -> &Arc<LoggedIndex> {
         &self.index
+    }
+
+    /// Why nothing is committed or answered any more, if a thread of the engine has died. All operations are answered
+    /// [`KvError::Stopped`] from then on; what was acknowledged is durable. Only a new start helps.
+    #[must_use]
+    pub fn broken(&self) -> Option<String> {
+        self.queue.broken()
     }
 
     /// Counters.

@@ -83,6 +83,11 @@ impl Checksums {
         self.shared.work.notify_one();
     }
 
+    /// Whether the thread has ended, which it does not by itself.
+    pub(crate) fn ended(&self) -> bool {
+        self.thread.lock().as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
     /// Ends the thread; the node must be stopping, so that a reading stops too.
     pub(crate) fn stop(&self) {
         self.shared.state.lock().stopping = true;

@@ -52,6 +52,11 @@ impl Drainer {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
+    /// Whether the thread has ended, which it does not by itself.
+    pub(crate) fn ended(&self) -> bool {
+        self.thread.lock().as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
     pub(crate) fn stop(&self) {
         self.arrived.lock().stopping = true;
         self.ring();

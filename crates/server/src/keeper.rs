@@ -71,6 +71,11 @@ impl Keeper {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
+    /// Whether the thread has ended, which it does not by itself.
+    pub(crate) fn ended(&self) -> bool {
+        self.thread.lock().as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
     /// Ends it.
     pub(crate) fn stop(&self) {
         *self.shared.stopping.lock() = true;

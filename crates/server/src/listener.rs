@@ -50,6 +50,11 @@ impl Listener {
         self.shared.open.lock().len()
     }
 
+    /// Whether the thread has ended, which it does not by itself.
+    pub(crate) fn ended(&self) -> bool {
+        self.thread.lock().as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
     /// Takes nobody in any more, lets the connections finish what they have read, and cuts those that are not done at
     /// `deadline`; says how many. The node must be stopping already.
     pub(crate) fn stop(&self, deadline: Instant) -> usize {

@@ -77,17 +77,32 @@ impl Server {
         self.listener.connections()
     }
 
+    /// The thread that has died, if one has: the node does only half of its work since, and has to be stopped.
+    #[must_use]
+    pub fn broken(&self) -> Option<&'static str> {
+        let threads = [
+            ("keeper", self.keeper.ended()),
+            ("listener", self.listener.ended()),
+            ("drainer", self.node.drainer.ended()),
+            ("checksums' thread", self.node.checksums.ended()),
+            ("worker", self.node.workers.ended()),
+        ];
+        threads.into_iter().find(|(_, ended)| *ended).map(|(name, _)| name)
+    }
+
     /// Ends it: nobody new is taken in, requests that were read are finished and answered, connections that are not
     /// done at `deadline` are cut, open writers are synced and wait for the next start. No thread that uses the
     /// namespace or the store is left.
     pub fn stop(self, deadline: Instant) -> StopReport {
+        let broken = self.broken().is_some();
         self.node.begin_stop();
         let connections_cut = self.listener.stop(deadline);
         self.node.checksums.stop();
         self.keeper.stop();
         self.node.workers.stop();
         self.node.drainer.stop();
-        if let Err(error) = self.node.store.tick() {
+        // What a thread had under way when it died is under way for ever: nobody may wait for that.
+        if !broken && let Err(error) = self.node.store.tick() {
             tracing::error!(%error, "the last sync failed");
         }
         let writers_left = self.node.writers.lock().len();

@@ -67,6 +67,11 @@ impl Workers {
         self.shared.work.notify_one();
     }
 
+    /// Whether a thread has ended, which none does by itself.
+    pub(crate) fn ended(&self) -> bool {
+        self.threads.lock().iter().any(JoinHandle::is_finished)
+    }
+
     /// Finishes what is queued and ends the threads.
     pub(crate) fn stop(&self) {
         self.shared.state.lock().stopping = true;

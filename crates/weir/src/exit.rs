@@ -25,11 +25,13 @@ pub enum Exit {
     DiskFailed = 8,
     /// Stopped at once (a second signal, or the clean stop took over 10 s). Nothing acknowledged is lost.
     Unclean = 9,
+    /// A thread that the node cannot do without has died: a bug. The node stopped rather than do half of its work.
+    Broken = 10,
 }
 
 impl Exit {
     /// All of them, in order.
-    pub const ALL: [Exit; 10] = [
+    pub const ALL: [Exit; 11] = [
         Exit::Done,
         Exit::Wrong,
         Exit::Usage,
@@ -40,6 +42,7 @@ impl Exit {
         Exit::Listen,
         Exit::DiskFailed,
         Exit::Unclean,
+        Exit::Broken,
     ];
 
     /// The number.
@@ -62,6 +65,7 @@ impl Exit {
             Exit::Listen => "cannot listen there, or the address is not loopback",
             Exit::DiskFailed => "the disk failed; the node stopped rather than promise what it could not keep",
             Exit::Unclean => "stopped at once; nothing acknowledged is lost, the next start takes a little longer",
+            Exit::Broken => "a thread of the node died, a bug of weir; nothing acknowledged is lost, stderr says which",
         }
     }
 

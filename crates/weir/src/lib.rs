@@ -18,7 +18,7 @@ pub mod listen;
 mod logging;
 mod recovery_words;
 mod runs;
-mod serve;
+pub mod serve;
 mod signals;
 mod table;
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use types::{BootId, Timestamp};
@@ -51,7 +51,22 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         data.format.incarnation,
         data.format.created,
     );
+    let mut clock = Clock::default(); // dropped after the foundation: closing that may hang too
     let foundation = Foundation::open(&data, &config, Purpose::Serve, now()).map_err(|error| refused(&data, error))?;
+    let mut server_config = server::ServerConfig::new(address, boot);
+    server_config.times.grace = config.grace;
+    server_config.limits.connections_max = usize::try_from(config.connections).unwrap_or(usize::MAX);
+    serve_on(&foundation, &config, server_config, &stop, &mut clock)
+}
+
+/// Serves what is open already until told to stop, or until it cannot go on.
+pub fn serve_on(
+    foundation: &Foundation,
+    config: &Config,
+    server_config: server::ServerConfig,
+    stop: &Receiver<Stop>,
+    clock: &mut Clock,
+) -> Result<Exit, Failure> {
     for words in in_words(&foundation.found, config.grace.as_secs()) {
         if words.attention {
             tracing::warn!("{}", words.text);
@@ -60,23 +75,21 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         }
     }
     foundation.embedded.on_batch_done(Arc::new(server::batch_done));
-    let mut space = SpaceWatch::new(&foundation, ballast_bytes(&config));
+    let mut space = SpaceWatch::new(foundation, ballast_bytes(config));
     space.look();
 
-    let mut server_config = server::ServerConfig::new(address, boot);
-    server_config.times.grace = config.grace;
-    server_config.limits.connections_max = usize::try_from(config.connections).unwrap_or(usize::MAX);
     let server = server::Server::start(server_config, Arc::clone(&foundation.namespace), Arc::clone(&foundation.store))
         .map_err(not_served)?;
     say_ready(&server.address().to_string())?;
 
-    let why = wait(&stop, &foundation, &mut space);
+    let why = wait(stop, foundation, &server, &mut space);
     // From here on the clock runs: whatever hangs, the process ends in time.
-    std::thread::spawn(|| {
-        std::thread::sleep(STOP);
-        tracing::error!("the clean stop took over 10 s: stopping at once; nothing acknowledged is lost");
-        std::process::exit(i32::from(Exit::Unclean.code()));
-    });
+    let late = match why {
+        Why::Asked => Exit::Unclean,
+        Why::DiskFailed(_) => Exit::DiskFailed,
+        Why::Broken(_) => Exit::Broken,
+    };
+    clock.start(late);
     let left = server.stop(Instant::now() + SERVER_STOP);
     if left.connections_cut > 0 {
         tracing::warn!("{} connections were not done in time and were cut", left.connections_cut);
@@ -97,9 +110,33 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
             Exit::DiskFailed,
             format!(
                 "stopped, because the disk under {} failed: {reason}. What was acknowledged as durable is there; look at the disk, then start again",
-                data.path.display()
+                config.data.as_deref().unwrap_or(std::path::Path::new("the node")).display()
             ),
         )),
+        Why::Broken(what) => Err(Failure::message(
+            Exit::Broken,
+            format!(
+                "stopped, because {what}: a bug of weir, please report it with the log. What was acknowledged as durable is there; start again"
+            ),
+        )),
+    }
+}
+
+/// Ends the process if a stop hangs.
+#[derive(Default)]
+pub struct Clock(Option<Sender<()>>);
+
+impl Clock {
+    /// From now on [`STOP`] is left until the clock is dropped; then the process ends with `late`.
+    fn start(&mut self, late: Exit) {
+        let (sender, receiver) = channel();
+        self.0 = Some(sender);
+        std::thread::spawn(move || {
+            if receiver.recv_timeout(STOP) == Err(RecvTimeoutError::Timeout) {
+                tracing::error!("the stop took over 10 s: stopping at once; nothing acknowledged is lost");
+                std::process::exit(i32::from(late.code()));
+            }
+        });
     }
 }
 
@@ -164,9 +201,10 @@ pub fn refused(data: &DataDir, error: OpenError) -> Failure {
 enum Why {
     Asked,
     DiskFailed(String),
+    Broken(String),
 }
 
-fn wait(stop: &Receiver<Stop>, foundation: &Foundation, space: &mut SpaceWatch<'_>) -> Why {
+fn wait(stop: &Receiver<Stop>, foundation: &Foundation, server: &server::Server, space: &mut SpaceWatch<'_>) -> Why {
     loop {
         match stop.recv_timeout(WATCH) {
             Ok(signal) => {
@@ -178,7 +216,11 @@ fn wait(stop: &Receiver<Stop>, foundation: &Foundation, space: &mut SpaceWatch<'
         }
         if let Some(reason) = foundation.journal.poisoned() {
             tracing::error!("the log has stopped: {reason}");
-            return Why::DiskFailed(reason);
+            return if reason == journal::WRITER_DIED { Why::Broken(reason) } else { Why::DiskFailed(reason) };
+        }
+        let died = server.broken().map(|name| format!("the {name} has died by a panic"));
+        if let Some(what) = foundation.embedded.broken().or(died) {
+            return Why::Broken(what);
         }
         space.look();
     }

@@ -45,8 +45,18 @@ impl Committer {
         Self { index, queue, answers, stats, config, last: Seq::ZERO, stopped: None }
     }
 
-    pub(super) fn run(mut self) {
+    /// Commits until the queue is closed. Dying by a panic it breaks the queue off, so that nobody waits for it.
+    pub(super) fn run(self) {
         enter_engine();
+        let queue = Arc::clone(&self.queue);
+        // What it had taken out of the queue goes unanswered: dropping a completion tells whoever waits.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run_on())) {
+            std::mem::forget(panic); // its content may panic once more when it goes
+            queue.break_off("the thread that commits changes, the committer, has died by a panic");
+        }
+    }
+
+    fn run_on(mut self) {
         let mut expected = 0;
         loop {
             let mut requests = self.queue.take(self.config.batch_ops_max, expected, self.config.linger);
@@ -58,7 +68,7 @@ impl Committer {
             while !requests.is_empty() {
                 let answers = self.commit(&mut requests);
                 if let Some(sender) = &self.answers {
-                    // The responder ends only after this thread.
+                    // The responder ends only after this thread, or has died: dropping a completion tells whoever waits.
                     let _ = sender.send(answers);
                 }
             }

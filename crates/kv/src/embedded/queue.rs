@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -18,6 +19,15 @@ pub(super) fn enter_engine() {
     OF_ENGINE.set(true);
 }
 
+/// Runs what others have handed in. `false`: it panicked. Not even a panic's own content can end the thread from here.
+pub(super) fn guard(what: &str, work: impl FnOnce()) -> bool {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(work)) else { return true };
+    tracing::error!("{what} panicked");
+    // Its destructor is somebody else's too.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+    false
+}
+
 /// An operation that waits.
 pub(super) struct Request {
     pub(super) durability: Durability,
@@ -30,6 +40,8 @@ pub(super) struct Request {
 struct State {
     waiting: VecDeque<Request>,
     closed: bool,
+    /// Why nothing will ever be taken out any more: a thread of the engine has died.
+    broken: Option<String>,
     /// The committer sleeps until something comes.
     asleep: bool,
     /// Threads that wait for room.
@@ -58,8 +70,9 @@ impl Queue {
             }
         }
         if state.closed {
+            let reason = state.broken.clone().unwrap_or_else(|| "the server is stopping".into());
             drop(state);
-            (request.done)(Err(KvError::Stopped { reason: "the server is stopping".into() }));
+            (request.done)(Err(KvError::Stopped { reason }));
             return;
         }
         state.waiting.push_back(request);
@@ -103,6 +116,27 @@ impl Queue {
             self.room.notify_all();
         }
         taken
+    }
+
+    /// Takes no more and hands nothing out: everybody who waits, or comes, is told `reason`.
+    pub(super) fn break_off(&self, reason: &str) {
+        let waiting = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            state.broken.get_or_insert_with(|| reason.to_owned());
+            std::mem::take(&mut state.waiting)
+        };
+        self.came.notify_all();
+        self.room.notify_all();
+        for request in waiting {
+            let stopped = KvError::Stopped { reason: reason.to_owned() };
+            guard("a completion", || (request.done)(Err(stopped)));
+        }
+    }
+
+    /// See [`Queue::break_off`].
+    pub(super) fn broken(&self) -> Option<String> {
+        self.state.lock().broken.clone()
     }
 
     /// Takes no more; what waits is still handed out.

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 
 use super::BatchDone;
-use super::queue::enter_engine;
+use super::queue::{Queue, enter_engine};
 use crate::{KvError, OpDone};
 
 /// Batches that may wait for their answers; beyond that the committer waits.
@@ -26,7 +26,8 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    pub(super) fn start() -> Result<Self, KvError> {
+    /// Starts the thread. If it dies, `queue` is broken off: without answers there is no use in going on.
+    pub(super) fn start(queue: Arc<Queue>) -> Result<Self, KvError> {
         let (sender, receiver) = sync_channel::<Answers>(BATCHES_WAITING_MAX);
         let hook = Hook::default();
         let inner = Arc::clone(&hook);
@@ -34,8 +35,11 @@ impl Responder {
             .name("responder".into())
             .spawn(move || {
                 enter_engine();
-                for answers in receiver {
-                    answer(answers, &inner);
+                let work = AssertUnwindSafe(|| receiver.iter().for_each(|answers| answer(answers, &inner)));
+                if let Err(panic) = catch_unwind(work) {
+                    // Its content may panic once more when it goes.
+                    std::mem::forget(panic);
+                    queue.break_off("the thread that answers, the responder, has died by a panic");
                 }
             })
             .map_err(|error| KvError::Io(format!("cannot start the responder: {error}")))?;

@@ -40,6 +40,19 @@ impl Session {
         session
     }
 
+    /// Sends `request`; `None` if the connection ends instead of an answer.
+    pub fn try_send(&mut self, request: &Request) -> Option<Response> {
+        let mut bytes = Vec::new();
+        request.encode(StreamId([0, 1]), &mut bytes).unwrap();
+        self.socket.write_all(&bytes).ok()?;
+        let mut header = [0; RESPONSE_HEADER_LEN];
+        self.socket.read_exact(&mut header).ok()?;
+        let header = ResponseHeader::parse(&header).unwrap();
+        let mut body = vec![0; header.dlen as usize];
+        self.socket.read_exact(&mut body).ok()?;
+        Some(Response::decode(&header, &body).unwrap())
+    }
+
     /// Sends `request` and `data`, and takes what comes back.
     pub fn send(&mut self, request: &Request, data: &[u8]) -> Response {
         let mut bytes = Vec::new();

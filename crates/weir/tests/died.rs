@@ -1,0 +1,205 @@
+//! A thread that dies by a panic: nobody hangs, who asks is told, and the node stops with the exit code that says so.
+//!
+//! Panics of operations, completions and rounds are contained; to get past that, the panic's content here panics once more when it
+//! is dropped, and a disk panics under a thread of a certain name.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail this way
+
+mod session;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use disk::{Disk, DiskError, DiskFile, Entry, OpenOptions, RealDisk, Space};
+use kv::{Durability, Kv as _};
+use session::Session;
+use types::{BootId, Timestamp};
+use weir::Failure;
+use weir::config::Config;
+use weir::datadir::{DataDir, IfNew};
+use weir::exit::Exit;
+use weir::foundation::{Foundation, Purpose};
+use weir::serve::{Clock, serve_on};
+use wire::request::{Access, Open, OpenOptions as Options};
+use wire::{PathArg, Request, Response};
+
+/// Panics again when it is dropped outside of a panic.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "the bomb goes off");
+    }
+}
+
+fn explode() {
+    std::panic::panic_any(Bomb)
+}
+
+/// Once armed, it panics under the thread of this name.
+struct Trap {
+    inner: Arc<dyn Disk>,
+    victim: &'static str,
+    armed: Arc<AtomicBool>,
+}
+
+impl Trap {
+    fn look(victim: &str, armed: &AtomicBool) {
+        if armed.load(Ordering::SeqCst) && std::thread::current().name() == Some(victim) {
+            explode();
+        }
+    }
+}
+
+struct TrapFile {
+    inner: Arc<dyn DiskFile>,
+    victim: &'static str,
+    armed: Arc<AtomicBool>,
+}
+
+impl Disk for Trap {
+    fn open(&self, path: &str, options: OpenOptions) -> Result<Arc<dyn DiskFile>, DiskError> {
+        let inner = self.inner.open(path, options)?;
+        Ok(Arc::new(TrapFile { inner, victim: self.victim, armed: Arc::clone(&self.armed) }))
+    }
+    fn remove(&self, path: &str) -> Result<(), DiskError> {
+        self.inner.remove(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.inner.rename(from, to)
+    }
+    fn create_dir_all(&self, path: &str) -> Result<(), DiskError> {
+        self.inner.create_dir_all(path)
+    }
+    fn sync_dir(&self, path: &str) -> Result<(), DiskError> {
+        self.inner.sync_dir(path)
+    }
+    fn list(&self, path: &str) -> Result<Vec<Entry>, DiskError> {
+        self.inner.list(path)
+    }
+    fn len_of(&self, path: &str) -> Result<Option<u64>, DiskError> {
+        self.inner.len_of(path)
+    }
+    fn space(&self) -> Result<Space, DiskError> {
+        Self::look(self.victim, &self.armed);
+        self.inner.space()
+    }
+}
+
+impl DiskFile for TrapFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, DiskError> {
+        self.inner.read_at(buf, offset)
+    }
+    fn read_vectored_at(&self, bufs: &mut [std::io::IoSliceMut<'_>], offset: u64) -> Result<usize, DiskError> {
+        self.inner.read_vectored_at(bufs, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {
+        // Whoever dies while it leads a write takes the log with it; the keeper is to die by itself.
+        if self.victim != "keeper" {
+            Trap::look(self.victim, &self.armed);
+        }
+        self.inner.write_at(buf, offset)
+    }
+    fn sync_data(&self) -> Result<(), DiskError> {
+        self.inner.sync_data()
+    }
+    fn len(&self) -> Result<u64, DiskError> {
+        self.inner.len()
+    }
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.inner.set_len(len)
+    }
+    fn allocate(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.inner.allocate(offset, len)
+    }
+    fn is_direct(&self) -> bool {
+        self.inner.is_direct()
+    }
+    fn drop_cache(&self, offset: u64, len: u64) {
+        self.inner.drop_cache(offset, len);
+    }
+}
+
+/// Serves, has `kill` done, asks for a change, and gives the answer with how the node has ended. Hangs nowhere, or panics.
+fn dies(victim: &'static str, kill: impl FnOnce(&Foundation, &AtomicBool)) -> (Option<Response>, Failure) {
+    let place = tempfile::tempdir().unwrap();
+    let now = Timestamp(1_700_000_000_000_000_000);
+    let data = DataDir::open(&place.path().join("data"), IfNew::Make, now).unwrap();
+    let armed = Arc::new(AtomicBool::new(false));
+    let real: Arc<dyn Disk> = Arc::new(RealDisk::open(&data.path).unwrap());
+    let disk = Arc::new(Trap { inner: real, victim, armed: Arc::clone(&armed) });
+    let config = Config::defaults();
+    let foundation = Arc::new(Foundation::open_on(disk, &data, &config, Purpose::Serve, now).unwrap());
+    let address: SocketAddr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (_never, stop) = channel();
+    let (tell, ended) = channel();
+    let served = Arc::clone(&foundation);
+    std::thread::spawn(move || {
+        let server_config = server::ServerConfig::new(address, BootId(1));
+        let result = serve_on(&served, &config, server_config, &stop, &mut Clock::default());
+        tell.send(result).unwrap();
+    });
+    let end = Instant::now() + Duration::from_secs(60);
+    while std::net::TcpStream::connect(address).is_err() {
+        assert!(Instant::now() < end, "it does not serve");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut session = Session::open(address, 1);
+    session.put("/before", b"acknowledged");
+    kill(&foundation, &armed);
+    let open = Open { mode: Access(0o644), options: Options::NEW | Options::UPDATE, target: PathArg::plain(b"/after") };
+    let answer = session.try_send(&Request::Open(open));
+    let Err(failure) = ended.recv_timeout(Duration::from_secs(60)).expect("the node goes on") else {
+        panic!("the node ended as if all were well");
+    };
+    (answer, failure)
+}
+
+fn is_told(answer: &Option<Response>, who: &str) {
+    let Some(Response::Error { text, .. }) = answer else { panic!("answered {answer:?}") };
+    let text = String::from_utf8_lossy(text);
+    assert!(text.contains(who) || text.contains("lost track"), "{text}");
+}
+
+#[test]
+fn the_committer_dies_in_an_operation() {
+    let (answer, failure) = dies("nobody", |foundation, _| {
+        foundation.embedded.submit(
+            Durability::Written,
+            Box::new(|_| {
+                explode();
+                kv::OpOutcome::Abort
+            }),
+            Box::new(|_| ()),
+        );
+    });
+    is_told(&answer, "committer");
+    assert_eq!(failure.exit, Exit::Broken);
+    assert!(failure.to_string().contains("committer"), "{failure}");
+}
+
+#[test]
+fn the_committer_dies_while_it_writes_the_log() {
+    let (answer, failure) = dies("committer", |_, armed| armed.store(true, Ordering::SeqCst));
+    is_told(&answer, "died");
+    assert_eq!(failure.exit, Exit::Broken);
+}
+
+#[test]
+fn the_responder_dies() {
+    let (answer, failure) = dies("nobody", |foundation, _| {
+        foundation.embedded.submit(Durability::Written, Box::new(|_| kv::OpOutcome::Abort), Box::new(|_| explode()));
+    });
+    is_told(&answer, "responder");
+    assert_eq!(failure.exit, Exit::Broken);
+    assert!(failure.to_string().contains("responder"), "{failure}");
+}
+
+#[test]
+fn the_keeper_dies() {
+    let (_, failure) = dies("keeper", |_, armed| armed.store(true, Ordering::SeqCst));
+    assert_eq!(failure.exit, Exit::Broken);
+    assert!(failure.to_string().contains("keeper"), "{failure}");
+}
