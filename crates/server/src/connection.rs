@@ -240,6 +240,7 @@ impl Connection {
             Request::Protocol(r) => self.protocol(stream, &r),
             Request::Login(r) => self.login(stream, &r),
             Request::Ping => self.ok(stream, |_| ()),
+            Request::Bind(r) => self.bind(stream, &r)?,
             Request::Endsess(r) => self.endsess(stream, &r),
             Request::Set(r) => self.set(stream, &r),
             Request::Stat(r) => self.stat(stream, &r),

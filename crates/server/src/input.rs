@@ -60,6 +60,16 @@ impl Input {
         self.login_until = None;
     }
 
+    /// Whether the client is still there, as far as the kernel knows. Never waits.
+    pub(crate) fn is_open(&self) -> bool {
+        use rustix::net::{RecvFlags, recv};
+        let mut byte = [0; 1];
+        match recv(&*self.socket, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Ok((n, _)) => n > 0,
+            Err(error) => error == rustix::io::Errno::AGAIN,
+        }
+    }
+
     /// Whether `n` bytes can be had without waiting.
     pub(crate) fn has(&self, n: usize) -> bool {
         self.end - self.start >= n

@@ -19,6 +19,7 @@ mod checksums;
 mod complaints;
 mod config;
 mod connection;
+mod data_streams;
 mod drainer;
 mod endings;
 mod handles;

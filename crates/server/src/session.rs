@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use types::ClientIdentity;
 use wire::SessionId;
 
+use crate::data_streams::DataStreams;
 use crate::handles::Handles;
 use crate::node::Node;
 use crate::open_file::Access;
@@ -26,6 +27,8 @@ pub(crate) struct Session {
     client: Mutex<Option<Arc<ClientIdentity>>>,
     /// Its open files.
     pub(crate) handles: Handles,
+    /// Its further connections.
+    pub(crate) streams: DataStreams,
     /// The way to the client.
     pub(crate) outgoing: Arc<Outgoing>,
 }
@@ -47,6 +50,7 @@ impl Session {
                 peer.ip(),
                 Arc::clone(&node.handle_count),
             ),
+            streams: DataStreams::default(),
             outgoing,
         })
     }
@@ -62,6 +66,7 @@ impl Session {
     /// Ends the session: no file can be opened in it any more.
     pub(crate) fn end(&self, node: &Node) {
         self.handles.end();
+        self.streams.end();
         self.let_go(node);
         node.sessions.lock().remove(&self.number);
     }

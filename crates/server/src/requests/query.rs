@@ -10,6 +10,7 @@ use wire::{ErrorNumber, FileHandle, StreamId};
 use crate::answer::Reply;
 use crate::checksums::{Asker, Question};
 use crate::connection::{Connection, Stop};
+use crate::data_streams::STREAMS_MAX;
 use crate::node::Node;
 use crate::refusal::Refusal;
 use crate::requests::parse_path;
@@ -179,7 +180,7 @@ impl Node {
             b"chksum" => "0:adler32,1:crc32c".into(),
             b"readv_iov_max" => READV_SEGMENTS_MAX.to_string(),
             b"readv_ior_max" => READV_SEGMENT_MAX.to_string(),
-            b"bind_max" => "0".into(),
+            b"bind_max" => STREAMS_MAX.to_string(),
             b"pio_max" => "1".into(),
             b"role" => "server".into(),
             b"sitename" => self.config.site.clone(),

@@ -14,6 +14,7 @@ use wire::{ErrorNumber, ResponseHeader, ResponseStatus, StreamId, reply};
 use crate::buffers::GrowingBuffer;
 use crate::config::SMALL_TRANSFER_BYTES;
 use crate::connection::{Connection, Stop};
+use crate::data_streams::Task;
 use crate::node::Counters;
 use crate::open_file::{Access, OpenFile};
 use crate::refusal::Refusal;
@@ -28,7 +29,11 @@ const SEGMENT_HEADER: usize = 16;
 impl Connection {
     /// kXR_read.
     pub(crate) fn read(&mut self, stream: StreamId, r: &Read) -> Result<Result<(), Refusal>, Stop> {
-        let file = match self.readable(r.handle, r.path_id.unwrap_or(0)) {
+        let path_id = r.path_id.unwrap_or(0);
+        if let Some(handed) = self.elsewhere(stream, path_id, || Task::Read(r.clone())) {
+            return Ok(handed);
+        }
+        let file = match self.file(r.handle) {
             Ok(file) => file,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -68,8 +73,10 @@ impl Connection {
 
     /// kXR_pgread: pages with their checksums.
     pub(crate) fn pgread(&mut self, stream: StreamId, r: &Pgread) -> Result<Result<(), Refusal>, Stop> {
-        let path_id = if r.path_id == wire::request::BIND_ANY_PATH { 0 } else { r.path_id };
-        let file = match self.readable(r.handle, path_id) {
+        if let Some(handed) = self.elsewhere(stream, r.path_id, || Task::Pgread(r.clone())) {
+            return Ok(handed);
+        }
+        let file = match self.file(r.handle) {
             Ok(file) => file,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -117,6 +124,9 @@ impl Connection {
 
     /// kXR_readv. Every segment must lie within its file; none is answered in part.
     pub(crate) fn readv(&mut self, stream: StreamId, r: &Readv) -> Result<Result<(), Refusal>, Stop> {
+        if let Some(handed) = self.elsewhere(stream, r.path_id, || Task::Readv(r.clone())) {
+            return Ok(handed);
+        }
         let total: u64 = r.reply_len();
         let wanted = usize::try_from(total).unwrap_or(usize::MAX);
         let mut answer = self.node.buffers.take_growing(wanted);
@@ -125,7 +135,7 @@ impl Connection {
         for segment in &r.segments {
             let file = match &known {
                 Some((handle, file)) if *handle == segment.handle => Arc::clone(file),
-                _ => match self.readable(segment.handle, r.path_id) {
+                _ => match self.file(segment.handle) {
                     Ok(file) => {
                         known = Some((segment.handle, Arc::clone(&file)));
                         file
@@ -191,13 +201,6 @@ impl Connection {
         let header = ResponseHeader { stream, status, dlen }.to_bytes();
         self.out.send_now(&mut [IoSlice::new(&header), IoSlice::new(&part.bytes)])?;
         Ok(())
-    }
-
-    fn readable(&self, handle: wire::FileHandle, path_id: u8) -> Result<Arc<OpenFile>, Refusal> {
-        if path_id != 0 {
-            return Err(Refusal::new(ErrorNumber::ARG_INVALID, "This session has one data stream, number 0"));
-        }
-        self.file(handle)
     }
 }
 
