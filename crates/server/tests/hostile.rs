@@ -65,7 +65,7 @@ fn malformed_frames_are_answered_and_the_connection_goes_on() {
         ("negative offset", header(3013, negative, 0), &[E::ARG_INVALID]),
         ("somebody's handle", header(3013, [7; 16], 0), &[E::FILE_NOT_OPEN, E::ARG_INVALID]),
         ("odd readv", [header(3025, [0; 16], 17), vec![0; 17]].concat(), &[E::ARG_INVALID]),
-        ("bind", header(3024, [0; 16], 0), &[E::UNSUPPORTED]),
+        ("bind", header(3024, [0; 16], 0), &[E::INVALID_REQUEST]),
         ("fattr", [header(3020, [0; 16], 2), b"/\0".to_vec()].concat(), &[E::ARG_INVALID]),
         ("too long a path", [header(3017, [0; 16], 100_000), vec![b'/'; 100_000]].concat(), &[E::ARG_TOO_LONG]),
         (
