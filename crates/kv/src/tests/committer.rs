@@ -385,3 +385,50 @@ fn what_the_committer_remembers_is_what_the_index_says() {
         assert_eq!(total, 2_000, "seed {seed}, {cache_bytes} bytes remembered");
     }
 }
+
+/// Threads that look while the committer changes: all keys of a snapshot are of one batch, and never older than what
+/// the same thread was answered before.
+#[test]
+fn what_is_remembered_never_mixes_states_nor_goes_back() {
+    const KEYS: u32 = 40;
+    let name = |n: u32| format!("key-{n:02}").into_bytes();
+    let config = IndexConfig { background: true, sweep_interval: Duration::from_millis(1), ..IndexConfig::small() };
+    let (_, index, ..) = open(&SimDisk::new(7), &Kind::Lost, &config).unwrap();
+    let kv = Embedded::new(index, EmbeddedConfig::default()).unwrap();
+    let set_all = |value: u64| {
+        let op = move |txn: &mut dyn crate::Txn| {
+            (0..KEYS).for_each(|n| txn.put(&name(n), &value.to_be_bytes()));
+            OpOutcome::Commit
+        };
+        kv.submit(Durability::Synced, Box::new(op), Box::new(|result| result.unwrap()));
+    };
+    set_all(0);
+    transact(&kv, Durability::Synced, |_| (OpOutcome::Abort, ())).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let looks: u64 = std::thread::scope(|scope| {
+        let look = |salt: u32| {
+            let (mut latest, mut looks) = (0, 0);
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let snapshot = kv.snapshot();
+                let value = |n: u32| snapshot.get(&name(n % KEYS)).unwrap().unwrap();
+                let first = value(salt);
+                assert!((1..10).all(|n| value(salt + n * (1 + salt)) == first), "two states in one snapshot");
+                let number = u64::from_be_bytes(first.try_into().unwrap());
+                assert!(number >= latest, "{number} after {latest}");
+                (latest, looks) = (number, looks + 1);
+            }
+            assert!(latest > 0, "nothing was seen to change");
+            looks
+        };
+        let readers: Vec<_> = (0..3).map(|salt| scope.spawn(move || look(salt))).collect();
+        for value in 1..=3_000 {
+            set_all(value);
+        }
+        transact(&kv, Durability::Synced, |_| (OpOutcome::Abort, ())).unwrap();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        readers.into_iter().map(|reader| reader.join().unwrap()).sum()
+    });
+    println!("{looks} looks");
+    let last = kv.snapshot().get(&name(3)).unwrap().unwrap();
+    assert_eq!(last, 3_000_u64.to_be_bytes());
+}
