@@ -63,6 +63,7 @@ def recovered(attempt: Callable[[], tuple[int, str]]) -> None:
         if code == 0:
             return
         assert stumbled(code, out), f"exit {code}\n{out}"
+        time.sleep(4)  # what the failed copy left is kept for it for its grace period: until then another process is refused
     raise AssertionError(f"{ATTEMPTS} copies in a row failed: {out}")
 
 
