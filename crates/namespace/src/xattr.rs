@@ -106,6 +106,12 @@ pub fn get_xattr(read: &dyn Read, actor: &Actor, path: &NsPath, name: &[u8]) -> 
     }
 }
 
+/// An attribute of an inode, whoever asks; for the server's own marks. `None`: it has no such one.
+pub fn xattr_of(read: &dyn Read, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>, NsError> {
+    let key = keys::xattr(ino, name);
+    read.get(&key)?.map(|value| payload(&key, &value).map(<[u8]>::to_vec)).transpose()
+}
+
 /// Names and values of all attributes; at most [`crate::Limits::xattrs_max`]. Whoever may read the file may.
 pub fn list_xattrs(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Vec<NamedValue>, NsError> {
     all(read, find(read, actor, path, Want::Read)?.inode.ino)

@@ -88,9 +88,8 @@ impl ServerConfig {
 /// empty, of [`SMALL_TRANSFER_BYTES`] of its own. A readv segment lies whole in its buffer, so a buffer may grow to 2 MiB: those of
 /// the pool, and as many others as the pool has buffers (256 MiB in all by default); more are asked to wait.
 ///
-/// What is *not* bounded here: each file that is open for writing may hold up to 64 KiB (small files) or 64 pages and
-/// 4,096 ranges (large ones, about 350 KiB) in the store until it is closed. That is 256 MiB for one connection with
-/// its 4,096 handles full of small files, and 4 GiB for `handles_max` of them: set these two by the memory there is.
+/// Each file that is open for writing may hold up to 64 KiB (small files) or 64 pages and 4,096 ranges (large ones, about
+/// 350 KiB) in the store until it is closed: `writers_memory_max` bounds that. An open for writing beyond it is told to wait.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections at a time. One more is told so and closed. One machine gets no more than are left after it for the
@@ -100,6 +99,10 @@ pub struct Limits {
     pub handles_per_session_max: usize,
     /// Open files of all sessions together, shared in the same way.
     pub handles_max: usize,
+    /// Bytes that all files open for writing may hold in memory together, counted by the most that each can hold: 64 KiB if it
+    /// was announced to be no longer, 384 KiB otherwise. Shared in the same way. What was being written when the server was
+    /// started goes on whether there is room or not.
+    pub writers_memory_max: u64,
     /// Requests of one connection handed on and not answered yet; the next waits in the socket.
     pub requests_in_flight_max: usize,
     /// Answers queued for one connection before its thread stops to send them.
@@ -118,6 +121,7 @@ impl Default for Limits {
             connections_max: 4096,
             handles_per_session_max: 4096,
             handles_max: 65_536,
+            writers_memory_max: 512 << 20,
             requests_in_flight_max: 256,
             pending_bytes_max: 256 << 10,
             transfer_buffers_max: 64,

@@ -112,6 +112,12 @@ impl Handles {
         Some(file)
     }
 
+    /// Whether no file is open.
+    pub(crate) fn is_empty(&self) -> bool {
+        let table = self.table.lock();
+        table.slots.len() == table.free.len()
+    }
+
     /// Takes nothing more from here on.
     pub(crate) fn end(&self) {
         self.table.lock().ended = true;

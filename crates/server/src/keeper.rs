@@ -255,6 +255,7 @@ fn lease_of(record: &WriterRecord) -> Arc<Lease> {
         fresh: record.kind != WriterKind::Update,
         expected_len: record.expected_len,
         boot: record.boot,
+        room: None,
     };
     let state = LeaseState { owner: None, token: record.token(), writer: None };
     Lease::new((record.ino, record.body), facts, state)

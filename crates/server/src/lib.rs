@@ -36,6 +36,7 @@ mod server;
 mod session;
 mod shares;
 mod workers;
+mod writer_memory;
 mod writers;
 
 #[cfg(any(test, feature = "planted"))]
@@ -44,4 +45,5 @@ pub use config::{
     INPUT_BYTES, Limits, SMALL_TRANSFER_BYTES, ServerConfig, TRANSFER_BYTES, Times, WRITE_BUFFERS_SHARE, WRITE_BYTES,
 };
 pub use outgoing::batch_done;
+pub use requests::query::{CONTENT_OF, DAMAGED_MARK};
 pub use server::{Server, ServerError, StopReport};

@@ -12,11 +12,14 @@ use wire::{ErrorNumber, HandshakeReply, StreamId};
 
 use crate::connection;
 use crate::node::{Counters, Node};
+use crate::shares::network;
 
 /// Address space of a connection's thread. What it does not touch costs nothing.
 const STACK_BYTES: usize = 256 << 10;
 /// A refused connection is kept this long, so that the client reads the reason before it sees the end.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
+/// An idle connection that is ended is gone within this time.
+const ITS_END: Duration = Duration::from_secs(2);
 /// Refused connections kept at a time.
 const REFUSED_MAX: usize = 32;
 
@@ -104,7 +107,7 @@ fn accept_all(listener: &TcpListener, node: &Arc<Node>, shared: &Arc<Shared>) {
                 continue;
             }
         };
-        if !node.connection_shares.take(peer.ip()) {
+        if !node.connection_shares.take(peer.ip()) && !take_from_idle(peer.ip(), node, shared) {
             node.complaints.bad_input(&peer, &"refused: its share of the connections is taken");
             refuse(&socket, node.config.limits.connections_max);
             if refused.len() < REFUSED_MAX {
@@ -115,6 +118,33 @@ fn accept_all(listener: &TcpListener, node: &Arc<Node>, shared: &Arc<Shared>) {
         number += 1;
         if let Err(error) = take_in(socket, peer, number, node, shared) {
             tracing::error!(%peer, %error, "cannot serve a connection");
+        }
+    }
+}
+
+/// Ends the connection that has been idle for the longest time without an open file (if there is room for other machines, one of
+/// this machine), and takes its place. A stock client connects again by itself when it needs to.
+fn take_from_idle(peer: IpAddr, node: &Node, shared: &Shared) -> bool {
+    let anybody = node.connection_shares.all_taken();
+    let idle = {
+        let sessions = node.sessions.lock();
+        let fitting = sessions.values().filter(|session| anybody || network(session.peer.ip()) == network(peer));
+        let idle = fitting.filter(|session| session.handles.is_empty());
+        let idle = idle.filter_map(|session| Some((session.outgoing.idle_since()?, session)));
+        idle.min_by_key(|(since, _)| *since).map(|(_, session)| Arc::clone(session))
+    };
+    let Some(session) = idle.filter(|session| session.outgoing.cut_if_idle()) else { return false };
+    if let Some(held_back) = node.alarms.admit(Instant::now()) {
+        tracing::info!(client = %session, held_back, "the connections are taken: the longest idle one is closed for a new one");
+    }
+    let deadline = Instant::now() + ITS_END;
+    let mut open = shared.open.lock();
+    loop {
+        if node.connection_shares.take(peer) {
+            return true;
+        }
+        if shared.closed.wait_until(&mut open, deadline).timed_out() {
+            return node.connection_shares.take(peer);
         }
     }
 }

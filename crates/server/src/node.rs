@@ -22,6 +22,7 @@ use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::shares::Shares;
 use crate::workers::Workers;
+use crate::writer_memory::WriterMemory;
 use crate::writers::Writers;
 
 /// One node: the namespace, the store, and everything that belongs to no single connection.
@@ -39,6 +40,7 @@ pub(crate) struct Node {
     pub(crate) handle_count: Arc<HandleCount>,
     /// Connections, by who has them.
     pub(crate) connection_shares: Shares,
+    pub(crate) writer_memory: Arc<WriterMemory>,
     /// By the number in the session's id.
     pub(crate) sessions: Mutex<HashMap<u64, Arc<Session>>>,
     /// Lines about what clients send.
@@ -92,6 +94,7 @@ impl Node {
             drainer,
             handle_count: HandleCount::new(limits.handles_max),
             connection_shares: Shares::new(limits.connections_max),
+            writer_memory: WriterMemory::new(limits.writers_memory_max),
             sessions: Mutex::new(HashMap::new()),
             complaints: Complaints::new(Instant::now()),
             alarms: Complaints::new(Instant::now()),

@@ -10,6 +10,7 @@ use types::{BodyId, BootId, ClientIdentity, Ino, NsPath};
 
 use crate::missing::Missing;
 use crate::refusal::Refusal;
+use crate::writer_memory::Room;
 use crate::writers::Owner;
 
 /// An open file.
@@ -62,6 +63,8 @@ pub(crate) struct Lease {
     pub(crate) missing: Mutex<Missing>,
     /// How often a pgwrite was so wrong that its connection was ended.
     pub(crate) out_of_step: AtomicU32,
+    /// What it may hold in memory is counted.
+    _room: Option<Room>,
     /// It has become the file's content: whoever still closes a handle of it has lost nothing.
     committed: AtomicBool,
     /// Held shared while a write is done, so that a fence waits for the writes that have begun.
@@ -76,6 +79,8 @@ pub(crate) struct LeaseFacts {
     pub(crate) fresh: bool,
     pub(crate) expected_len: Option<u64>,
     pub(crate) boot: BootId,
+    /// None for those found at a start.
+    pub(crate) room: Option<Room>,
 }
 
 /// The changing part of a lease.
@@ -90,7 +95,7 @@ pub(crate) struct LeaseState {
 
 impl Lease {
     pub(crate) fn new((ino, body): (Ino, BodyId), about: LeaseFacts, state: LeaseState) -> Arc<Self> {
-        let LeaseFacts { path, client, fresh, expected_len, boot } = about;
+        let LeaseFacts { path, client, fresh, expected_len, boot, room } = about;
         Arc::new(Self {
             ino,
             body,
@@ -101,6 +106,7 @@ impl Lease {
             boot,
             missing: Mutex::new(Missing::default()),
             out_of_step: AtomicU32::new(0),
+            _room: room,
             committed: AtomicBool::new(false),
             state: RwLock::new(state),
         })

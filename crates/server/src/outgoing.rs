@@ -42,8 +42,16 @@ struct State {
     holder: Holder,
     /// The connection's thread will not look at `pending` soon.
     away: bool,
+    /// When it went away the last time.
+    since: Instant,
     in_flight: usize,
     dead: bool,
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.away && self.in_flight == 0 && self.sent == self.pending.len() && !self.dead
+    }
 }
 
 /// Who sends what is pending.
@@ -61,8 +69,15 @@ impl Outgoing {
         requests_in_flight_max: usize,
         pending_bytes_max: usize,
     ) -> Arc<Self> {
-        let state =
-            State { pending: Vec::new(), sent: 0, holder: Holder::Nobody, away: false, in_flight: 0, dead: false };
+        let state = State {
+            pending: Vec::new(),
+            sent: 0,
+            holder: Holder::Nobody,
+            away: false,
+            since: Instant::now(),
+            in_flight: 0,
+            dead: false,
+        };
         Arc::new(Self {
             socket,
             state: Mutex::new(state),
@@ -144,7 +159,24 @@ impl Outgoing {
             self.try_send(&mut state);
         }
         state.away = true;
+        state.since = Instant::now();
         if state.dead { Err(Gone) } else { Ok(()) }
+    }
+
+    /// Since when the connection has waited for its client with nothing under way; `None`: it has not.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        state.is_idle().then_some(state.since)
+    }
+
+    /// Ends the connection if it is idle; whether it was.
+    pub(crate) fn cut_if_idle(&self) -> bool {
+        let mut state = self.state.lock();
+        let idle = state.is_idle();
+        if idle {
+            self.die(&mut state);
+        }
+        idle
     }
 
     /// Between two requests: if more is pending than is allowed, sends it, blocking, before more is asked for.

@@ -25,23 +25,38 @@ impl Shares {
 
     /// Takes one for `peer`, if there is one for it. Somebody who has none gets the last one.
     pub(crate) fn take(&self, peer: IpAddr) -> bool {
+        self.take_some(peer, 1)
+    }
+
+    /// The same for `n` at once.
+    pub(crate) fn take_some(&self, peer: IpAddr, n: usize) -> bool {
         let mut state = self.state.lock();
         let free = self.most.saturating_sub(state.taken);
         let own = state.by_peer.get(&network(peer)).copied().unwrap_or(0);
-        if free == 0 || own >= free.max(1) {
+        if free < n || (own > 0 && own.saturating_add(n) > free) {
             return false;
         }
-        state.taken += 1;
-        *state.by_peer.entry(network(peer)).or_default() += 1;
+        state.taken += n;
+        *state.by_peer.entry(network(peer)).or_default() += n;
         true
+    }
+
+    /// Whether nobody gets one.
+    pub(crate) fn all_taken(&self) -> bool {
+        self.state.lock().taken >= self.most
     }
 
     /// Gives one back.
     pub(crate) fn give_back(&self, peer: IpAddr) {
+        self.give_some_back(peer, 1);
+    }
+
+    /// Gives `n` back.
+    pub(crate) fn give_some_back(&self, peer: IpAddr, n: usize) {
         let mut state = self.state.lock();
-        state.taken = state.taken.saturating_sub(1);
+        state.taken = state.taken.saturating_sub(n);
         if let Some(own) = state.by_peer.get_mut(&network(peer)) {
-            *own -= 1;
+            *own = own.saturating_sub(n);
             if *own == 0 {
                 state.by_peer.remove(&network(peer));
             }
@@ -49,7 +64,8 @@ impl Shares {
     }
 }
 
-fn network(peer: IpAddr) -> IpAddr {
+/// What counts as one machine.
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(ip) => IpAddr::V4(ip),
         IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),

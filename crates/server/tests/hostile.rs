@@ -198,7 +198,12 @@ fn bounds_are_told_and_free_again() {
     me.close(handles[3]).ok();
     let again = me.open("/honest", READ);
     assert_ne!(again, handles[3], "a handle that was closed does not mean a later file");
-    let mut many: Vec<Client> = (0..19).map(|_| world.connect()).collect();
+    // Those without an open file would make place.
+    let busy = |mut client: Client| {
+        client.open("/honest", READ);
+        client
+    };
+    let mut many: Vec<Client> = (0..19).map(|_| busy(world.connect())).collect();
     let mut refused = TcpStream::connect(world.server().address()).unwrap();
     refused.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut said = Vec::new();

@@ -23,6 +23,8 @@ use crate::{listen, logging, signals};
 const SERVER_STOP: Duration = Duration::from_secs(6);
 /// When even that has not worked, the process ends anyway.
 const STOP: Duration = Duration::from_millis(9_500);
+/// Descriptors for the log, the indexes and what else is ours.
+const OWN_FILES: usize = 1024;
 /// How often the disk is looked at.
 const WATCH: Duration = Duration::from_secs(1);
 
@@ -38,7 +40,6 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let stop =
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
 
-    raise_open_files(config.connections);
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
     let data = open_data_dir(config.data.as_ref(), if_new)?;
     tracing::info!(
@@ -55,7 +56,8 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let foundation = Foundation::open(&data, &config, Purpose::Serve, now()).map_err(|error| refused(&data, error))?;
     let mut server_config = server::ServerConfig::new(address, boot);
     server_config.times.grace = config.grace;
-    server_config.limits.connections_max = usize::try_from(config.connections).unwrap_or(usize::MAX);
+    bound_open_files(&config, &mut server_config.limits);
+    server_config.limits.writers_memory_max = config.writers_memory;
     serve_on(&foundation, &config, server_config, &stop, &mut clock)
 }
 
@@ -277,20 +279,36 @@ impl<'a> SpaceWatch<'a> {
     }
 }
 
-/// As many open files as the system allows: each connection takes one, each open file two or three more.
-fn raise_open_files(connections: u64) {
+/// Takes as many open files as the system allows, and bounds connections and files by them, so that the node never runs out.
+fn bound_open_files(config: &Config, limits: &mut server::Limits) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!("cannot raise the limit of open files: {error}");
     }
-    let wanted = connections.saturating_mul(4);
-    if let Some(most) = getrlimit(Resource::Nofile).current.filter(|most| *most < wanted) {
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let wanted = usize::try_from(config.connections).unwrap_or(usize::MAX);
+    (limits.connections_max, limits.handles_max) = shared_out(most, wanted, limits.handles_max);
+    let (connections, files) = (limits.connections_max, limits.handles_max);
+    if connections < wanted {
         tracing::warn!(
-            "the system allows {most} open files; {connections} connections may need {wanted} (LimitNOFILE, or limits.connections)"
+            "the system allows {most} open files: {connections} connections instead of {wanted}, {files} files open for clients (raise LimitNOFILE)"
+        );
+    } else {
+        tracing::info!(
+            "{connections} connections and {files} files open for clients at a time; the system allows {most} open files"
         );
     }
+}
+
+/// Connections and files open for clients, of `most` descriptors: some are kept for the log and the indexes, a connection takes
+/// one, an open file up to three. A quarter at most goes to connections.
+fn shared_out(most: u64, connections: usize, files: usize) -> (usize, usize) {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let left = most - (most / 4).min(OWN_FILES);
+    let connections = connections.min(left / 4).max(1);
+    (connections, files.min((left - connections) / 3).max(1))
 }
 
 /// The kernel's boot, to tell whether bytes that were not synced can still be there.
@@ -314,6 +332,17 @@ pub fn now() -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descriptors_are_enough_for_all_that_is_allowed() {
+        assert_eq!(shared_out(1 << 20, 4096, 65_536), (4096, 65_536));
+        assert_eq!(shared_out(u64::MAX, 4096, 65_536), (4096, 65_536));
+        for most in [64, 256, 1024, 4096, 65_536, 300_000] {
+            let (connections, files) = shared_out(most, 4096, 65_536);
+            assert!(connections + 3 * files + 16 <= usize::try_from(most).unwrap(), "{most}: {connections} {files}");
+            assert!(connections >= 12, "{most}: {connections}");
+        }
+    }
 
     #[test]
     fn only_a_taken_address_is_told_as_one() {

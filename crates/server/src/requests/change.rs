@@ -129,7 +129,8 @@ impl Connection {
             Err(error) => reply.refuse(&Refusal::of_namespace(&"truncate", &error)),
             Ok(Some(opened)) => {
                 // In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
-                let facts = LeaseFacts { path, client, fresh: false, expected_len: Some(len), boot: inner.config.boot };
+                let boot = inner.config.boot;
+                let facts = LeaseFacts { path, client, fresh: false, expected_len: Some(len), boot, room: None };
                 let state = LeaseState { owner: None, token: opened.writer, writer: None };
                 let lease = Lease::new((opened.ino, opened.body), facts, state);
                 let mut writers = inner.writers.lock();

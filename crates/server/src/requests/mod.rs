@@ -9,7 +9,7 @@ mod fattr;
 mod listing;
 mod open;
 mod prepare;
-mod query;
+pub(crate) mod query;
 mod read;
 mod session;
 mod write;

@@ -23,6 +23,7 @@ use crate::refusal::Refusal;
 use crate::requests::attributes::shown_bare;
 use crate::requests::{parse_new_path, parse_path};
 use crate::session::Session;
+use crate::writer_memory::Room;
 use crate::writers::{Owner, TakeUp};
 
 /// How often a reader looks again when the content that it found was replaced and deleted under its eyes.
@@ -96,6 +97,18 @@ impl Connection {
         }
         let client = Arc::new(self.identity());
         let number = |key: &[u8]| std::str::from_utf8(r.target.get(key)?).ok()?.parse::<u64>().ok();
+        let expected_len = number(b"oss.asize");
+        // Who comes back to what it writes has room already; told to wait, it would lose it.
+        let room = if how == How::Update && self.writes(&path) {
+            None
+        } else {
+            let room = self.node.writer_memory.take(self.session.peer.ip(), expected_len);
+            if room.is_none() {
+                let text = format!("Cannot open {path} now: as many files are open for writing as there is memory for");
+                return Ok(Err(Refusal::Wait { seconds: 3, text }));
+            }
+            room
+        };
         let resume = match number(b"weir.upload") {
             Some(upload) => Some(Resume::Upload(UploadId(upload))),
             None => (r.target.get(b"weir.resume") == Some(b"1")).then_some(Resume::Visible),
@@ -108,7 +121,7 @@ impl Connection {
             posc: r.options.has(OpenOptions::POSC),
             client: (*client).clone(),
             boot: self.node.config.boot,
-            expected_len: number(b"oss.asize"),
+            expected_len,
             restarted: r.target.get(b"tried").is_some_and(|hosts| !hosts.is_empty()),
             vouched: None,
             resume: if how == How::Update { resume } else { None },
@@ -120,6 +133,7 @@ impl Connection {
             client,
             op,
             with_stat: r.options.has(OpenOptions::RETSTAT),
+            room,
         };
         if how == How::Update && self.node.old_boots.load(Ordering::Relaxed) {
             self.node.on_worker(reply, move |reply| opening.after_a_boot(reply));
@@ -167,6 +181,7 @@ struct Opening {
     client: Arc<ClientIdentity>,
     op: OpenWrite,
     with_stat: bool,
+    room: Option<Room>,
 }
 
 impl Opening {
@@ -255,7 +270,7 @@ impl Opening {
     }
 
     /// The namespace has opened it: now the store. Does not block.
-    fn proceed(self, opened: &OpenedWrite, reply: Reply) {
+    fn proceed(mut self, opened: &OpenedWrite, reply: Reply) {
         let fresh = matches!(opened.kind, OpenKind::New | OpenKind::Upload(_));
         if fresh {
             return match self.create(opened.piece) {
@@ -275,7 +290,8 @@ impl Opening {
             };
         }
         let taken = {
-            let mut writers = self.node.writers.lock();
+            let node = Arc::clone(&self.node);
+            let mut writers = node.writers.lock();
             match writers.take_up(opened.body, self.owner()) {
                 TakeUp::Yours(lease) => Some(lease),
                 TakeUp::Wait => None,
@@ -302,13 +318,14 @@ impl Opening {
         self.node.store.create(piece, NewPiece { path_hint, expected_len: self.op.expected_len, incarnation })
     }
 
-    fn lease(&self, opened: &OpenedWrite, fresh: bool, writer: Option<Arc<Writer>>) -> Arc<Lease> {
+    fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<Arc<Writer>>) -> Arc<Lease> {
         let facts = LeaseFacts {
             path: self.op.path.clone(),
             client: Arc::clone(&self.client),
             fresh,
             expected_len: self.op.expected_len,
             boot: self.node.config.boot,
+            room: self.room.take(),
         };
         let owner = writer.is_some().then(|| self.owner());
         Lease::new((opened.ino, opened.body), facts, LeaseState { owner, token: opened.writer, writer })

@@ -16,6 +16,12 @@ use crate::refusal::Refusal;
 use crate::requests::parse_path;
 use crate::requests::read::{READV_SEGMENT_MAX, READV_SEGMENTS_MAX};
 
+/// The extended attribute of a file that `weir fsck --repair` has found damaged. Its value: what was found, [`CONTENT_OF`], the
+/// content's number.
+pub const DAMAGED_MARK: &[u8] = b"weir.damaged";
+/// Stands in the value of [`DAMAGED_MARK`] before the content's number.
+pub const CONTENT_OF: &str = "; content ";
+
 /// The checksums that weir keeps of every complete file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Algorithm {
@@ -75,6 +81,9 @@ impl Connection {
             let text = "Cannot give a checksum: it is not a file";
             return Ok(Err(Refusal::new(ErrorNumber::IS_DIRECTORY, text)));
         };
+        if let Some(refusal) = self.damaged(&inode, content.body) {
+            return Ok(Err(refusal));
+        }
         match (content.state, content.sums) {
             (FileState::Complete, Some(sums)) => {
                 let reply = algorithm.reply(sums.adler32, sums.crc32c);
@@ -100,6 +109,26 @@ impl Connection {
         let question = Question { ino: inode.ino, body: content.body, generation: content.generation };
         self.node.checksums.ask(question, Asker { reply, tell });
         Ok(Ok(()))
+    }
+
+    /// What fsck has found damaged has no checksum that means anything: the one it had is of bytes that are gone. The mark counts for
+    /// the content that it was set for, not for a later one.
+    fn damaged(&self, inode: &Inode, body: types::BodyId) -> Option<Refusal> {
+        if inode.xattrs == 0 {
+            return None;
+        }
+        let mark = match self.node.namespace.read(|read| namespace::xattr_of(read, inode.ino, DAMAGED_MARK)) {
+            Ok(mark) => String::from_utf8_lossy(&mark?).into_owned(),
+            Err(error) => return Some(Refusal::of_namespace(&"checksum", &error)),
+        };
+        let (what, of) = mark.rsplit_once(CONTENT_OF).unwrap_or((&mark, ""));
+        if !of.is_empty() && of != body.to_string() {
+            return None;
+        }
+        let text = format!(
+            "Cannot give a checksum: fsck has marked this file as damaged (weir.damaged: {what}); write it again from its source"
+        );
+        Some(Refusal::new(ErrorNumber::CHECKSUM, text))
     }
 
     fn checksum_target(&self, r: &Query) -> Result<(Inode, Algorithm), Refusal> {

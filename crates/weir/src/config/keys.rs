@@ -54,6 +54,11 @@ pub const KEYS: &[Key] = &[
         set: |c, v| number(v, 1, 100_000).map(|v| c.connections = v),
     },
     Key {
+        name: "limits.writers_memory",
+        default: Some(Given::Text("512MiB")),
+        set: |c, v| size(v, 1 << 20, 1 << 40).map(|v| c.writers_memory = v),
+    },
+    Key {
         name: "space.ballast",
         default: Some(Given::Text("64MiB")),
         set: |c, v| size(v, 1 << 20, 1 << 40).map(|v| c.ballast = v),

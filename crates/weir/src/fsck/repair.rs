@@ -1,9 +1,9 @@
 //! What `--repair` does, and only that: it marks files whose bytes are gone or damaged, so that they can be
-//! found: they are served as before, page by page against their checksums. With `--remove-unreferenced` it removes contents that nothing refers to; that is a step of
+//! found: they are served as before, page by page against their checksums, but their checksum as a whole is refused. With `--remove-unreferenced` it removes contents that nothing refers to; that is a step of
 //! its own, because after a repaired journal such a content may be the only copy of a file whose name was lost.
 
 use namespace::{Actor, SetXattr, XattrMode};
-use types::{NsPath, PieceId};
+use types::{BodyId, NsPath, PieceId};
 
 use super::finding::{Finding, Problem, ProblemKind};
 use super::report::Report;
@@ -14,7 +14,7 @@ use crate::foundation::Foundation;
 use crate::serve::now;
 
 /// The extended attribute that a damaged file gets.
-pub const MARK: &[u8] = b"weir.damaged";
+pub const MARK: &[u8] = server::DAMAGED_MARK;
 
 /// Findings held until the check is over.
 const WAITING_MAX: usize = 1_000_000;
@@ -63,7 +63,7 @@ impl<'a> Repair<'a> {
                     .delete(PieceId::first(body))
                     .map(|()| "removed".to_owned())
                     .map_err(|error| error.to_string()),
-                (problem, Some(path), _) => mark(self.foundation, path, &problem.in_words()),
+                (problem, Some(path), body) => mark(self.foundation, path, &problem.in_words(), body),
                 _ => Err("there is nothing to hold on to".to_owned()),
             };
             changed = true;
@@ -90,7 +90,8 @@ impl<'a> Repair<'a> {
 }
 
 /// Marks the file. It keeps its name and what is readable of it.
-fn mark(foundation: &Foundation, path: &[u8], what: &str) -> Result<String, String> {
+fn mark(foundation: &Foundation, path: &[u8], what: &str, body: Option<BodyId>) -> Result<String, String> {
+    let what = body.map_or_else(|| what.to_owned(), |body| format!("{what}{}{body}", server::CONTENT_OF));
     let path = NsPath::parse(path).map_err(|error| error.to_string())?;
     let context = foundation.namespace.context(now(), &Actor::admin(), None);
     let request = SetXattr { path, name: MARK.to_vec(), value: what.as_bytes().to_vec(), mode: XattrMode::Set };

@@ -1,0 +1,43 @@
+//! What open writers hold in memory, counted by the most that each can hold: a file in the making keeps its first bytes, or its pages
+//! that are not whole, until they are on the disk.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::shares::Shares;
+
+/// What is counted in; a small file, which is announced as such, holds no more.
+const UNIT: u64 = 64 << 10;
+/// A large file, or one of unknown size, holds up to 64 pages of 4 KiB and the places of 4,096 ranges.
+const LARGE_UNITS: usize = 6;
+
+/// The memory that there is for writers.
+pub(crate) struct WriterMemory {
+    shares: Shares,
+}
+
+/// A writer's part of it, for as long as it lives.
+pub(crate) struct Room {
+    memory: Arc<WriterMemory>,
+    peer: IpAddr,
+    units: usize,
+}
+
+impl WriterMemory {
+    pub(crate) fn new(bytes_max: u64) -> Arc<Self> {
+        let units = usize::try_from(bytes_max / UNIT).unwrap_or(usize::MAX);
+        Arc::new(Self { shares: Shares::new(units.max(LARGE_UNITS)) })
+    }
+
+    /// Room for a file of which `expected_len` bytes were announced. No machine gets more than is left for the others.
+    pub(crate) fn take(self: &Arc<Self>, peer: IpAddr, expected_len: Option<u64>) -> Option<Room> {
+        let units = if expected_len.is_some_and(|len| len <= UNIT) { 1 } else { LARGE_UNITS };
+        self.shares.take_some(peer, units).then(|| Room { memory: Arc::clone(self), peer, units })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.memory.shares.give_some_back(self.peer, self.units);
+    }
+}
