@@ -79,6 +79,23 @@ def test_a_damaged_page_of_a_large_file(server, tmp_path, size, running):
     assert "/victim" in checked.stdout and "/neighbour" not in checked.stdout
 
 
+def test_a_file_marked_damaged_has_no_checksum_until_it_is_written_again(server, tmp_path):
+    data = put(server, "/victim", 300_000, tmp_path)
+    server.stop()
+    (place,) = places_of(server.data, data[8 * PAGE : 9 * PAGE])
+    flip(place[0], place[1])
+    weir("fsck", "--data", str(server.data), "--repair")
+    server.start()
+    fs = Xrdfs(server.url)
+    fs("query", "checksum", "/victim").refused(CHECKSUM_ERROR)
+    status, got = read(server, "/victim", 0, 8 * PAGE)
+    assert status.ok and got == data[: 8 * PAGE]
+    outcome = xrdcp(f"{server.url}/victim", tmp_path / "back").fails("checksum")
+    assert "/victim" in outcome.out + outcome.err
+    put(server, "/victim", 300_000, tmp_path)
+    fs("query", "checksum", "/victim").ok()
+
+
 def test_a_damaged_small_file(server, tmp_path):
     """In whatever place its bytes are at the time: never served wrong."""
     data, neighbour = put(server, "/victim", 20_000, tmp_path), put(server, "/neighbour", 20_000, tmp_path)
