@@ -14,6 +14,7 @@ use types::{Incarnation, PieceId};
 
 use crate::record::{PieceRecord, Place, SEEN_KEY, Seen, SegmentStat, piece_key, segment_key};
 use crate::segment::{FILE_HEADER, check_file_header, scan};
+use crate::small::check;
 use crate::store::{Inner, RecordIndex, Store};
 use crate::{StoreConfig, StoreError};
 
@@ -107,7 +108,10 @@ impl Rebuilding {
     /// Puts a record into the index, unless there is a newer one. True: it counts.
     fn take(&mut self, piece: PieceId, record: PieceRecord) -> Result<bool, StoreError> {
         let there = self.inner.record(piece)?;
-        if there.as_ref().is_some_and(|there| there.generation > record.generation) {
+        if let Some(there) = &there
+            && (there.generation > record.generation
+                || there.generation == record.generation && self.checks(piece, there) && !self.checks(piece, &record))
+        {
             return Ok(false);
         }
         self.highest = self.highest.max(piece);
@@ -125,6 +129,17 @@ impl Rebuilding {
         batch.put(&piece_key(piece), &PieceRecord { path_hint: Vec::new(), ..record }.encode());
         self.inner.index.append(&batch, false)?;
         Ok(there.is_none())
+    }
+
+    /// Whether the bytes of a small piece match. Of two copies of one generation, the later was on its way into a segment when
+    /// the power failed, perhaps: its header can be there and its bytes not.
+    fn checks(&self, piece: PieceId, record: &PieceRecord) -> bool {
+        match record.place {
+            Place::Segment { .. } => {
+                self.inner.small_bytes(record).is_ok_and(|bytes| check(piece, record, &bytes).is_ok())
+            }
+            _ => true,
+        }
     }
 
     fn finish(self) -> Result<(), StoreError> {

@@ -144,7 +144,7 @@ impl Inner {
         let Some(seen) = seen else {
             if !files.is_empty() || !self.disk.list(self.objects.root())?.is_empty() {
                 return Err(StoreError::damaged(
-                    "the store's index is empty, but there are files of pieces; rebuild the index from them (weir fsck)",
+                    "the store's index is empty, but there are files of pieces; put store/checkpoint and journal back from a backup",
                 ));
             }
             // The mark that this index belongs to a store.
