@@ -156,7 +156,7 @@ def example(name: str, arguments: list[str], one_core: bool = False) -> tuple[st
 
 
 def namespace(folder: Path, options: argparse.Namespace, figures: rows.Figures) -> None:
-    shown, results = example("namespace", ["--dir", str(folder)] + (["--quick"] if options.quick else []))
+    shown, results = example("namespace", ["--dir", str(folder), "--csv", str(BUILD / "life-latency.csv")] + (["--quick"] if options.quick else []))
     for figure in results:
         for value in figure.get("samples") or [figure["value"]]:
             figures.add(figure["row"], "weir", float(value))
