@@ -3,7 +3,11 @@
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+HUGE_PAGES = Path("/proc/sys/vm/nr_hugepages")
 
 
 def output(*command: str) -> str:
@@ -17,6 +21,21 @@ def file_system(folder: Path) -> tuple[str, str]:
     """Kind and device of the file system that a folder is on."""
     fields = output("findmnt", "-n", "-o", "FSTYPE,SOURCE", "--target", str(folder)).split()
     return (fields[0], fields[1]) if len(fields) >= 2 else ("unknown", "unknown")
+
+
+@contextmanager
+def huge_pages(count: int) -> Iterator[bool]:
+    """Sees to it that the kernel has so many huge pages, and gives back what it took; says whether they are there."""
+    before = int(HUGE_PAGES.read_text())
+    try:
+        HUGE_PAGES.write_text(str(max(before, count)))
+    except PermissionError:
+        yield before >= count
+        return
+    try:
+        yield int(HUGE_PAGES.read_text()) >= count
+    finally:
+        HUGE_PAGES.write_text(str(before))
 
 
 def describe(folder: Path, root: Path) -> dict[str, str]:

@@ -30,6 +30,7 @@ SAVED = BUILD / "bench-figures.json"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).absolute()
 THREADS, FILES, DIRS, BYTES = 8, 20_000, 100, 4096
 GIB = 1 << 30
+FIO_HUGE_PAGES = 16  # of 2 MiB: its one buffer of 8 MiB, and room
 IDLE_SHARE, SETTLE_SECONDS_MAX = 0.03, 20  # work that a server puts off until after the answer counts too: until it is idle for a second
 SMALL = ["create", "stat", "read", "remove"]
 BIG = ["put", "get"]
@@ -156,7 +157,8 @@ def example(name: str, arguments: list[str], one_core: bool = False) -> tuple[st
 
 
 def namespace(folder: Path, options: argparse.Namespace, figures: rows.Figures) -> None:
-    shown, results = example("namespace", ["--dir", str(folder), "--csv", str(BUILD / "life-latency.csv")] + (["--quick"] if options.quick else []))
+    more = ["--csv", str(BUILD / "life-latency.csv")] + (["--quick"] if options.quick else [])
+    shown, results = example("namespace", ["--dir", str(folder), *more])
     for figure in results:
         for value in figure.get("samples") or [figure["value"]]:
             figures.add(figure["row"], "weir", float(value))
@@ -186,10 +188,15 @@ def store(folder: Path, options: argparse.Namespace, figures: rows.Figures) -> N
 
 
 def fio_write(folder: Path, figures: rows.Figures) -> float:
-    """MB/s of the same writes by fio, which computes no checksums."""
+    """MB/s of the same writes by fio, which computes no checksums; from huge pages, as the bare writer does it."""
     target = folder / "fio"
     command = ["fio", "--name=bare", f"--filename={target}", "--ioengine=psync", "--direct=1", "--rw=write", "--bs=8M", "--size=2G"]
-    result = json.loads(run([*command, "--end_fsync=1", "--output-format=json"]))
+    with machine.huge_pages(FIO_HUGE_PAGES) as there:
+        if there:
+            command += ["--mem=shmhuge", "--hugepage-size=2m"]
+        else:
+            figures.notes["fio"] = "without huge pages (they need root), which the bare writer has"
+        result = json.loads(run([*command, "--end_fsync=1", "--output-format=json"]))
     target.unlink()
     rate = result["jobs"][0]["write"]["bw_bytes"] / 1e6
     figures.add("fio [MB/s]", "weir", rate)
