@@ -1,12 +1,13 @@
 //! One connection's thread: handshake, then request after request in the order in which they come.
 
+use std::io::IoSlice;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wire::{
     ErrorNumber, HANDSHAKE_LEN, Handshake, HandshakeReply, Limits, Payload, REQUEST_HEADER_LEN, Request, RequestHeader,
-    RequestKind, StreamId, WireError,
+    RequestKind, ResponseHeader, ResponseStatus, StreamId, WireError,
 };
 
 use crate::answer::{self, Reply};
@@ -285,6 +286,13 @@ impl Connection {
     pub(crate) fn ok(&self, stream: StreamId, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Refusal> {
         self.out.answer(|out| answer::ok(out, stream, write));
         Ok(())
+    }
+
+    /// Sends one frame now, blocking, after all that is pending.
+    pub(crate) fn send_frame(&self, stream: StreamId, status: ResponseStatus, body: &[u8]) -> Result<(), Stop> {
+        let dlen = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let header = ResponseHeader { stream, status, dlen }.to_bytes();
+        Ok(self.out.send_now(&mut [IoSlice::new(&header), IoSlice::new(body)])?)
     }
 
     /// Answers why not.

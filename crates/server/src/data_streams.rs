@@ -93,9 +93,7 @@ impl Connection {
             let text = "This connection has logged in; only a fresh one can be bound to a session";
             return Ok(Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text)));
         }
-        let [n0, n1, n2, n3, n4, n5, n6, n7, ..] = r.session.0;
-        let parent = self.node.sessions.lock().get(&u64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7])).cloned();
-        let Some(parent) = parent.filter(|parent| parent.id == r.session) else {
+        let Some(parent) = self.node.session(r.session) else {
             return Ok(Err(Refusal::new(ErrorNumber::NOT_FOUND, "There is no such session to bind to")));
         };
         if parent.peer.ip() != self.session.peer.ip() {

@@ -3,7 +3,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use wire::FileHandle;
@@ -22,30 +21,13 @@ pub(crate) enum NoHandle {
     Ended,
 }
 
-/// Handles of all sessions, counted.
-pub(crate) struct HandleCount {
-    open: AtomicUsize,
-    open_max: usize,
-    shares: Shares,
-}
-
-impl HandleCount {
-    pub(crate) fn new(open_max: usize) -> Arc<Self> {
-        Arc::new(Self { open: AtomicUsize::new(0), open_max, shares: Shares::new(open_max) })
-    }
-
-    /// Open files at this moment.
-    pub(crate) fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
-}
-
 /// The table of one session.
 pub(crate) struct Handles {
     table: Mutex<Table>,
     per_session_max: usize,
     peer: IpAddr,
-    count: Arc<HandleCount>,
+    /// Of all sessions.
+    shares: Arc<Shares>,
 }
 
 struct Table {
@@ -60,9 +42,9 @@ struct Slot {
 }
 
 impl Handles {
-    pub(crate) fn new(per_session_max: usize, peer: IpAddr, count: Arc<HandleCount>) -> Self {
+    pub(crate) fn new(per_session_max: usize, peer: IpAddr, shares: Arc<Shares>) -> Self {
         let table = Table { slots: Vec::new(), free: Vec::new(), ended: false };
-        Self { table: Mutex::new(table), per_session_max: per_session_max.min(usize::from(u16::MAX)), peer, count }
+        Self { table: Mutex::new(table), per_session_max: per_session_max.min(usize::from(u16::MAX)), peer, shares }
     }
 
     /// Takes `make(handle)` into the table. `make` is not called when there is no room.
@@ -82,11 +64,10 @@ impl Handles {
                 slot
             }
         };
-        if !self.count.shares.take(self.peer) {
+        if !self.shares.take(self.peer) {
             table.free.push(slot);
-            return Err(NoHandle::ServerFull(self.count.open_max));
+            return Err(NoHandle::ServerFull(self.shares.most()));
         }
-        self.count.open.fetch_add(1, Ordering::Relaxed);
         let entry = &mut table.slots[usize::from(slot)];
         entry.uses = entry.uses.wrapping_add(1);
         let handle = handle_of(slot, entry.uses);
@@ -107,8 +88,7 @@ impl Handles {
         let mut table = self.table.lock();
         let file = table.slots.get_mut(usize::from(slot)).filter(|entry| entry.uses == uses)?.file.take()?;
         table.free.push(slot);
-        self.count.open.fetch_sub(1, Ordering::Relaxed);
-        self.count.shares.give_back(self.peer);
+        self.shares.give_back(self.peer);
         Some(file)
     }
 
@@ -134,8 +114,7 @@ impl Handles {
                 free.push(number);
             }
         }
-        self.count.open.fetch_sub(files.len(), Ordering::Relaxed);
-        files.iter().for_each(|_| self.count.shares.give_back(self.peer));
+        self.shares.give_some_back(self.peer, files.len());
         files
     }
 }

@@ -16,7 +16,6 @@ use crate::checksums::Checksums;
 use crate::complaints::Complaints;
 use crate::config::ServerConfig;
 use crate::drainer::Drainer;
-use crate::handles::HandleCount;
 use crate::open_file::Lease;
 use crate::refusal::Refusal;
 use crate::session::Session;
@@ -37,7 +36,7 @@ pub(crate) struct Node {
     pub(crate) checksums: Checksums,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) drainer: Arc<Drainer>,
-    pub(crate) handle_count: Arc<HandleCount>,
+    pub(crate) handle_shares: Arc<Shares>,
     /// Connections, by who has them.
     pub(crate) connection_shares: Shares,
     pub(crate) writer_memory: Arc<WriterMemory>,
@@ -92,7 +91,7 @@ impl Node {
             checksums: Checksums::new(),
             buffers: Buffers::new(limits.transfer_buffers_max),
             drainer,
-            handle_count: HandleCount::new(limits.handles_max),
+            handle_shares: Arc::new(Shares::new(limits.handles_max)),
             connection_shares: Shares::new(limits.connections_max),
             writer_memory: WriterMemory::new(limits.writers_memory_max),
             sessions: Mutex::new(HashMap::new()),

@@ -48,7 +48,7 @@ impl Session {
             handles: Handles::new(
                 node.config.limits.handles_per_session_max,
                 peer.ip(),
-                Arc::clone(&node.handle_count),
+                Arc::clone(&node.handle_shares),
             ),
             streams: DataStreams::default(),
             outgoing,
@@ -79,6 +79,15 @@ impl Session {
                 node.writers.lock().detach(file.body, write.key, false, now);
             }
         }
+    }
+}
+
+impl Node {
+    /// The session that a client was told is called `id`, if it is still there.
+    pub(crate) fn session(&self, id: SessionId) -> Option<Arc<Session>> {
+        let [n0, n1, n2, n3, n4, n5, n6, n7, ..] = id.0;
+        let found = self.sessions.lock().get(&u64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7])).cloned();
+        found.filter(|session| session.id == id)
     }
 }
 

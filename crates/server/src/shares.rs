@@ -41,9 +41,19 @@ impl Shares {
         true
     }
 
+    /// How many are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.state.lock().taken
+    }
+
+    /// How many there are.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
     /// Whether nobody gets one.
     pub(crate) fn all_taken(&self) -> bool {
-        self.state.lock().taken >= self.most
+        self.taken() >= self.most
     }
 
     /// Gives one back.

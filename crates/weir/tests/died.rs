@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail this way
 
 mod session;
+mod watched;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use disk::{Disk, DiskError, DiskFile, Entry, OpenOptions, RealDisk, Space};
+use disk::{Disk, DiskOp, RealDisk};
 use kv::{Durability, Kv as _};
 use session::Session;
 use types::{BootId, Timestamp};
+use watched::Watched;
 use weir::Failure;
 use weir::config::Config;
 use weir::datadir::{DataDir, IfNew};
@@ -38,90 +40,6 @@ fn explode() {
     std::panic::panic_any(Bomb)
 }
 
-/// Once armed, it panics under the thread of this name.
-struct Trap {
-    inner: Arc<dyn Disk>,
-    victim: &'static str,
-    armed: Arc<AtomicBool>,
-}
-
-impl Trap {
-    fn look(victim: &str, armed: &AtomicBool) {
-        if armed.load(Ordering::SeqCst) && std::thread::current().name() == Some(victim) {
-            explode();
-        }
-    }
-}
-
-struct TrapFile {
-    inner: Arc<dyn DiskFile>,
-    victim: &'static str,
-    armed: Arc<AtomicBool>,
-}
-
-impl Disk for Trap {
-    fn open(&self, path: &str, options: OpenOptions) -> Result<Arc<dyn DiskFile>, DiskError> {
-        let inner = self.inner.open(path, options)?;
-        Ok(Arc::new(TrapFile { inner, victim: self.victim, armed: Arc::clone(&self.armed) }))
-    }
-    fn remove(&self, path: &str) -> Result<(), DiskError> {
-        self.inner.remove(path)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
-        self.inner.rename(from, to)
-    }
-    fn create_dir_all(&self, path: &str) -> Result<(), DiskError> {
-        self.inner.create_dir_all(path)
-    }
-    fn sync_dir(&self, path: &str) -> Result<(), DiskError> {
-        self.inner.sync_dir(path)
-    }
-    fn list(&self, path: &str) -> Result<Vec<Entry>, DiskError> {
-        self.inner.list(path)
-    }
-    fn len_of(&self, path: &str) -> Result<Option<u64>, DiskError> {
-        self.inner.len_of(path)
-    }
-    fn space(&self) -> Result<Space, DiskError> {
-        Self::look(self.victim, &self.armed);
-        self.inner.space()
-    }
-}
-
-impl DiskFile for TrapFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, DiskError> {
-        self.inner.read_at(buf, offset)
-    }
-    fn read_vectored_at(&self, bufs: &mut [std::io::IoSliceMut<'_>], offset: u64) -> Result<usize, DiskError> {
-        self.inner.read_vectored_at(bufs, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {
-        // Whoever dies while it leads a write takes the log with it; the keeper is to die by itself.
-        if self.victim != "keeper" {
-            Trap::look(self.victim, &self.armed);
-        }
-        self.inner.write_at(buf, offset)
-    }
-    fn sync_data(&self) -> Result<(), DiskError> {
-        self.inner.sync_data()
-    }
-    fn len(&self) -> Result<u64, DiskError> {
-        self.inner.len()
-    }
-    fn set_len(&self, len: u64) -> Result<(), DiskError> {
-        self.inner.set_len(len)
-    }
-    fn allocate(&self, offset: u64, len: u64) -> Result<(), DiskError> {
-        self.inner.allocate(offset, len)
-    }
-    fn is_direct(&self) -> bool {
-        self.inner.is_direct()
-    }
-    fn drop_cache(&self, offset: u64, len: u64) {
-        self.inner.drop_cache(offset, len);
-    }
-}
-
 /// Serves, has `kill` done, asks for a change, and gives the answer with how the node has ended. Hangs nowhere, or panics.
 fn dies(victim: &'static str, kill: impl FnOnce(&Foundation, &AtomicBool)) -> (Option<Response>, Failure) {
     let place = tempfile::tempdir().unwrap();
@@ -129,7 +47,15 @@ fn dies(victim: &'static str, kill: impl FnOnce(&Foundation, &AtomicBool)) -> (O
     let data = DataDir::open(&place.path().join("data"), IfNew::Make, now).unwrap();
     let armed = Arc::new(AtomicBool::new(false));
     let real: Arc<dyn Disk> = Arc::new(RealDisk::open(&data.path).unwrap());
-    let disk = Arc::new(Trap { inner: real, victim, armed: Arc::clone(&armed) });
+    // Once armed, it panics under the victim. Whoever dies while it leads a write takes the log with it; the keeper is to die by itself.
+    let deadly = if victim == "keeper" { DiskOp::Space } else { DiskOp::Write };
+    let trap = Arc::clone(&armed);
+    let watch = Arc::new(move |op| {
+        if op == deadly && trap.load(Ordering::SeqCst) && std::thread::current().name() == Some(victim) {
+            explode();
+        }
+    });
+    let disk = Arc::new(Watched { inner: real, watch });
     let config = Config::defaults();
     let foundation = Arc::new(Foundation::open_on(disk, &data, &config, Purpose::Serve, now).unwrap());
     let address: SocketAddr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may fail this way
 
 mod session;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,84 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use disk::{Disk, DiskError, DiskFile, Entry, OpenOptions, RealDisk, Space};
+use disk::{Disk, DiskOp, RealDisk};
 use session::Session;
 use types::{BootId, Timestamp};
+use watched::Watched;
 use weir::config::Config;
 use weir::datadir::{DataDir, IfNew};
 use weir::foundation::{Foundation, Purpose};
-
-/// A disk that counts what it syncs.
-#[derive(Clone)]
-struct Counting {
-    inner: Arc<dyn Disk>,
-    syncs: Arc<AtomicU64>,
-}
-
-struct CountingFile {
-    inner: Arc<dyn DiskFile>,
-    syncs: Arc<AtomicU64>,
-}
-
-impl Disk for Counting {
-    fn open(&self, path: &str, options: OpenOptions) -> Result<Arc<dyn DiskFile>, DiskError> {
-        let inner = self.inner.open(path, options)?;
-        Ok(Arc::new(CountingFile { inner, syncs: Arc::clone(&self.syncs) }))
-    }
-    fn remove(&self, path: &str) -> Result<(), DiskError> {
-        self.inner.remove(path)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
-        self.inner.rename(from, to)
-    }
-    fn create_dir_all(&self, path: &str) -> Result<(), DiskError> {
-        self.inner.create_dir_all(path)
-    }
-    fn sync_dir(&self, path: &str) -> Result<(), DiskError> {
-        self.syncs.fetch_add(1, Ordering::SeqCst);
-        self.inner.sync_dir(path)
-    }
-    fn list(&self, path: &str) -> Result<Vec<Entry>, DiskError> {
-        self.inner.list(path)
-    }
-    fn len_of(&self, path: &str) -> Result<Option<u64>, DiskError> {
-        self.inner.len_of(path)
-    }
-    fn space(&self) -> Result<Space, DiskError> {
-        self.inner.space()
-    }
-}
-
-impl DiskFile for CountingFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, DiskError> {
-        self.inner.read_at(buf, offset)
-    }
-    fn read_vectored_at(&self, bufs: &mut [std::io::IoSliceMut<'_>], offset: u64) -> Result<usize, DiskError> {
-        self.inner.read_vectored_at(bufs, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {
-        self.inner.write_at(buf, offset)
-    }
-    fn sync_data(&self) -> Result<(), DiskError> {
-        self.syncs.fetch_add(1, Ordering::SeqCst);
-        self.inner.sync_data()
-    }
-    fn len(&self) -> Result<u64, DiskError> {
-        self.inner.len()
-    }
-    fn set_len(&self, len: u64) -> Result<(), DiskError> {
-        self.inner.set_len(len)
-    }
-    fn allocate(&self, offset: u64, len: u64) -> Result<(), DiskError> {
-        self.inner.allocate(offset, len)
-    }
-    fn is_direct(&self) -> bool {
-        self.inner.is_direct()
-    }
-    fn drop_cache(&self, offset: u64, len: u64) {
-        self.inner.drop_cache(offset, len);
-    }
-}
 
 struct World {
     server: server::Server,
@@ -103,7 +33,13 @@ impl World {
         let data = DataDir::open(&place.path().join("data"), IfNew::Make, now).unwrap();
         let syncs = Arc::new(AtomicU64::new(0));
         let real: Arc<dyn Disk> = Arc::new(RealDisk::open(&data.path).unwrap());
-        let disk = Arc::new(Counting { inner: real, syncs: Arc::clone(&syncs) });
+        let counted = Arc::clone(&syncs);
+        let watch = Arc::new(move |op| {
+            if matches!(op, DiskOp::Sync | DiskOp::SyncDir) {
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let disk = Arc::new(Watched { inner: real, watch });
         let foundation = Foundation::open_on(disk, &data, &Config::defaults(), Purpose::Serve, now).unwrap();
         let mut config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
         // The timed sync has its own row; it must not come in between here.

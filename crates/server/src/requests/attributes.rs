@@ -1,5 +1,7 @@
 //! stat and statx, and how an inode is shown.
 
+use std::fmt::Display;
+
 use namespace::{FileState, Inode, Kind, Want};
 use types::{NsPath, PieceId, PrincipalId, Timestamp};
 use wire::request::{Stat, StatOptions, Statx, Target};
@@ -17,6 +19,11 @@ const MIB: u64 = 1 << 20;
 /// Checks a path from the wire.
 pub(crate) fn parse_path(path: &[u8]) -> Result<NsPath, Refusal> {
     NsPath::parse(path).map_err(|error| Refusal::of_name(path, error))
+}
+
+/// As [`parse_path`], of a line of a list: a path, perhaps with its opaque part.
+pub(crate) fn parse_line(line: &[u8]) -> Result<NsPath, Refusal> {
+    parse_path(line.split(|&b| b == b'?').next().unwrap_or(line))
 }
 
 /// As [`parse_path`], of a name that is to be made. This protocol's listings end names at line ends, so that nobody
@@ -46,11 +53,7 @@ impl Connection {
         let reply = match &r.target {
             Target::Path(target) => {
                 let path = parse_path(&target.path)?;
-                let inode = self
-                    .node
-                    .namespace
-                    .read(|read| namespace::stat(read, &self.node.config.actor, &path))
-                    .map_err(|error| Refusal::of_namespace(&"stat", &error))?;
+                let inode = self.node.stat(&"stat", &path)?;
                 self.node.show(&inode)
             }
             Target::Handle(handle) => {
@@ -73,13 +76,8 @@ impl Connection {
     pub(crate) fn statx(&mut self, stream: StreamId, r: &Statx) -> Result<(), Refusal> {
         let mut flags = Vec::new();
         for line in r.lines() {
-            let bare = line.split(|&b| b == b'?').next().unwrap_or(line);
-            let path = parse_path(bare)?;
-            let inode = self
-                .node
-                .namespace
-                .read(|read| namespace::stat(read, &self.node.config.actor, &path))
-                .map_err(|error| Refusal::of_namespace(&"stat", &error))?;
+            let path = parse_line(line)?;
+            let inode = self.node.stat(&"stat", &path)?;
             // The protocol's flags of statx are those of stat, as far as they fit into a byte.
             flags.push(u8::try_from(self.node.show(&inode).flags.0 & 0xff).unwrap_or(0));
         }
@@ -100,6 +98,13 @@ pub(crate) fn shown_bare(id: u64, size: u64, now: Timestamp) -> StatReply {
 }
 
 impl Node {
+    /// What is at `path`; `verb` says for what it is looked up.
+    pub(crate) fn stat(&self, verb: &dyn Display, path: &NsPath) -> Result<Inode, Refusal> {
+        self.namespace
+            .read(|read| namespace::stat(read, &self.config.actor, path))
+            .map_err(|error| Refusal::of_namespace(verb, &error))
+    }
+
     /// An inode as stat and dirlist show it. A file in the making is as long as its durable prefix, so that whoever
     /// follows it reads nothing that a power failure could undo.
     pub(crate) fn show(&self, inode: &Inode) -> StatReply {

@@ -1,7 +1,6 @@
 //! fattr: extended attributes, under the names that a mounted file system shows as `user.NAME`. What weir itself notes
 //! (`weir.…`) has no name here: nobody reads or changes it through this door.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 
 use namespace::{Durability, NsError, RemoveXattr, SetXattr, XattrMode};
@@ -9,7 +8,7 @@ use parking_lot::Mutex;
 use types::{ErrorCode, NsPath};
 use wire::request::{Fattr, FattrOp, Target};
 use wire::response::{FattrList, FattrReply, FattrResult};
-use wire::{ErrorNumber, ResponseHeader, ResponseStatus, StreamId};
+use wire::{ErrorNumber, ResponseStatus, StreamId};
 
 use crate::answer::Reply;
 use crate::connection::{Connection, Stop};
@@ -98,10 +97,7 @@ impl Connection {
             Target::Path(target) => parse_path(&target.path)?,
             Target::Handle(handle) => self.file(*handle)?.path.clone(),
         };
-        self.node
-            .namespace
-            .read(|read| namespace::stat(read, &self.node.config.actor, &path))
-            .map_err(|error| Refusal::of_namespace(&"reach the attributes of", &error))?;
+        self.node.stat(&"reach the attributes of", &path)?;
         Ok(path)
     }
 
@@ -141,9 +137,7 @@ impl Connection {
             one.encode(&mut body);
             if body.len() >= FRAME_BYTES {
                 let part = std::mem::take(&mut body);
-                let dlen = u32::try_from(part.len()).unwrap_or(u32::MAX);
-                let header = ResponseHeader { stream, status: ResponseStatus::OkSoFar, dlen }.to_bytes();
-                self.out.send_now(&mut [IoSlice::new(&header), IoSlice::new(&part)])?;
+                self.send_frame(stream, ResponseStatus::OkSoFar, &part)?;
             }
         }
         Ok(self.ok(stream, |out| out.extend_from_slice(&body)))

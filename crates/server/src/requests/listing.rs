@@ -1,15 +1,15 @@
 //! dirlist: page after page, each read from a view of its own, so that a directory of any size takes little memory
 //! and holds nothing back.
 
-use std::io::IoSlice;
 use std::ops::ControlFlow;
 
 use namespace::{NsError, Want};
 use types::FileName;
 use wire::request::{Dirlist, DirlistOptions};
 use wire::response::DirlistBody;
-use wire::{ErrorNumber, ResponseHeader, ResponseStatus, StreamId};
+use wire::{ErrorNumber, ResponseStatus, StreamId};
 
+use crate::answer;
 use crate::connection::{Connection, Stop};
 use crate::refusal::Refusal;
 use crate::requests::parse_path;
@@ -103,16 +103,10 @@ impl Connection {
     }
 
     fn send_listing(&self, stream: StreamId, status: ResponseStatus, body: &[u8]) -> Result<(), Stop> {
-        let dlen = u32::try_from(body.len()).unwrap_or(u32::MAX);
-        let header = ResponseHeader { stream, status, dlen }.to_bytes();
         if status == ResponseStatus::Ok && body.len() < FRAME_BYTES / 4 {
-            self.out.answer(|out| {
-                out.extend_from_slice(&header);
-                out.extend_from_slice(body);
-            });
+            self.out.answer(|out| answer::ok(out, stream, |out| out.extend_from_slice(body)));
             return Ok(());
         }
-        self.out.send_now(&mut [IoSlice::new(&header), IoSlice::new(body)])?;
-        Ok(())
+        self.send_frame(stream, status, body)
     }
 }

@@ -14,4 +14,4 @@ mod read;
 mod session;
 mod write;
 
-pub(crate) use attributes::{parse_new_path, parse_path};
+pub(crate) use attributes::{parse_line, parse_new_path, parse_path};

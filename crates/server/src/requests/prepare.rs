@@ -10,7 +10,7 @@ use wire::{ErrorNumber, StreamId};
 
 use crate::connection::Connection;
 use crate::refusal::Refusal;
-use crate::requests::parse_path;
+use crate::requests::parse_line;
 
 /// What the id of a request begins with.
 const ID_PREFIX: &str = "weir-";
@@ -26,10 +26,6 @@ fn no_id() -> Refusal {
     Refusal::new(ErrorNumber::ARG_MISSING, "The request names no id; give the one that prepare answered")
 }
 
-fn bare(line: &[u8]) -> &[u8] {
-    line.split(|&b| b == b'?').next().unwrap_or(line)
-}
-
 impl Connection {
     /// kXR_prepare. Staging is answered with the request's id, cancelling with the id that was given, the rest
     /// (eviction, hints) with the id as well: XrdCl's Python bindings cannot take an empty answer.
@@ -41,7 +37,7 @@ impl Connection {
         } else {
             let mut any = false;
             for line in lines {
-                parse_path(bare(line))?;
+                parse_line(line)?;
                 any = true;
             }
             if !any {
@@ -62,12 +58,7 @@ impl Connection {
         let ours = id.starts_with(ID_PREFIX.as_bytes());
         let mut responses = Vec::new();
         for line in lines {
-            let found = parse_path(bare(line)).and_then(|path| {
-                self.node
-                    .namespace
-                    .read(|read| namespace::stat(read, &self.node.config.actor, &path))
-                    .map_err(|error| Refusal::of_namespace(&"find", &error))
-            });
+            let found = parse_line(line).and_then(|path| self.node.stat(&"find", &path));
             let error_text = match &found {
                 Ok(_) => String::new(),
                 Err(Refusal::Error { text, .. } | Refusal::Wait { text, .. }) => text.clone(),

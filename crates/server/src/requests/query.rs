@@ -160,12 +160,7 @@ impl Connection {
             })?,
         };
         let path = parse_path(&target.path)?;
-        let inode = self
-            .node
-            .namespace
-            .read(|read| namespace::stat(read, &self.node.config.actor, &path))
-            .map_err(|error| Refusal::of_namespace(&"checksum", &error))?;
-        Ok((inode, algorithm))
+        Ok((self.node.stat(&"checksum", &path)?, algorithm))
     }
 
     fn query_space(&mut self, stream: StreamId, _r: &Query) -> Result<(), Refusal> {
@@ -186,11 +181,7 @@ impl Connection {
     fn query_xattr(&mut self, stream: StreamId, r: &Query) -> Result<(), Refusal> {
         let target = r.path().map_err(|error| Refusal::of_wire(&error))?;
         let path = parse_path(&target.path)?;
-        let inode = self
-            .node
-            .namespace
-            .read(|read| namespace::stat(read, &self.node.config.actor, &path))
-            .map_err(|error| Refusal::of_namespace(&"query the attributes of", &error))?;
+        let inode = self.node.stat(&"query the attributes of", &path)?;
         let shown = self.node.show(&inode);
         let kind = if inode.is_dir() { 'd' } else { 'f' };
         let extra = shown.extra.clone().unwrap_or_default();
@@ -245,7 +236,7 @@ impl Node {
             get(&counters.bytes_read),
             get(&counters.requests),
             get(&counters.refused),
-            self.handle_count.open(),
+            self.handle_shares.taken(),
             self.writers.lock().len(),
         )
     }

@@ -9,7 +9,7 @@ use types::{Crc32c, PAGE_SIZE};
 use wire::page::SUM_LEN;
 use wire::request::{Pgread, Read, Readv, Segment};
 use wire::response::{ReadvSegment, ResultKind};
-use wire::{ErrorNumber, ResponseHeader, ResponseStatus, StreamId, reply};
+use wire::{ErrorNumber, ResponseStatus, StreamId, reply};
 
 use crate::buffers::GrowingBuffer;
 use crate::config::SMALL_TRANSFER_BYTES;
@@ -61,9 +61,8 @@ impl Connection {
             left -= n;
             let last = left == 0 || n < step;
             let status = if last { ResponseStatus::Ok } else { ResponseStatus::OkSoFar };
-            let header = ResponseHeader { stream, status, dlen: wire_len(n) }.to_bytes();
             Counters::add(&self.node.counters.bytes_read, n as u64);
-            self.out.send_now(&mut [IoSlice::new(&header), IoSlice::new(&buffer[..n])])?;
+            self.send_frame(stream, status, &buffer[..n])?;
             if last {
                 self.out.back();
                 return Ok(Ok(()));
@@ -152,7 +151,7 @@ impl Connection {
             }
             Counters::add(&self.node.counters.bytes_read, u64::from(segment.len));
         }
-        self.send_part(stream, ResponseStatus::Ok, &answer)?;
+        self.send_frame(stream, ResponseStatus::Ok, &answer.bytes)?;
         self.out.back();
         Ok(Ok(()))
     }
@@ -179,7 +178,7 @@ impl Connection {
             return Ok(Err(past_end()));
         }
         if !answer.bytes.is_empty() && answer.bytes.len() + SEGMENT_HEADER + len > answer.step {
-            self.send_part(stream, ResponseStatus::OkSoFar, answer)?;
+            self.send_frame(stream, ResponseStatus::OkSoFar, &answer.bytes)?;
             answer.bytes.clear();
         }
         if SEGMENT_HEADER + len > answer.step && !self.node.buffers.may_grow(answer) {
@@ -194,13 +193,6 @@ impl Connection {
             Ok(_) => Err(past_end()),
             Err(refusal) => Err(refusal),
         })
-    }
-
-    fn send_part(&self, stream: StreamId, status: ResponseStatus, part: &GrowingBuffer) -> Result<(), Stop> {
-        let dlen = wire_len(part.bytes.len());
-        let header = ResponseHeader { stream, status, dlen }.to_bytes();
-        self.out.send_now(&mut [IoSlice::new(&header), IoSlice::new(&part.bytes)])?;
-        Ok(())
     }
 }
 

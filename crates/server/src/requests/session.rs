@@ -40,11 +40,7 @@ impl Connection {
         if r.session == SessionId([0; 16]) || r.session == self.session.id {
             self.session.let_go(&self.node);
         } else {
-            let [n0, n1, n2, n3, n4, n5, n6, n7, ..] = r.session.0;
-            let number = u64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7]);
-            let other = self.node.sessions.lock().get(&number).cloned();
-            if let Some(other) = other
-                && other.id == r.session
+            if let Some(other) = self.node.session(r.session)
                 && other.client() == self.session.client()
             {
                 // Its own thread may be in a long write: its writers are detached here, before the answer goes out.

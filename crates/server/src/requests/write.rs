@@ -242,7 +242,10 @@ impl Connection {
 
     fn writable(&self, handle: FileHandle, path_id: u8) -> Result<Arc<OpenFile>, Refusal> {
         if path_id != 0 {
-            return Err(Refusal::new(ErrorNumber::ARG_INVALID, "This session has one data stream, number 0"));
+            return Err(Refusal::new(
+                ErrorNumber::ARG_INVALID,
+                "Data to be written comes on the session's own connection, data stream 0",
+            ));
         }
         let file = self.file(handle)?;
         write_access(&file)?;
