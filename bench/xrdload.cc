@@ -24,6 +24,7 @@ struct Job {
   int files;
   int dirs;
   int bytes;
+  int passes;
 
   std::string path(int number) const {
     return "/d" + std::to_string(number % dirs) + "/f" + std::to_string(number);
@@ -58,11 +59,12 @@ static bool once(const Job &job, XrdCl::FileSystem &fs, const std::string &prefi
 }
 
 int main(int argc, char **argv) {
-  if (argc != 7) {
-    std::fprintf(stderr, "usage: %s URL create|stat|read|remove THREADS FILES DIRS BYTES\n", argv[0]);
+  if (argc != 7 && argc != 8) {
+    std::fprintf(stderr, "usage: %s URL create|stat|read|remove THREADS FILES DIRS BYTES [PASSES]\n", argv[0]);
     return 2;
   }
-  const Job job{argv[1], argv[2], std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]), std::atoi(argv[6])};
+  const Job job{argv[1], argv[2], std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]), std::atoi(argv[6]),
+                argc == 8 ? std::atoi(argv[7]) : 1};
   const XrdCl::URL url(job.url);
   const std::string prefix = "/" + url.GetPath();
 
@@ -90,9 +92,9 @@ int main(int argc, char **argv) {
         state = state * 1664525u + 1013904223u;
         byte = static_cast<char>(state >> 24);
       }
-      for (int number = next++; number < job.files; number = next++) {
+      for (int turn = next++; turn < job.files * job.passes; turn = next++) {
         const auto start = Clock::now();
-        if (!once(job, fs, prefix, number, buffer)) ++errors;
+        if (!once(job, fs, prefix, turn % job.files, buffer)) ++errors;
         latencies[who].push_back(std::chrono::duration<float, std::micro>(Clock::now() - start).count());
       }
     });

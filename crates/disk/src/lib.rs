@@ -9,6 +9,7 @@
 mod buffer;
 mod error;
 mod real;
+mod removal;
 #[cfg(feature = "simulated")]
 mod sim;
 mod traits;
@@ -16,6 +17,7 @@ mod traits;
 pub use buffer::{ALIGNMENT, AlignedBuf};
 pub use error::{DiskError, DiskOp};
 pub use real::RealDisk;
+pub use removal::Removal;
 #[cfg(feature = "simulated")]
 pub use sim::{CrashFaults, CrashReport, SimDisk};
 pub use traits::{Access, Disk, DiskFile, Entry, OpenOptions, Space};

@@ -1,5 +1,9 @@
 //! How a journal is to be kept.
 
+use std::time::Duration;
+
+use disk::Removal;
+
 use crate::StreamId;
 
 /// Bytes in a segment unless configured otherwise.
@@ -36,6 +40,8 @@ pub struct JournalConfig {
     pub ballast: Option<BallastConfig>,
     /// Appended bytes not yet written at which an append itself writes first (bounds the memory).
     pub pending_bytes_max: usize,
+    /// How trimmed segments are removed.
+    pub removal: Removal,
     /// A planted bug, to prove that the tests find it.
     #[cfg(any(test, feature = "planted"))]
     pub planted: Option<Planted>,
@@ -88,6 +94,7 @@ impl Default for JournalConfig {
             incarnation: None,
             ballast: None,
             pending_bytes_max: 32 << 20,
+            removal: Removal::default(),
             #[cfg(any(test, feature = "planted"))]
             planted: None,
         }
@@ -159,6 +166,7 @@ impl JournalConfig {
     /// For tests on a simulated disk: small segments, no thread.
     #[must_use]
     pub fn small() -> Self {
-        Self { segment_bytes: 64 << 10, prepare: Prepare::Inline, ..Self::default() }
+        let removal = Removal { part: 16 << 10, rest: Duration::ZERO };
+        Self { segment_bytes: 64 << 10, prepare: Prepare::Inline, removal, ..Self::default() }
     }
 }

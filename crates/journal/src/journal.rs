@@ -337,6 +337,8 @@ fn start(disk: Arc<dyn Disk>, dir: &str, config: JournalConfig, found: Recovered
             poisoned: None,
             stop: false,
             trim: BTreeMap::new(),
+            trimmed: VecDeque::new(),
+            replays: 0,
             stats: JournalStats::default(),
         }),
         wrote: Condvar::new(),

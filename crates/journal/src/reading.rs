@@ -22,6 +22,16 @@ struct Part {
     end: u64,
 }
 
+/// Counts as a replay for as long as it lives.
+struct Replaying<'a>(&'a Shared);
+
+impl Drop for Replaying<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().replays -= 1;
+        self.0.wanted.notify_all();
+    }
+}
+
 impl Shared {
     pub(crate) fn read(&self, location: Location) -> Result<Vec<u8>, JournalError> {
         let len = usize::try_from(location.len).unwrap_or(usize::MAX);
@@ -106,7 +116,7 @@ impl Shared {
         after: Seq,
         visit: &mut VisitMany<'_>,
     ) -> Result<(), JournalError> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         let written = state.written;
         let oldest = state.segments.front().map_or(1, |s| s.first);
         if after.0 + 1 < oldest {
@@ -126,7 +136,9 @@ impl Shared {
                 end: s.end,
             })
             .collect();
+        state.replays += 1;
         drop(state);
+        let _reading = Replaying(self);
         for part in parts {
             if self.replay_part(&part, streams, after.0, visit)?.is_break() {
                 break;

@@ -9,6 +9,7 @@ use rand::{RngCore, SeedableRng};
 use crate::files::{Pace, make, no_space_or};
 use crate::scan::{Rest, Scan, ScannedSegment, join, numbers, path_of, scan};
 use crate::segment::{PAGE_U64, SegmentHeader};
+use crate::trim::remove_left;
 use crate::walk::read_around;
 use crate::{Cut, Damage, JournalConfig, JournalError, Seq, repair};
 
@@ -38,6 +39,7 @@ pub(crate) fn recover(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Res
     make_dir(disk, dir)?;
     sync_all(disk, dir)?;
     refuse_if_repairing(disk, dir)?;
+    remove_left(disk, dir)?;
     let scan = scan(disk, dir, config)?;
     if let Some(damage) = scan.damage() {
         return Err(JournalError::Damaged(Box::new(damage)));

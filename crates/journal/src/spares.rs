@@ -171,12 +171,14 @@ impl Shared {
         true
     }
 
-    /// The loop of the thread that makes segments.
+    /// The loop of the thread that makes segments, and removes trimmed ones.
     pub(crate) fn keep_spares(&self) {
         let mut state = self.state.lock();
         while !state.stop {
             if state.poisoned.is_some() || state.spares.len() >= SPARES {
-                self.wanted.wait(&mut state);
+                if !self.remove_trimmed(&mut state) && !state.stop {
+                    self.wanted.wait(&mut state);
+                }
                 continue;
             }
             let hurry = state.segments.back().is_some_and(|s| s.end > s.bytes / 2);

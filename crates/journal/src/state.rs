@@ -27,6 +27,13 @@ pub(crate) struct Segment {
     pub(crate) reader: Option<Arc<dyn DiskFile>>,
 }
 
+/// A segment that the log does not know any more.
+pub(crate) struct Trimmed {
+    pub(crate) path: String,
+    /// Whoever reads a record just now has this too.
+    pub(crate) reader: Option<Arc<dyn DiskFile>>,
+}
+
 /// A segment made ahead.
 pub(crate) struct Spare {
     pub(crate) number: u64,
@@ -64,6 +71,10 @@ pub(crate) struct State {
     pub(crate) poisoned: Option<String>,
     pub(crate) stop: bool,
     pub(crate) trim: BTreeMap<StreamId, u64>,
+    /// Files of trimmed segments, which are still to be removed.
+    pub(crate) trimmed: VecDeque<Trimmed>,
+    /// Replays under way. What they read is not cut short under them.
+    pub(crate) replays: usize,
     pub(crate) stats: JournalStats,
 }
 

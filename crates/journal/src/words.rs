@@ -139,6 +139,8 @@ pub struct JournalStats {
     pub segments_made: u64,
     /// Segments trimmed.
     pub segments_trimmed: u64,
+    /// Trimmed segments whose files could not be removed yet; the next opening does it.
+    pub removals_failed: u64,
     /// Times that the making of a segment panicked. It was tried again.
     pub panics: u64,
 }

@@ -205,6 +205,55 @@ fn a_trim_that_failed_half_way_goes_on_at_the_next_call() {
     assert_eq!(journal.segments().len(), 1);
 }
 
+/// Names in the log's folder that a trimmed segment leaves behind until it is gone.
+fn leavings(disk: &SimDisk) -> usize {
+    disk.list("j").unwrap().iter().filter(|entry| entry.name.starts_with("trimmed-")).count()
+}
+
+#[test]
+fn a_replay_goes_on_in_segments_that_are_trimmed_under_it() {
+    let sim = SimDisk::new(1);
+    let (journal, _) = Journal::open(Arc::new(sim.clone()), "j", config(false)).unwrap();
+    while journal.segments().len() < 3 {
+        journal.append(A, &[&[7; 5000]]).unwrap();
+    }
+    let (first, last) = (journal.segments()[0], journal.appended());
+    journal.sync_to(last).unwrap();
+    let mut seen = 0;
+    let read = |seq: Seq, _: Location, payload: &[u8]| {
+        if seq == Seq(1) {
+            journal.set_trim(A, first.last.next()).unwrap();
+            journal.set_trim(B, first.last.next()).unwrap();
+        }
+        assert_eq!(payload, [7; 5000]);
+        seen += 1;
+        ControlFlow::Continue(())
+    };
+    journal.replay(A, Seq::ZERO, &mut { read }).unwrap();
+    assert_eq!((seen, journal.oldest(), leavings(&sim)), (last.0, first.last.next(), 1));
+    journal.set_trim(A, first.last.next()).unwrap();
+    assert_eq!(leavings(&sim), 0, "once nobody reads it");
+}
+
+#[test]
+fn what_is_left_of_trimmed_segments_goes_at_the_next_opening() {
+    let sim = SimDisk::new(1);
+    let (journal, _) = Journal::open(Arc::new(sim.clone()), "j", config(false)).unwrap();
+    while journal.segments().len() < 3 {
+        journal.append(A, &[&[7; 5000]]).unwrap();
+    }
+    journal.sync_to(journal.appended()).unwrap();
+    journal.set_trim(A, Seq(u64::MAX)).unwrap();
+    // In the middle of the first one, when it is cut short; the second goes.
+    sim.fail_next(DiskOp::Sync, 2, std::io::ErrorKind::Other);
+    journal.set_trim(B, Seq(u64::MAX)).unwrap();
+    assert_eq!((journal.segments().len(), journal.stats().removals_failed, leavings(&sim)), (1, 1, 1));
+    let last = journal.appended();
+    drop(journal);
+    let (_, opened) = Journal::open(Arc::new(sim.clone()), "j", config(false)).unwrap();
+    assert_eq!((opened.last, leavings(&sim)), (last, 0));
+}
+
 #[test]
 fn impossible_requests_are_refused() {
     everywhere(|disk, config| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use disk::Disk;
+use disk::{Disk, Removal};
 use journal::{Journal, JournalError, Seq, StreamId};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -37,6 +37,8 @@ pub struct IndexConfig {
     pub delta_bytes_max: usize,
     /// Deltas that may stand beside each other before they are merged into one.
     pub deltas_max: usize,
+    /// How files of checkpoints that were merged into others are removed.
+    pub removal: Removal,
     /// Whether a thread sweeps. Without it [`LoggedIndex::sweep_now`] and [`LoggedIndex::checkpoint_now`] are called by
     /// hand (deterministic tests).
     pub background: bool,
@@ -64,6 +66,7 @@ impl Default for IndexConfig {
             segments_kept_max: 4,
             delta_bytes_max: 24 << 20,
             deltas_max: 8,
+            removal: Removal::default(),
             background: true,
             log_ended_at: None,
             follow_shorter_log: false,
@@ -87,6 +90,7 @@ impl IndexConfig {
             segments_kept_max: 1,
             delta_bytes_max: 24 << 10,
             deltas_max: 3,
+            removal: Removal { part: 4 << 10, rest: Duration::ZERO },
             background: false,
             ..Self::default()
         }
@@ -162,9 +166,33 @@ pub(crate) struct EngineState {
     /// It was emptied in order to be built again, which has not succeeded yet: where it has to stand before anything is
     /// put on top. What is applied to an engine without its past would be taken for the whole at the next start.
     pub(crate) missing: Option<Seq>,
+    /// What readers looked at before it took generations in. Some may still do so; whoever is last would have to free generations
+    /// and remove tables, which takes milliseconds: not the committer, but who sweeps next.
+    pub(crate) retired: Vec<Retired>,
+}
+
+/// A view that was replaced, and how many of its generations the engine has taken in.
+pub(crate) struct Retired {
+    pub(crate) view: Arc<View>,
+    pub(crate) swept: usize,
+}
+
+impl Retired {
+    /// Whether somebody still reads this view, or one from before it, which shares what is in it.
+    fn is_read(&self) -> bool {
+        let mut swept = self.view.generations.iter().take(self.swept);
+        Arc::strong_count(&self.view) > 1
+            || Arc::strong_count(&self.view.engine) > 1
+            || swept.any(|generation| Arc::strong_count(generation) > 1)
+    }
 }
 
 impl EngineState {
+    /// Frees what nobody reads any more.
+    pub(crate) fn free_retired(&mut self) {
+        self.retired.retain(Retired::is_read);
+    }
+
     /// Refuses to change an engine that lacks its past.
     pub(crate) fn check(&self) -> Result<(), KvError> {
         match self.missing {

@@ -13,6 +13,7 @@
 //! never holds what the log might lose, and is built again from checkpoint and log when it is not to be trusted, also
 //! while everything goes on. The log is trimmed only below what both a verified checkpoint and the engine's files hold.
 
+mod background;
 mod batch;
 mod cache;
 mod checkpoint;

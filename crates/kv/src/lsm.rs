@@ -50,7 +50,7 @@ impl Default for LsmConfig {
         Self {
             cache_bytes: 32 << 20,
             memtable_bytes: 12 << 20,
-            table_bytes: 32 << 20,
+            table_bytes: 16 << 20,
             flushed_runs: 4,
             flushed_runs_max: 16,
             open_files: 128,

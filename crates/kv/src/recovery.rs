@@ -128,7 +128,7 @@ impl Shared {
         alone.missing = None;
         // Also of what the damaged one said.
         self.cache.forget();
-        self.renew_view(0);
+        self.renew_view(&mut alone, 0);
         self.stats.lock().healed += 1;
         Ok(true)
     }

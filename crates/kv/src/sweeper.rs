@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use journal::Seq;
 use parking_lot::Mutex;
 
+use crate::background::in_spare_time;
 use crate::engine::{Applied, Entry, EntrySource};
-use crate::index::{IndexStats, Shared, from_journal};
+use crate::index::{EngineState, IndexStats, Retired, Shared, from_journal};
 use crate::overlay::{Generation, Merged};
 use crate::snapshot::View;
 use crate::write_set::Bytes;
@@ -82,7 +83,13 @@ fn sweep_step(shared: &Shared) {
 }
 
 fn checkpoint_step(shared: &Shared) {
-    let result = caught(shared, || shared.checkpoint());
+    let waiting = shared.segments_waiting().len();
+    let result = if waiting > shared.config.segments_kept_max {
+        let urgent = waiting > 8 * shared.config.segments_kept_max;
+        in_spare_time("checkpointing", urgent, || caught(shared, || shared.checkpoint()))
+    } else {
+        caught(shared, || shared.checkpoint())
+    };
     if shared.cancel.load(Ordering::Relaxed) {
         return; // perhaps given up half way
     }
@@ -126,8 +133,9 @@ impl Shared {
     /// One step: sealed generations that are published are made durable in the log, merged (the newest version of each
     /// key counts), and applied to the engine; then readers get a view without them.
     pub(crate) fn sweep(&self) -> Result<bool, KvError> {
-        let alone = self.sweeping.lock();
+        let mut alone = self.sweeping.lock();
         alone.check()?;
+        alone.free_retired();
         self.seal(&mut self.appender.lock());
         let view = Arc::clone(&self.view.read());
         let published = self.published.load(Ordering::Acquire);
@@ -136,7 +144,7 @@ impl Shared {
         let ready: Vec<&Generation> = ready.map(|generation| &**generation).collect();
         let Some(through) = ready.last().map(|generation| generation.last()) else {
             // The engine's old files go when nobody looks at them any more, and compaction has made new ones meanwhile.
-            self.renew_view(0);
+            self.renew_view(&mut alone, 0);
             return Ok(false);
         };
         if !self.skips_sync() {
@@ -148,7 +156,9 @@ impl Shared {
         self.engine.apply(&mut swept, applied)?;
 
         let bytes = ready.iter().map(|generation| generation.bytes()).sum();
-        self.renew_view(ready.len());
+        self.renew_view(&mut alone, ready.len());
+        drop(view);
+        alone.free_retired();
         self.made_room(bytes);
         let mut stats = self.stats.lock();
         stats.sweeps += 1;
@@ -158,14 +168,16 @@ impl Shared {
     }
 
     /// Gives readers the engine as it is now, without the `swept` oldest generations, which it holds. Generations are
-    /// only taken away by those who hold `sweeping`.
-    pub(crate) fn renew_view(&self, swept: usize) {
+    /// only taken away by those who hold `sweeping`, of which `alone` is the proof.
+    pub(crate) fn renew_view(&self, alone: &mut EngineState, swept: usize) {
         let epoch = self.cache.epoch();
         let engine = self.engine.snapshot();
         let mut current = self.view.write();
         let generations = current.generations.iter().skip(swept).cloned().collect();
         let cache = Arc::clone(&self.cache);
-        *current = Arc::new(View { engine, generations, cache, epoch });
+        let renewed = Arc::new(View { engine, generations, cache, epoch });
+        let view = std::mem::replace(&mut *current, renewed);
+        alone.retired.push(Retired { view, swept });
     }
 
     #[cfg(test)]

@@ -349,6 +349,10 @@ fn measure_latency(options: &Options) {
             writeln!(out, "{second},{},{p50:.3},{p99:.3},{p999:.3},{max:.3},{}", part.len(), status("VmRSS:")).unwrap();
             out.flush().unwrap();
             all.add(&part).unwrap();
+            if second % 60 == 0 {
+                let p999 = all.value_at_quantile(0.999) as f64 / 1e6;
+                eprintln!("latency: {second} of {seconds} s, p99.9 so far {p999:.1} ms");
+            }
         }
         std::thread::sleep(Duration::from_micros(200));
     }

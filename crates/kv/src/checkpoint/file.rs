@@ -2,6 +2,7 @@
 //! (`docs/formats.md`, checkpoint files).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::{Access, Disk, DiskError, DiskFile, OpenOptions};
 use types::{Crc32c, ErrorCode};
@@ -23,6 +24,8 @@ const BLOCK_BYTES: usize = 64 << 10;
 const BLOCK_BYTES_MAX: usize = BLOCK_BYTES + KEY_MAX + VALUE_MAX + 16;
 /// Bytes that are written, and read, at once.
 const CHUNK: usize = 1 << 20;
+/// Bytes after which what is written is synced: hundreds of megabytes at the end would keep the disk from the log's commits.
+const SYNC_BYTES: u64 = 4 << 20;
 
 /// What a checkpoint file holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,6 +149,15 @@ impl Fields<'_> {
     }
 }
 
+/// Refuses to go on with files in the making once they are to be given up.
+pub(crate) fn check_cancel(cancel: &AtomicBool) -> Result<(), KvError> {
+    if cancel.load(Ordering::Relaxed) {
+        // Nothing is lost: what they were to stand for stays.
+        return Err(KvError::Stopped { reason: "the server is stopping".into() });
+    }
+    Ok(())
+}
+
 pub(crate) fn from_disk(error: DiskError) -> KvError {
     if error.code() == ErrorCode::NoSpace { KvError::NoSpace } else { KvError::Io(error.to_string()) }
 }
@@ -161,6 +173,7 @@ pub(crate) struct Writer {
     /// Bytes not yet written.
     chunk: Vec<u8>,
     last_key: Vec<u8>,
+    unsynced: u64,
 }
 
 impl Writer {
@@ -168,8 +181,16 @@ impl Writer {
     pub(crate) fn create(disk: &dyn Disk, path: &str, head: Head) -> Result<Self, KvError> {
         let file = disk.open(path, OpenOptions { access: Access::CreateNew, direct: false }).map_err(from_disk)?;
         let totals = Totals::default();
-        let mut writer =
-            Self { file, head, totals, block: Vec::new(), block_entries: 0, chunk: Vec::new(), last_key: Vec::new() };
+        let mut writer = Self {
+            file,
+            head,
+            totals,
+            block: Vec::new(),
+            block_entries: 0,
+            chunk: Vec::new(),
+            last_key: Vec::new(),
+            unsynced: 0,
+        };
         writer.chunk.extend_from_slice(&head.encode());
         Ok(writer)
     }
@@ -213,6 +234,11 @@ impl Writer {
         self.totals.sum = Crc32c(self.totals.sum).combine(Crc32c::of(&self.chunk), len).0;
         self.totals.bytes += len;
         self.chunk.clear();
+        self.unsynced += len;
+        if self.unsynced >= SYNC_BYTES {
+            self.file.sync_data().map_err(from_disk)?;
+            self.unsynced = 0;
+        }
         Ok(())
     }
 
@@ -388,9 +414,11 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads to the end.
-    pub(crate) fn verify(mut self) -> Result<(Head, Totals), KvError> {
-        while self.advance()? {}
+    /// Reads to the end, or until it is to be given up.
+    pub(crate) fn verify(mut self, cancel: &AtomicBool) -> Result<(Head, Totals), KvError> {
+        while self.advance()? {
+            check_cancel(cancel)?;
+        }
         Ok((self.head, self.totals))
     }
 }

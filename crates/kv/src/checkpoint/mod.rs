@@ -12,15 +12,15 @@ mod run;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use disk::Disk;
+use disk::{Disk, Removal};
 use journal::{Journal, Seq, StreamId};
 
 use crate::engine::EntrySource;
 use crate::index::{IndexConfig, from_journal};
 use crate::{KvError, Read, ScanOrder, batch};
-use file::{Head, Kind, Reader, Totals, Writer, from_disk};
+use file::{Head, Kind, Reader, Totals, Writer, check_cancel, from_disk};
 use merge::Merge;
 
 /// Bytes that an entry takes in memory besides key and value while a delta is made.
@@ -40,6 +40,8 @@ pub(crate) struct CheckpointSet {
     dir: String,
     stream: StreamId,
     incarnation: u64,
+    /// How files that are of no use any more are removed.
+    removal: Removal,
     /// Set when the server stops: files in the making are given up.
     pub(crate) cancel: Arc<AtomicBool>,
     /// A base or nothing, then deltas without gaps.
@@ -73,13 +75,12 @@ impl CheckpointSet {
             folder = folder.rsplit_once('/').map_or("", |(above, _)| above);
             disk.sync_dir(folder).map_err(from_disk)?;
         }
-        #[cfg(not(test))]
-        let _ = config;
         let mut set = Self {
             disk,
             dir: dir.to_owned(),
             stream,
             incarnation,
+            removal: config.removal,
             cancel: Arc::default(),
             chain: Vec::new(),
             stranded: Vec::new(),
@@ -166,7 +167,7 @@ impl CheckpointSet {
     }
 
     fn verify(&self, member: &Member) -> Result<u64, KvError> {
-        let (head, totals) = Reader::open(&*self.disk, &self.path(&member.name))?.verify()?;
+        let (head, totals) = Reader::open(&*self.disk, &self.path(&member.name))?.verify(&self.cancel)?;
         if (head, totals) != (member.head, member.totals) {
             return Err(KvError::Damaged(format!("checkpoint {}: it was changed", member.name)));
         }
@@ -236,7 +237,7 @@ impl CheckpointSet {
         if self.planted == Some(crate::tests::Planted::SkipCheckpointVerify) {
             return Ok(totals);
         }
-        let found = Reader::open(&*self.disk, temporary)?.verify()?;
+        let found = Reader::open(&*self.disk, temporary)?.verify(&self.cancel)?;
         if found != (head, totals) {
             return Err(KvError::Damaged(format!("checkpoint {temporary} does not read back as it was written")));
         }
@@ -259,7 +260,7 @@ impl CheckpointSet {
                 upto = last;
                 return ControlFlow::Break(());
             }
-            match collect(payload, &mut changes) {
+            match check_cancel(&self.cancel).and_then(|()| collect(payload, &mut changes)) {
                 Ok(more) => weight += more,
                 Err(error) => {
                     failed = Some(error);
@@ -287,7 +288,7 @@ impl CheckpointSet {
         Ok(())
     }
 
-    /// Merges if the deltas outgrow half of the base (then all into a new base) or are too many (then among themselves).
+    /// Merges if the deltas outgrow the base (then all into a new base) or are too many (then among themselves).
     /// Says whether it did.
     fn merge_if_due(&mut self, deltas_max: usize) -> Result<bool, KvError> {
         let has_base = self.chain.first().is_some_and(|member| member.head.kind == Kind::Base);
@@ -296,7 +297,7 @@ impl CheckpointSet {
         let delta_bytes: u64 = deltas.iter().map(|member| member.totals.bytes).sum();
         let (Some(first), Some(last)) = (deltas.first(), deltas.last()) else { return Ok(false) };
         let (after, upto) = (Seq(first.head.after), Seq(last.head.upto));
-        if delta_bytes > base_bytes / 2 {
+        if delta_bytes > base_bytes {
             let made = self.make_merged(Kind::Base, Seq::ZERO, upto, &self.chain)?;
             self.replace(0, made)?;
         } else if deltas.len() > deltas_max {
@@ -313,13 +314,9 @@ impl CheckpointSet {
         #[cfg(test)]
         let deletions = deletions && self.planted != Some(crate::tests::Planted::LoseTombstoneInMerge);
         let mut merge = self.merge(members, deletions)?;
-        let cancelled = || KvError::Stopped { reason: "the server is stopping".into() };
         self.make(kind, after, upto, &mut |writer| {
             while let Some((key, value)) = merge.next()? {
-                if self.cancel.load(Ordering::Relaxed) {
-                    // Nothing is lost: the files that were to be merged stay.
-                    return Err(cancelled());
-                }
+                check_cancel(&self.cancel)?;
                 writer.push(key, value)?;
             }
             Ok(())
@@ -331,10 +328,15 @@ impl CheckpointSet {
         let mut old = self.chain.split_off(from);
         old.retain(|member| member.name != made.name);
         self.chain.push(made);
-        for member in old {
-            self.disk.remove(&self.path(&member.name)).map_err(from_disk)?;
+        let gone = |member: &Member| self.path(&format!("{}.gone.tmp", member.name));
+        for member in &old {
+            self.disk.rename(&self.path(&member.name), &gone(member)).map_err(from_disk)?;
         }
-        self.disk.sync_dir(&self.dir).map_err(from_disk)
+        self.disk.sync_dir(&self.dir).map_err(from_disk)?;
+        for member in &old {
+            self.removal.remove(&*self.disk, &gone(member)).map_err(from_disk)?;
+        }
+        Ok(())
     }
 
     /// A base from a state that is known to be whole as of `upto`: when checkpoints were lost and the engine was not.
@@ -349,7 +351,9 @@ impl CheckpointSet {
             result
         })?;
         if self.rotten.is_some() {
-            let is_bad = |member: &Member| member.name != made.name && self.verify(member).is_err();
+            let is_bad = |member: &Member| {
+                member.name != made.name && matches!(self.verify(member), Err(KvError::Damaged(_) | KvError::Io(_)))
+            };
             let (bad, rest) = self.chain.iter().cloned().partition(is_bad);
             self.chain = rest;
             let bad: Vec<Member> = bad;

@@ -14,14 +14,8 @@ impl Shared {
         if set.rotten.is_some() {
             self.mend(&mut set)?;
         }
-        let durable = self.journal.durable();
         let from = set.upto();
-        let sealed = self.journal.segments();
-        let waiting: Vec<Seq> = sealed
-            .iter()
-            .filter(|segment| segment.sealed && segment.last > from && segment.last <= durable)
-            .map(|segment| segment.last)
-            .collect();
+        let waiting = self.waiting_after(from);
         let mut made = false;
         if let Some(&target) = waiting.last()
             && waiting.len() > self.config.segments_kept_max
@@ -52,6 +46,19 @@ impl Shared {
         drop(set);
         self.trim_below(upto)?;
         Ok(made)
+    }
+
+    /// The last records of the sealed segments that wait for a checkpoint.
+    pub(crate) fn segments_waiting(&self) -> Vec<Seq> {
+        let from = self.checkpoints.lock().upto();
+        self.waiting_after(from)
+    }
+
+    fn waiting_after(&self, from: Seq) -> Vec<Seq> {
+        let durable = self.journal.durable();
+        let sealed = self.journal.segments();
+        let waiting = sealed.iter().filter(|segment| segment.sealed && segment.last > from && segment.last <= durable);
+        waiting.map(|segment| segment.last).collect()
     }
 
     /// Makes the checkpoint anew from the engine, because a file of it has rotted. Until that has worked nothing is trimmed.

@@ -1,28 +1,39 @@
 //! The tree, its version numbers, its snapshots, and its compaction thread.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lsm_tree::compaction::Leveled;
+use lsm_tree::compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict};
 use lsm_tree::config::{BlockSizePolicy, PinningPolicy};
-use lsm_tree::{AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SequenceNumberCounter, Slice};
+use lsm_tree::file::CURRENT_VERSION_FILE;
+use lsm_tree::table::filter::standard_bloom;
+use lsm_tree::{AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SequenceNumberCounter, Slice, Table};
 use parking_lot::{Condvar, Mutex};
 
 use super::{LsmConfig, decode_applied, encode_applied, marker};
+use crate::background::in_spare_time;
 use crate::engine::{Applied, Entry, EntrySource};
 use crate::{KvError, ScanOrder, Visit, batch};
 
 /// The engine's own key; behind all others, because none may begin with this byte.
 const APPLIED_KEY: &[u8] = &[batch::RESERVED, b'a'];
+/// `current` holds the number of the list of tables (8 bytes, little-endian), the list's checksum (16) and its kind (1).
+const SUM_XXH3: u8 = 0;
 /// How long a step waits for compaction before it goes on regardless.
 const COMPACTION_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How often files that no snapshot needs any more are looked for when nothing else happens.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(10);
+/// Rounds of compaction after which the tree itself, and readers, are done with a table that was merged into others.
+const ROUNDS_HELD: u64 = 2;
+/// The rest after each table that is removed: see [`disk::Removal`].
+const REMOVAL_REST: Duration = Duration::from_millis(20);
 
 pub(super) struct Inner {
     folder: PathBuf,
@@ -36,7 +47,12 @@ pub(super) struct Inner {
     /// Snapshots that are held: versions below each, and how many.
     held: Mutex<BTreeMap<u64, usize>>,
     compactor: Mutex<Option<JoinHandle<()>>>,
+    /// The round of compaction, and tables that were merged into others, each with its round. Whoever lets go of a table last removes its file: many at
+    /// once would hold up the disk, so they are held here and let go one by one.
+    merged: Mutex<(u64, VecDeque<(u64, Table)>)>,
     signal: (Mutex<Signal>, Condvar),
+    /// Gives up a compaction that is under way.
+    give_up: Arc<AtomicBool>,
     /// Why it is to be built again.
     unusable: Mutex<Option<String>>,
 }
@@ -56,8 +72,11 @@ struct Signal {
 
 impl Inner {
     pub(super) fn open(folder: &Path, config: LsmConfig) -> Result<Arc<Self>, KvError> {
+        check_list(folder)?;
         let (next, visible) = (SequenceNumberCounter::new(1), SequenceNumberCounter::new(1));
+        let give_up = Arc::new(AtomicBool::new(false));
         let tree = Config::new(folder, next.clone(), visible.clone())
+            .with_compaction_filter_factory(Some(Arc::new(GiveUp(Arc::clone(&give_up)))))
             .use_cache(Arc::new(Cache::with_capacity_bytes(config.cache_bytes)))
             .use_descriptor_table(Some(Arc::new(DescriptorTable::new(config.open_files.max(16)))))
             .data_block_size_policy(BlockSizePolicy::all(8 << 10))
@@ -90,7 +109,9 @@ impl Inner {
             state: Mutex::new(State { applied, flushed: applied, broken: None }),
             held: Mutex::default(),
             compactor: Mutex::default(),
+            merged: Mutex::default(),
             signal: Default::default(),
+            give_up,
             unusable: Mutex::default(),
         });
         inner.start_compactor()?;
@@ -226,7 +247,8 @@ impl Inner {
                         }
                         signal.compact = false;
                     }
-                    inner.compact();
+                    let urgent = inner.tree.l0_run_count() >= inner.config.flushed_runs_max / 2;
+                    in_spare_time("compacting", urgent, || inner.compact());
                     inner.signal.1.notify_all();
                 }
             })
@@ -244,19 +266,31 @@ impl Inner {
             if self.signal.0.lock().stop {
                 return;
             }
-            let before = self.tree.current_version().id();
+            let before = self.tree.current_version();
             let unneeded = self.unneeded();
             let result = self.guarded(|| {
                 let strategy = Arc::clone(&strategy);
                 self.tree.compact(strategy, unneeded).map_err(|error| self.trouble("compact", &error))
             });
+            if self.give_up.load(Ordering::Relaxed) {
+                // Nothing is lost: what was to be merged stays, and what was half made goes when the tree is opened next.
+                return;
+            }
             if let Err(error) = result {
                 tracing::error!("cannot compact the index {}: {error}", self.folder.display());
                 return;
             }
-            if self.tree.current_version().id() == before {
+            let after = self.tree.current_version();
+            if after.id() == before.id() {
                 break;
             }
+            let there: HashSet<_> = after.iter_tables().map(|table| table.id()).collect();
+            let mut merged = self.merged.lock();
+            let round = merged.0;
+            merged.1.extend(
+                before.iter_tables().filter(|table| !there.contains(&table.id())).map(|table| (round, table.clone())),
+            );
+            drop(merged);
             // A waiting step can go on as soon as there are few enough runs.
             self.signal.1.notify_all();
         }
@@ -268,10 +302,30 @@ impl Inner {
         if let Err(error) = result {
             tracing::warn!("cannot remove old files of the index {}: {error}", self.folder.display());
         }
+        self.merged.lock().0 += 1;
+        self.remove_merged();
     }
 
-    /// Ends the thread after its present compaction.
+    /// Lets go of the tables that nobody needs any more, one by one.
+    fn remove_merged(&self) {
+        while !self.give_up.load(Ordering::Relaxed) {
+            let mut merged = self.merged.lock();
+            let round = merged.0;
+            if merged.1.front().is_none_or(|(since, _)| since + ROUNDS_HELD > round) {
+                return;
+            }
+            let table = merged.1.pop_front();
+            drop(merged);
+            drop(table);
+            // A commit of the file system's for each, so that the disk hears of few blocks at a time. Nothing depends on it.
+            let _ = std::fs::File::open(&self.folder).and_then(|folder| folder.sync_all());
+            std::thread::sleep(REMOVAL_REST);
+        }
+    }
+
+    /// Ends the thread, giving up its present compaction.
     pub(super) fn stop(&self) {
+        self.give_up.store(true, Ordering::Relaxed);
         self.signal.0.lock().stop = true;
         self.signal.1.notify_all();
         if let Some(thread) = self.compactor.lock().take()
@@ -294,7 +348,10 @@ impl Inner {
     fn trouble(&self, doing: &str, error: &lsm_tree::Error) -> KvError {
         let what = format!("cannot {doing} the index {}: {error}", self.folder.display());
         match error {
-            lsm_tree::Error::Io(io) if io.kind() == std::io::ErrorKind::StorageFull => KvError::NoSpace,
+            lsm_tree::Error::Io(io) if io.kind() == std::io::ErrorKind::StorageFull => {
+                self.merged.lock().1.clear();
+                KvError::NoSpace
+            }
             lsm_tree::Error::Io(io) if !is_damage(io) => KvError::Io(what),
             _ => {
                 self.mark_unusable(&what);
@@ -315,10 +372,51 @@ impl Inner {
     }
 }
 
+/// Compares the list of tables with its checksum, which `lsm-tree` 3.1 writes beside its number and does not compare itself: with a
+/// changed list it would open without some of the tables, and remove their files.
+fn check_list(folder: &Path) -> Result<(), KvError> {
+    let damaged = |what: &str| KvError::Damaged(format!("the list of its tables {what}"));
+    let current = match std::fs::read(folder.join(CURRENT_VERSION_FILE)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        read => read.map_err(|error| damaged(&format!("cannot be read: {error}")))?,
+    };
+    let parts = current.split_first_chunk().and_then(|(number, rest)| Some((number, rest.split_first_chunk()?)));
+    let Some((number, (sum, [SUM_XXH3]))) = parts else { return Err(damaged("is not named as it should be")) };
+    let list = std::fs::read(folder.join(format!("v{}", u64::from_le_bytes(*number))))
+        .map_err(|error| damaged(&format!("cannot be read: {error}")))?;
+    if xxhash_rust::xxh3::xxh3_128(&list) != u128::from_le_bytes(*sum) {
+        return Err(damaged("does not match its checksum"));
+    }
+    Ok(())
+}
+
 /// What a file that was cut or is missing gives.
 fn is_damage(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::NotFound | ErrorKind::InvalidData)
+}
+
+/// Keeps everything; fails, which ends the compaction, when it is to be given up: a stop waits for the compactor, which may get
+/// little time.
+struct GiveUp(Arc<AtomicBool>);
+
+impl Factory for GiveUp {
+    fn name(&self) -> &'static str {
+        "give-up"
+    }
+
+    fn make_filter(&self, _: &Context) -> Box<dyn CompactionFilter> {
+        Box::new(Self(Arc::clone(&self.0)))
+    }
+}
+
+impl CompactionFilter for GiveUp {
+    fn filter_item(&mut self, _: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(std::io::Error::from(std::io::ErrorKind::Interrupted).into());
+        }
+        Ok(Verdict::Keep)
+    }
 }
 
 struct Nothing;
@@ -334,27 +432,60 @@ pub(super) struct LsmSnapshot {
     inner: Arc<Inner>,
     /// Versions below this number are seen.
     below: u64,
+    look_up: Option<LookUp>,
+}
+
+/// Finds the value of a key as of a version, in the memory and the tables of one moment.
+type LookUp = Box<dyn Fn(&[u8], u64) -> lsm_tree::Result<Option<Slice>> + Send + Sync>;
+
+/// What the tree itself would find, without its lock: that is held while a flush or a compaction syncs the list of tables, and all
+/// commits would wait for it. `None` if there is memory that could not be flushed yet, which only the tree itself can reach.
+fn look_up(tree: &AnyTree) -> Option<LookUp> {
+    if tree.sealed_memtable_count() > 0 {
+        return None;
+    }
+    let (memory, version) = (tree.active_memtable(), tree.current_version());
+    Some(Box::new(move |key, below| {
+        let mut found = memory.get(key, below);
+        if found.is_none() {
+            let hash = standard_bloom::Builder::get_hash(key);
+            let runs = version.iter_levels().flat_map(|level| level.iter());
+            for table in runs.filter_map(|run| run.get_for_key(key)) {
+                found = table.get(key, below, hash)?;
+                if found.is_some() {
+                    break;
+                }
+            }
+        }
+        Ok(found.filter(|entry| !entry.is_tombstone()).map(|entry| entry.value))
+    }))
 }
 
 impl LsmSnapshot {
     pub(super) fn new(inner: Arc<Inner>) -> Self {
-        let below = {
+        let (below, look_up) = {
             // No step is half way through while this is held. The tree's own changes of files may be: they do not
             // change what is seen.
             let _state = inner.state.lock();
             let mut held = inner.held.lock();
             let below = inner.visible.get();
             *held.entry(below).or_default() += 1;
-            below
+            (below, look_up(&inner.tree))
         };
-        Self { inner, below }
+        Self { inner, below, look_up }
     }
 
     pub(super) fn get_value(&self, key: &[u8]) -> Result<Option<Slice>, KvError> {
         if key.is_empty() {
             return Ok(None);
         }
-        self.inner.guarded(|| self.inner.tree.get(key, self.below).map_err(|error| self.inner.trouble("read", &error)))
+        self.inner.guarded(|| {
+            let found = match &self.look_up {
+                Some(look_up) => look_up(key, self.below),
+                None => self.inner.tree.get(key, self.below),
+            };
+            found.map_err(|error| self.inner.trouble("read", &error))
+        })
     }
 
     pub(super) fn scan_range(
@@ -399,5 +530,102 @@ impl Drop for LsmSnapshot {
                 held.remove(&self.below);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use journal::Seq;
+
+    use super::*;
+
+    struct One(Option<(&'static [u8], Option<Vec<u8>>)>, Option<(&'static [u8], Option<Vec<u8>>)>);
+
+    impl EntrySource for One {
+        fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
+            self.1 = self.0.take();
+            Ok(self.1.as_ref().map(|(key, value)| (*key, value.as_deref())))
+        }
+    }
+
+    fn change(inner: &Inner, seq: u64, key: &'static [u8], value: Option<&[u8]>) {
+        let mut one = One(Some((key, value.map(<[u8]>::to_vec))), None);
+        inner.apply(&mut one, Applied { seq: Seq(seq), incarnation: 1 }).unwrap();
+    }
+
+    /// Compacts only when the test does.
+    fn open(folder: &Path) -> Arc<Inner> {
+        let inner = Inner::open(folder, LsmConfig { flushed_runs: 2, ..LsmConfig::default() }).unwrap();
+        inner.stop();
+        inner.give_up.store(false, Ordering::Relaxed);
+        inner.signal.0.lock().stop = false;
+        inner
+    }
+
+    #[test]
+    fn looking_up_does_not_wait_while_the_list_of_tables_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = open(&folder.path().join("tree"));
+        for (seq, key) in [(1, b"flushed"), (2, b"removed"), (3, b"renewed")] {
+            change(&inner, seq, key, Some(b"old"));
+        }
+        inner.flush().unwrap();
+        change(&inner, 4, b"removed", None);
+        change(&inner, 5, b"renewed", Some(b"new"));
+        let snapshot = Arc::new(LsmSnapshot::new(Arc::clone(&inner)));
+        change(&inner, 6, b"renewed", Some(b"later"));
+        // What a flush holds while it syncs.
+        let writing = inner.tree.get_version_history_lock();
+        let (sender, found) = std::sync::mpsc::channel();
+        let reader = Arc::clone(&snapshot);
+        std::thread::spawn(move || {
+            let keys: [&[u8]; 4] = [b"flushed", b"removed", b"renewed", b"neither"];
+            let found = keys.map(|key| reader.get_value(key).unwrap().map(|value| value.to_vec()));
+            sender.send(found)
+        });
+        let found = found.recv_timeout(Duration::from_secs(20)).expect("it waits");
+        assert_eq!(found, [Some(b"old".to_vec()), None, Some(b"new".to_vec()), None]);
+        drop(writing);
+        inner.flush().unwrap();
+        let found = snapshot.get_value(b"renewed").unwrap();
+        assert_eq!(found.as_deref(), Some(&b"new"[..]), "also when what it looked at was flushed");
+        inner.stop();
+    }
+
+    #[test]
+    fn tables_that_were_merged_go_in_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = open(&folder.path().join("tree"));
+        for seq in 1..=20 {
+            change(&inner, seq, b"key", Some(&seq.to_le_bytes()));
+            inner.flush().unwrap();
+            inner.compact();
+        }
+        // Nothing more comes: some rounds of upkeep.
+        (0..=ROUNDS_HELD).for_each(|_| inner.compact());
+        let files = std::fs::read_dir(folder.path().join("tree/tables")).unwrap().count();
+        assert_eq!(files, inner.tree.table_count());
+        inner.stop();
+    }
+
+    #[test]
+    fn a_compaction_is_given_up_and_loses_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tree");
+        let inner = open(&path);
+        for seq in 1..=3 {
+            change(&inner, seq, b"key", Some(&seq.to_le_bytes()));
+            inner.flush().unwrap();
+        }
+        let before = inner.tree.current_version().id();
+        inner.give_up.store(true, Ordering::Relaxed);
+        let strategy = Arc::new(Leveled::default().with_l0_threshold(2));
+        assert!(inner.tree.compact(strategy, inner.unneeded()).is_err());
+        assert_eq!((inner.tree.current_version().id(), inner.damaged()), (before, None));
+        drop(inner);
+        let inner = open(&path);
+        let found = LsmSnapshot::new(Arc::clone(&inner)).get_value(b"key").unwrap();
+        assert_eq!(found.as_deref(), Some(&3u64.to_le_bytes()[..]));
+        inner.stop();
     }
 }

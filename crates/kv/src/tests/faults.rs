@@ -256,3 +256,25 @@ fn a_panic_in_the_sweeper_is_counted_and_the_next_step_goes_on() {
     assert_eq!(index.stats().panics, 2);
     index.close().unwrap();
 }
+
+/// Freeing a generation takes milliseconds. Whoever reads it last, the committer for one, must not be the one to do it.
+#[test]
+fn a_reader_leaves_the_freeing_to_the_sweeper() {
+    let mut world = World::new(5, Kind::Lost, None);
+    let put = |world: &mut World, key: &str| {
+        let mut batch = Batch::new();
+        batch.put(key.as_bytes(), b"value");
+        let seq = world.append(batch);
+        world.index.journal().sync_to(seq).unwrap();
+    };
+    put(&mut world, "a");
+    let snapshot = world.index.latest();
+    assert_eq!(snapshot.view.generations.len(), 1);
+    let generation = Arc::downgrade(&snapshot.view.generations[0]);
+    assert!(world.index.sweep_now().unwrap());
+    drop(snapshot);
+    assert!(generation.upgrade().is_some(), "the last reader has freed it");
+    put(&mut world, "b");
+    assert!(world.index.sweep_now().unwrap());
+    assert!(generation.upgrade().is_none(), "nobody frees it");
+}

@@ -246,6 +246,36 @@ fn damaged_files_are_noticed_and_never_give_wrong_content() {
     assert!(refused > 3 && noticed > 3);
 }
 
+#[test]
+fn not_one_bit_of_the_list_of_tables_changes_unnoticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = LsmEngine::open(dir.path(), small()).unwrap();
+    for number in 1..=8 {
+        apply(&engine, number);
+        engine.flush().unwrap();
+    }
+    drop(engine);
+    let current = std::fs::read(dir.path().join("live/current")).unwrap();
+    let number = u64::from_le_bytes(current[..8].try_into().unwrap());
+    let mut rng = SmallRng::seed_from_u64(1);
+    for name in [format!("live/v{number}"), "live/current".to_owned()] {
+        let bytes = std::fs::read(dir.path().join(&name)).unwrap();
+        for _ in 0..40 {
+            let copy = tempfile::tempdir().unwrap();
+            for file in files(dir.path()) {
+                let to = copy.path().join(file.strip_prefix(dir.path()).unwrap());
+                std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+                std::fs::copy(&file, to).unwrap();
+            }
+            let (mut bytes, bit) = (bytes.clone(), rng.random_range(0..bytes.len() * 8));
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(copy.path().join(&name), bytes).unwrap();
+            let engine = LsmEngine::open(copy.path(), small()).unwrap();
+            assert!(engine.set_aside().is_some(), "bit {bit} of {name}");
+        }
+    }
+}
+
 /// The engine as it would be if only that one of its folders were there.
 fn only(dir: &Path, folder: &str) -> (tempfile::TempDir, LsmEngine) {
     let copy = tempfile::tempdir().unwrap();
