@@ -48,6 +48,9 @@ pub struct IndexConfig {
     /// For a repair that was asked for: an index that is further than its log is built again as far as the log goes.
     /// Otherwise that is damage, because only durable records reach the index: some are missing from the log.
     pub follow_shorter_log: bool,
+    /// For a repair that was asked for: the index begins without what its checkpoint held, with the records alone that the log still
+    /// has; the caller puts in what it knows from elsewhere. Checkpoint files that are there are set aside.
+    pub begin_empty: bool,
     /// How long an append waits for room in the overlay before it is refused.
     pub room_wait_max: Duration,
     #[cfg(test)]
@@ -70,6 +73,7 @@ impl Default for IndexConfig {
             background: true,
             log_ended_at: None,
             follow_shorter_log: false,
+            begin_empty: false,
             room_wait_max: Duration::from_secs(30),
             #[cfg(test)]
             planted: None,

@@ -26,6 +26,8 @@ pub enum Rebuilt {
     BehindLog,
     /// It could not be read or written while it was brought up.
     Broken,
+    /// It was begun with what the log still has, because [`IndexConfig::begin_empty`] says so.
+    BegunEmpty,
 }
 
 /// What opening an index found and did.
@@ -74,6 +76,11 @@ pub(crate) fn recover(
              missing from the log; put the log's segments back, or restore from a backup",
             set.upto()
         )));
+    }
+    if config.begin_empty {
+        begin_empty(engine, &mut set, &log, &mut recovery)?;
+        recovery.checkpoint = set.upto();
+        return Ok((set, recovery));
     }
     let mut why = distrust(engine, &log)?;
     if why == Some(Rebuilt::AheadOfLog) && !config.follow_shorter_log {
@@ -247,7 +254,7 @@ fn rebuild(
         tracing::warn!(stream = log.stream.0, "building the index again from checkpoint and log: {why:?}");
     }
     if !log.follows(set.upto()) {
-        return Err(KvError::Damaged(format!(
+        return Err(KvError::Lost(format!(
             "the index cannot be built again: its checkpoint goes up to record {}, and the log begins with {}; {}restore \
              the missing checkpoint files or a backup",
             set.upto(),
@@ -266,6 +273,7 @@ fn rebuild(
             set.set_all_aside()?;
             recovery.damaged_checkpoints.clone_from(&set.damaged);
         }
+        Err(KvError::Damaged(what)) => return Err(KvError::Lost(what)),
         verified => drop(verified?),
     }
     engine.reset(&format!("{why:?}"))?;
@@ -282,6 +290,28 @@ fn rebuild(
         Err(error) => tracing::warn!(stream = log.stream.0, "what the index was before stays for now: {error}"),
     }
     Ok(())
+}
+
+/// What the log still has is all that the index begins with. A base of it is made at once: without one, the next opening would look
+/// for the checkpoint of the records before.
+fn begin_empty(
+    engine: &dyn Engine,
+    set: &mut CheckpointSet,
+    log: &Log<'_>,
+    recovery: &mut Recovery,
+) -> Result<(), KvError> {
+    tracing::warn!(stream = log.stream.0, "the index begins with what the log has from record {} on", log.first);
+    recovery.rebuilt = Some(Rebuilt::BegunEmpty);
+    set.set_all_aside()?;
+    recovery.damaged_checkpoints.clone_from(&set.damaged);
+    engine.reset("it begins empty")?;
+    let before = Seq(log.first.0.saturating_sub(1));
+    replay(engine, before, log, recovery).map_err(|trouble| match trouble {
+        Trouble::Engine(error) | Trouble::Rest(error) => error,
+    })?;
+    engine.flush()?;
+    let applied = engine.applied().seq;
+    if applied == Seq::ZERO { Ok(()) } else { set.renew_from(&*engine.snapshot(), applied) }
 }
 
 /// Hands the records after `after` to the engine, in steps of bounded size, the newest value of each key in a step.

@@ -31,6 +31,9 @@ pub enum KvError {
     /// What was read is not what was written.
     #[error("damaged: {0}")]
     Damaged(String),
+    /// Neither the index nor its checkpoint and the log together hold everything. Only what is outside of them can bring it back.
+    #[error("lost: {0}")]
+    Lost(String),
     /// Intact, and written by a newer weir; nothing of it was touched.
     #[error("{0}; it was written by a newer weir: use that one")]
     Unsupported(String),
@@ -63,7 +66,7 @@ impl KvError {
             KvError::Stopped { .. } => ErrorCode::Unavailable,
             KvError::NoSpace => ErrorCode::NoSpace,
             KvError::Conflict { .. } | KvError::MaybeCommitted => ErrorCode::Overloaded,
-            KvError::Damaged(_) => ErrorCode::Damaged,
+            KvError::Damaged(_) | KvError::Lost(_) => ErrorCode::Damaged,
             KvError::Unsupported(_) => ErrorCode::Unsupported,
             KvError::Io(_) | KvError::Panicked(_) => ErrorCode::Io,
             KvError::TooLarge { .. } => ErrorCode::TooLarge,

@@ -92,6 +92,9 @@ pub enum StoreError {
         /// Bytes kept back.
         floor: u64,
     },
+    /// There are files of pieces, and the index knows of no store.
+    #[error("the store's index is empty, but there are files of contents")]
+    IndexLost,
     /// Something that weir wrote does not read back as it should.
     #[error("damaged: {what}")]
     Damaged {
@@ -128,7 +131,7 @@ impl StoreError {
             StoreError::TooManyRanges { .. } => ErrorCode::TooMany,
             StoreError::TooLarge { .. } => ErrorCode::TooLarge,
             StoreError::NoSpace { .. } => ErrorCode::NoSpace,
-            StoreError::Damaged { .. } => ErrorCode::Damaged,
+            StoreError::Damaged { .. } | StoreError::IndexLost => ErrorCode::Damaged,
             StoreError::Unsupported { .. } => ErrorCode::Unsupported,
             StoreError::Disk(e) => e.code(),
             StoreError::Journal(e) => e.code(),

@@ -1,43 +1,70 @@
 //! Building the index anew from segments and sidecars, if it and its checkpoints are gone.
 //!
-//! Finds every complete or interrupted piece that a segment or a sidecar speaks of. Pieces that were removed, but whose bytes were not
-//! cleaned up yet, come back too: the namespace knows which of them it still wants. Pieces whose bytes are only in the log come back as
-//! pieces in the making when the store is opened.
+//! Finds every complete or interrupted piece that a segment or a sidecar speaks of, beside what the log still says of the index. A
+//! piece whose removal the log still has stays away; one that was removed earlier, and whose bytes were not cleaned up yet, comes
+//! back: the namespace knows whether it wants it. Pieces whose bytes are only in the log come back as pieces in the making when the
+//! store is opened. Pieces without a byte have no place but the index: [`Store::add_empty`] is for those that the namespace names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use disk::{Access, Disk};
 use journal::Journal;
-use kv::Batch;
-use types::{Incarnation, PieceId};
+use kv::{Batch, ScanOrder};
+use types::{Adler32, BodyId, Crc32c, Incarnation, PieceId};
 
-use crate::record::{PieceRecord, Place, SEEN_KEY, Seen, SegmentStat, piece_key, segment_key};
-use crate::segment::{FILE_HEADER, check_file_header, scan};
+use crate::record::{Ended, PIECES_END, PieceRecord, Place, SEEN_KEY, Seen, SegmentStat, piece_key, segment_key};
+use crate::segment::{FILE_HEADER, check_file_header, find_record, scan};
 use crate::small::check;
 use crate::store::{Inner, RecordIndex, Store};
 use crate::{StoreConfig, StoreError};
 
+/// Bytes of records that are put into the index in one batch.
+const BATCH_BYTES: usize = 1 << 20;
+
 /// What a rebuilt index holds.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Rebuilt {
-    /// Small pieces found in segments.
+    /// Small pieces in it: found in segments, or known by the log.
     pub small: u64,
-    /// Large pieces found by their sidecars.
+    /// Large pieces in it, with files of their own.
     pub large: u64,
-    /// Files that cannot be read, with the reason.
+    /// Files, and parts of files, that cannot be read, with the reason.
     pub unreadable: Vec<String>,
 }
 
 struct Rebuilding {
     inner: Arc<Inner>,
+    /// Records on their way into the index.
+    batch: BTreeMap<PieceId, PieceRecord>,
+    batch_bytes: usize,
     segments: BTreeMap<u64, SegmentStat>,
-    highest: PieceId,
-    incarnation: Incarnation,
+    /// The log still has their removal.
+    gone: HashSet<PieceId>,
+    seen: Seen,
+    highest: BodyId,
 }
 
 impl Store {
-    /// Fills an empty index. The store must not be open.
+    /// Whether files of pieces are there, and the index does not know that there is a store: it was lost.
+    ///
+    /// # Errors
+    /// When the disk or the index refuses.
+    pub fn index_is_lost(disk: &dyn Disk, dir: &str, index: &dyn RecordIndex) -> Result<bool, StoreError> {
+        if index.snapshot().get(SEEN_KEY)?.is_some() {
+            return Ok(false);
+        }
+        for folder in ["objects", "segments"] {
+            let folder = if dir.is_empty() { folder.to_owned() } else { format!("{dir}/{folder}") };
+            if !disk.list(&folder)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Fills an index that was lost, and holds at most what the log still says. The store must not be open.
     ///
     /// # Errors
     /// When the disk, the log or the index refuses. What was put into the index by then is right, but not all.
@@ -48,14 +75,49 @@ impl Store {
         index: Arc<dyn RecordIndex>,
     ) -> Result<Rebuilt, StoreError> {
         let inner = crate::recover::inner(disk, dir, journal, index, StoreConfig::default());
-        let (segments, incarnation) = (BTreeMap::new(), Incarnation(0));
-        let highest = PieceId::first(types::BodyId(0));
-        let mut rebuilding = Rebuilding { inner, segments, highest, incarnation };
+        let replay = inner.replay(None)?;
+        let seen = inner.index.snapshot().get(SEEN_KEY)?.map(|bytes| Seen::decode(&bytes)).transpose()?;
+        let mut rebuilding = Rebuilding {
+            inner,
+            batch: BTreeMap::new(),
+            batch_bytes: 0,
+            segments: BTreeMap::new(),
+            gone: replay.gone.into_keys().collect(),
+            seen: seen.unwrap_or_default(),
+            highest: BodyId(0),
+        };
+        for (body, incarnation) in replay.seen {
+            rebuilding.seen.add(body, incarnation);
+        }
         let mut rebuilt = Rebuilt::default();
         rebuilding.segments(&mut rebuilt)?;
         rebuilding.objects(&mut rebuilt)?;
-        rebuilding.finish()?;
+        rebuilding.finish(&mut rebuilt)?;
         Ok(rebuilt)
+    }
+
+    /// Makes a record of a complete piece without bytes, which only the index can have held. Appended, not synced. No effect where
+    /// the piece is known.
+    ///
+    /// # Errors
+    /// When the log or the index refuses.
+    pub fn add_empty(&self, piece: PieceId, incarnation: Incarnation) -> Result<(), StoreError> {
+        if self.status(piece)?.is_some() {
+            return Ok(());
+        }
+        let record = PieceRecord {
+            ended: Ended::Complete,
+            generation: 1,
+            incarnation,
+            len: 0,
+            adler32: Adler32::EMPTY,
+            crc32c: Crc32c::EMPTY,
+            place: Place::Empty,
+            page_crcs: Vec::new(),
+            path_hint: Vec::new(),
+        };
+        self.inner.replace_record(piece, None, Some(&record))?;
+        Ok(())
     }
 }
 
@@ -64,24 +126,30 @@ impl Rebuilding {
         let inner = Arc::clone(&self.inner);
         for entry in inner.disk.list(inner.segments.root())? {
             let Ok(number) = u64::from_str_radix(&entry.name, 16) else { continue };
+            let path = inner.segments.path(number);
             let file = inner.segments.open(number)?;
+            let len = file.len()?;
+            // Even what cannot be read is not written over.
+            self.segments.entry(number).or_default().end = len;
             let mut header = vec![0; 64];
             let got = file.read_at(&mut header, 0)?;
             if let Err(e) = check_file_header(&header[..got]) {
-                rebuilt.unreadable.push(format!("{}: {e}", inner.segments.path(number)));
-                continue;
+                rebuilt.unreadable.push(format!("the header of {path}: {e}"));
             }
-            let len = file.len()?;
-            let stopped = scan(&*file, FILE_HEADER, len, &mut |offset, found| {
-                let place = Place::Segment { segment: number, offset, header: found.header };
-                rebuilt.small += u64::from(self.take(found.piece, PieceRecord { place, ..found.record })?);
-                Ok(())
-            })?;
-            if stopped < len {
-                rebuilt.unreadable.push(format!("{}: from byte {stopped} on", inner.segments.path(number)));
+            let (mut at, mut after_a_gap) = (FILE_HEADER, false);
+            while at < len {
+                let stopped = scan(&*file, at, len, &mut |offset, found| {
+                    let place = Place::Segment { segment: number, offset, header: found.header };
+                    let record = PieceRecord { place, ..found.record };
+                    self.take(found.piece, record, after_a_gap)
+                })?;
+                if stopped >= len {
+                    break;
+                }
+                let next = find_record(&*file, stopped + 1, len)?.unwrap_or(len);
+                rebuilt.unreadable.push(format!("{path} from byte {stopped} to byte {next}"));
+                (at, after_a_gap) = (next, true);
             }
-            // Even what cannot be read is not written over.
-            self.segments.entry(number).or_default().end = len;
         }
         Ok(())
     }
@@ -96,7 +164,7 @@ impl Rebuilding {
             match files.map(|files| files.newest_header()).transpose()?.flatten() {
                 Some(header) if header.piece == piece => {
                     if let Some(record) = header.record() {
-                        rebuilt.large += u64::from(self.take(piece, record)?);
+                        self.take(piece, record, false)?;
                     }
                 }
                 _ => rebuilt.unreadable.push(format!("{path}: no sidecar that speaks of it")),
@@ -105,49 +173,84 @@ impl Rebuilding {
         })
     }
 
-    /// Puts a record into the index, unless there is a newer one. True: it counts.
-    fn take(&mut self, piece: PieceId, record: PieceRecord) -> Result<bool, StoreError> {
-        let there = self.inner.record(piece)?;
+    /// Takes a record for the index, unless there is a newer one. `doubtful`: found by its looks behind something unreadable, where it
+    /// may be what somebody has stored; it never stands in for another.
+    fn take(&mut self, piece: PieceId, record: PieceRecord, doubtful: bool) -> Result<(), StoreError> {
+        if self.gone.contains(&piece) || doubtful && !self.checks(piece, &record) {
+            return Ok(());
+        }
+        let there = match self.batch.get(&piece) {
+            Some(there) => Some(there.clone()),
+            None => self.inner.record(piece)?,
+        };
         if let Some(there) = &there
-            && (there.generation > record.generation
+            && (doubtful
+                || there.generation > record.generation
                 || there.generation == record.generation && self.checks(piece, there) && !self.checks(piece, &record))
         {
-            return Ok(false);
+            return Ok(());
         }
-        self.highest = self.highest.max(piece);
-        self.incarnation = self.incarnation.max(record.incarnation);
-        if let Some(there) = &there
-            && let Place::Segment { segment, .. } = there.place
-            && let Some(stat) = self.segments.get_mut(&segment)
-        {
-            stat.live = stat.live.saturating_sub(there.bytes_in_segment());
+        self.highest = self.highest.max(piece.body);
+        self.seen.incarnation = self.seen.incarnation.max(record.incarnation);
+        self.batch_bytes += 128 + 4 * record.page_crcs.len();
+        self.batch.insert(piece, PieceRecord { path_hint: Vec::new(), ..record });
+        if self.batch_bytes >= BATCH_BYTES {
+            self.put()?;
         }
-        if let Place::Segment { segment, .. } = record.place {
-            self.segments.entry(segment).or_default().live += record.bytes_in_segment();
-        }
+        Ok(())
+    }
+
+    /// Puts the records on their way into the index.
+    fn put(&mut self) -> Result<(), StoreError> {
+        self.batch_bytes = 0;
         let mut batch = Batch::new();
-        batch.put(&piece_key(piece), &PieceRecord { path_hint: Vec::new(), ..record }.encode());
-        self.inner.index.append(&batch, false)?;
-        Ok(there.is_none())
+        for (piece, record) in std::mem::take(&mut self.batch) {
+            batch.put(&piece_key(piece), &record.encode());
+        }
+        if !batch.is_empty() {
+            self.inner.index.append(&batch, false)?;
+        }
+        Ok(())
     }
 
     /// Whether the bytes of a small piece match. Of two copies of one generation, the later was on its way into a segment when
     /// the power failed, perhaps: its header can be there and its bytes not.
     fn checks(&self, piece: PieceId, record: &PieceRecord) -> bool {
         match record.place {
-            Place::Segment { .. } => {
+            Place::Segment { .. } | Place::Log { .. } => {
                 self.inner.small_bytes(record).is_ok_and(|bytes| check(piece, record, &bytes).is_ok())
             }
-            _ => true,
+            Place::Empty | Place::Object => true,
         }
     }
 
-    fn finish(self) -> Result<(), StoreError> {
-        let mut seen = Seen { incarnation: self.incarnation, ..Seen::default() };
+    fn finish(mut self, rebuilt: &mut Rebuilt) -> Result<(), StoreError> {
+        self.put()?;
+        // What lives in each segment, by the index as it is now: also by what the log said of it.
+        let mut trouble = Ok(());
+        self.inner.index.snapshot().scan(b"p", PIECES_END, ScanOrder::Ascending, &mut |_, value| {
+            match PieceRecord::decode(value) {
+                Ok(record) => {
+                    if let Place::Segment { segment, .. } = record.place {
+                        self.segments.entry(segment).or_default().live += record.bytes_in_segment();
+                    }
+                    match record.place {
+                        Place::Object => rebuilt.large += 1,
+                        _ => rebuilt.small += 1,
+                    }
+                    ControlFlow::Continue(())
+                }
+                Err(e) => {
+                    trouble = Err(e);
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        trouble?;
         // Whatever was below the highest number may have been used.
-        seen.bodies.insert(0, self.highest.body.0.saturating_add(1));
+        self.seen.bodies.insert(0, self.highest.0.saturating_add(1));
         let mut batch = Batch::new();
-        batch.put(SEEN_KEY, &seen.encode());
+        batch.put(SEEN_KEY, &self.seen.encode());
         for (number, stat) in &self.segments {
             batch.put(&segment_key(*number), &stat.encode());
         }

@@ -143,9 +143,7 @@ impl Inner {
         let files = self.disk.list(self.segments.root())?;
         let Some(seen) = seen else {
             if !files.is_empty() || !self.disk.list(self.objects.root())?.is_empty() {
-                return Err(StoreError::damaged(
-                    "the store's index is empty, but there are files of pieces; put store/checkpoint and journal back from a backup",
-                ));
+                return Err(StoreError::IndexLost);
             }
             // The mark that this index belongs to a store.
             let mut batch = Batch::new();

@@ -154,6 +154,33 @@ pub(crate) fn scan(
     Ok(offset)
 }
 
+/// Bytes read at a time while a record is looked for.
+const SEARCH_CHUNK: usize = 1 << 20;
+
+/// The first place from `start` on, before `end`, where a record's header reads as it was written; `None`: there is none.
+pub(crate) fn find_record(file: &dyn DiskFile, start: u64, end: u64) -> Result<Option<u64>, StoreError> {
+    let mut at = start;
+    let mut chunk = vec![0; SEARCH_CHUNK];
+    while at < end {
+        let got = file.read_at(&mut chunk, at)?;
+        for (offset, _) in
+            (at..end).zip(chunk[..got].windows(RECORD_MAGIC.len())).filter(|(_, seen)| seen == RECORD_MAGIC)
+        {
+            match read_record(file, offset) {
+                Ok(_) => return Ok(Some(offset)),
+                Err(StoreError::Damaged { .. }) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if got < SEARCH_CHUNK {
+            return Ok(None);
+        }
+        // A magic number can lie across the border of two chunks.
+        at += (got - RECORD_MAGIC.len() + 1) as u64;
+    }
+    Ok(None)
+}
+
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {

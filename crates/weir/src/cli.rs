@@ -107,6 +107,10 @@ pub struct FsckArgs {
     /// Acknowledged changes after that place are lost; run it only when told to.
     #[arg(long)]
     pub repair_journal: bool,
+    /// Make the store's index anew from the files of contents, where it and its checkpoints are lost. Changes nothing where they are
+    /// not. Contents that were removed lately may come back; they are listed as without a name.
+    #[arg(long, conflicts_with = "repair_journal")]
+    pub rebuild_store: bool,
     /// Print the result as JSON on stdout.
     #[arg(long)]
     pub json: bool,

@@ -13,16 +13,17 @@ use types::{ErrorCode, Timestamp};
 use crate::config::Config;
 use crate::datadir::DataDir;
 use crate::exit::Exit;
+use crate::rebuild;
 use crate::runs::Runs;
 
 pub(crate) const JOURNAL_DIR: &str = "journal";
 const NAMESPACE_INDEX_DIR: &str = "namespace/index";
 const NAMESPACE_CHECKPOINT_DIR: &str = "namespace/checkpoint";
-const STORE_DIR: &str = "store";
+pub(crate) const STORE_DIR: &str = "store";
 /// Where the store keeps large contents, one file each.
 pub(crate) const OBJECTS_DIR: &str = "store/objects";
-const STORE_INDEX_DIR: &str = "store/index";
-const STORE_CHECKPOINT_DIR: &str = "store/checkpoint";
+pub(crate) const STORE_INDEX_DIR: &str = "store/index";
+pub(crate) const STORE_CHECKPOINT_DIR: &str = "store/checkpoint";
 /// The two indexes: whose, and where.
 pub(crate) const INDEXES: [(&str, &str); 2] = [("namespace", NAMESPACE_INDEX_DIR), ("store", STORE_INDEX_DIR)];
 const BALLAST_FILE: &str = "ballast";
@@ -61,6 +62,9 @@ pub enum OpenError {
         /// The last one that ran on the contents.
         contents: u64,
     },
+    /// `weir fsck --rebuild-store` was interrupted.
+    #[error("the store's index was being rebuilt, and that was not brought to its end")]
+    RebuildInterrupted,
 }
 
 impl OpenError {
@@ -69,7 +73,9 @@ impl OpenError {
     pub fn exit(&self) -> Exit {
         let code = match self {
             Self::Disk(error) => error.code(),
-            Self::Journal(JournalError::Missing { .. }) | Self::OlderNamespace { .. } => return Exit::Damaged,
+            Self::Journal(JournalError::Missing { .. }) | Self::OlderNamespace { .. } | Self::RebuildInterrupted => {
+                return Exit::Damaged;
+            }
             Self::Journal(error) => error.code(),
             Self::Index { source, .. } => source.code(),
             Self::Namespace(error) => error.code(),
@@ -81,6 +87,17 @@ impl OpenError {
             ErrorCode::Io | ErrorCode::Unavailable => Exit::DiskFailed,
             _ => Exit::Failed,
         }
+    }
+
+    /// Whether the store's index is lost, or was being rebuilt, so that `--rebuild-store` is the way on.
+    #[must_use]
+    pub fn is_lost_store(&self) -> bool {
+        matches!(
+            self,
+            Self::Index { which: "store", source: KvError::Lost(_) }
+                | Self::RebuildInterrupted
+                | Self::Store(StoreError::IndexLost)
+        )
     }
 
     /// Whether the log itself is damaged, so that `--repair-journal` is the way on.
@@ -184,6 +201,9 @@ impl Foundation {
         purpose: Purpose,
         now: Timestamp,
     ) -> Result<Self, OpenError> {
+        if purpose != Purpose::Repair && rebuild::is_under_way(&*disk)? {
+            return Err(OpenError::RebuildInterrupted);
+        }
         let ballast = Ballast::new(Arc::clone(&disk), BALLAST_FILE);
         // Recovery writes to the log and to the indexes. On a full disk this is what the ballast is for.
         if disk.space()?.free < config.segment_size.saturating_mul(2) && ballast.release()? {

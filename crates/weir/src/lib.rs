@@ -16,6 +16,7 @@ pub mod foundation;
 pub mod fsck;
 pub mod listen;
 mod logging;
+pub mod rebuild;
 mod recovery_words;
 mod runs;
 pub mod serve;

@@ -89,6 +89,8 @@ fn index_in_words(which: &str, recovery: &Recovery, fresh: bool, say: &mut dyn F
             Rebuilt::OtherLog => "it belonged to another log",
             Rebuilt::BehindLog => "it was too far behind the log",
             Rebuilt::Broken => "it could not be read",
+            // Said by the repair that asked for it.
+            Rebuilt::BegunEmpty => return,
         };
         // A node that stops soon after its first start has not written its index yet.
         let young = why == Rebuilt::Empty && recovery.checkpoint == Seq::ZERO;

@@ -185,6 +185,10 @@ pub fn refused(data: &DataDir, error: OpenError) -> Failure {
              `weir fsck --data {data} --repair-journal`: no number is then given out twice, no content is removed, and \
              what the namespace does not know is listed (docs/recover.md)"
         )),
+        error if error.is_lost_store() => Some(format!(
+            "Put {data}/store/checkpoint back from a backup of the same time as {data}/journal. If there is none run \
+             `weir fsck --data {data} --rebuild-store`: it makes the index anew from the files of contents (docs/recover.md)"
+        )),
         _ => None,
     };
     let failure = Failure::new(exit, error);

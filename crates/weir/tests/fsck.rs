@@ -532,3 +532,50 @@ fn the_command_says_what_it_found() {
     let repaired = node::weir_ends(&["fsck", "--repair", "--data", data]);
     assert_eq!(repaired.status.code(), Some(0), "{}", String::from_utf8_lossy(&repaired.stdout));
 }
+
+/// Index and checkpoints of the store are gone, and the log was trimmed: the files of contents have what it takes.
+#[test]
+fn a_lost_index_of_the_store_is_made_anew() {
+    let world = World::new();
+    world.served(|session| session.put("/run/empty", b""));
+    world.aged();
+    let before = world.opened(|foundation| foundation.store.pieces(None, 1000).unwrap());
+    let data = || DataDir::open(&world.data(), IfNew::Refuse, NOW).unwrap();
+    let config = Config { segment_size: 1 << 20, ..Config::defaults() };
+    assert_eq!(weir::rebuild::rebuild(&data(), &config).unwrap(), None, "nothing is lost yet");
+
+    for folder in ["index", "checkpoint"] {
+        fs::remove_dir_all(world.data().join("store").join(folder)).unwrap();
+    }
+    let refused = |reason: &str| {
+        let data = data();
+        let error = Foundation::open(&data, &config, Purpose::Serve, NOW).map(drop).unwrap_err();
+        assert!(error.is_lost_store() && error.to_string().contains(reason), "{error}");
+        let failure = weir::serve::refused(&data, error).to_string();
+        assert!(failure.contains("--rebuild-store"), "{failure}");
+    };
+    refused("cannot be built again");
+    // Cut off before its end: the half of an index must not pass for a whole one.
+    assert!(weir::rebuild::rebuild(&data(), &config).unwrap().is_some());
+    refused("was being rebuilt");
+    let run = || {
+        let args = ["weir", "fsck", "--rebuild-store", "--data"].map(std::ffi::OsString::from);
+        weir::run(args.into_iter().chain([world.data().into()]))
+    };
+    // Its own report says that the index was lost, and mended.
+    assert_eq!(run(), weir::exit::Exit::Done);
+
+    assert_eq!(world.findings(), []);
+    world.opened(|foundation| {
+        let after = foundation.store.pieces(None, 1000).unwrap();
+        let known = |pieces: &[(PieceId, store::PieceStatus)]| -> Vec<_> {
+            pieces.iter().map(|(piece, status)| (*piece, status.len, status.state.clone())).collect()
+        };
+        assert_eq!(known(&after), known(&before));
+        assert!(foundation.was_repaired, "nothing is cleared away from now on");
+        assert_eq!(content(foundation, "/run/empty").len, 0);
+        assert!(foundation.store.open_read(piece(foundation, "/run/empty")).is_ok());
+    });
+    world.served(|session| session.put("/run/new", SMALL));
+    assert_eq!(run(), weir::exit::Exit::Done, "and nothing is lost any more");
+}

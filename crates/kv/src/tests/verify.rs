@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use disk::{Disk, SimDisk};
+use disk::{CrashReport, Disk, SimDisk};
 use journal::{Journal, JournalConfig, Seq, StreamId};
 use rand::Rng;
 
 use super::fragile::Fragile;
-use super::world::{Kind, OTHER, SurvivingEngine, World, content, open, random_batch, rng};
+use super::world::{Kind, OTHER, SurvivingEngine, World, content, crash_image, open, random_batch, rng};
 use super::{BeforeVerify, Planted, seeds};
 use crate::engine::Engine;
 use crate::{IndexConfig, KvError, LoggedIndex, Rebuilt};
@@ -208,4 +208,46 @@ fn an_engine_ahead_of_its_log_is_damage_unless_a_repair_was_asked_for() {
     let (_, index, recovery, _) = open(&short.kill(), &world.kind, &config).unwrap();
     assert_eq!(recovery.rebuilt, Some(Rebuilt::AheadOfLog));
     assert_eq!(content(&*index.snapshot()), shorter);
+}
+
+/// What an index of a log that was trimmed holds after its checkpoint and its engine were lost.
+#[test]
+fn an_index_can_begin_with_what_the_log_still_has() {
+    for seed in 0..seeds(20) {
+        let mut rng = rng(seed);
+        let mut world = World::new(seed, Kind::Lost, None);
+        for step in 0..150 {
+            for _ in 0..6 {
+                world.append(random_batch(&mut rng, step));
+            }
+            world.journal.sync_to(world.journal.appended()).unwrap();
+            world.index.sweep_now().unwrap();
+            world.index.checkpoint_now().unwrap();
+            world.journal.set_trim(OTHER, world.journal.durable()).unwrap();
+        }
+        world.journal.sync_to(world.journal.appended()).unwrap();
+        let last = world.journal.appended();
+        let disk = world.sim.kill();
+        for entry in disk.list("namespace/checkpoint").unwrap() {
+            disk.remove(&format!("namespace/checkpoint/{}", entry.name)).unwrap();
+        }
+        let empty = IndexConfig { begin_empty: true, ..IndexConfig::small() };
+        let refused = open(&disk, &Kind::Lost, &IndexConfig::small()).map(drop).unwrap_err();
+        assert!(refused.contains("cannot be built again"), "{seed}: {refused}");
+        // Cut off anywhere, it begins again.
+        disk.freeze_after(rng.random_range(1..60));
+        drop(open(&disk, &Kind::Lost, &empty).unwrap());
+        let disk = disk.frozen().map_or(disk, |frozen| crash_image(&frozen, &mut rng, &mut CrashReport::default()));
+        let (journal, index, recovery, _) = open(&disk, &Kind::Lost, &empty).unwrap();
+        assert_eq!(recovery.rebuilt, Some(Rebuilt::BegunEmpty), "{seed}");
+        let oldest = journal.oldest();
+        assert!(oldest > Seq(1), "{seed}: nothing was trimmed");
+        let kept: Vec<_> = world.history.iter().filter(|(seq, _)| *seq >= oldest).cloned().collect();
+        assert_eq!(content(&*index.snapshot()), super::world::model_of(&kept, last), "{seed}");
+        // And from then on it is an index like any other.
+        drop((journal, index));
+        let (_, index, recovery, _) = open(&disk.kill(), &Kind::Lost, &IndexConfig::small()).unwrap();
+        assert_eq!(content(&*index.snapshot()), super::world::model_of(&kept, last), "{seed}");
+        assert_eq!(recovery.rebuilt, Some(Rebuilt::Empty), "{seed}: from the base that was made");
+    }
 }

@@ -6,7 +6,8 @@ use super::world::{World, bytes, piece};
 use crate::{PieceState, StoreError};
 
 /// Lengths around the borders of pages and of small pieces.
-const LENGTHS: [usize; 14] = [0, 1, 100, 4095, 4096, 4097, 8191, 8192, 8193, 12_288, 20_000, 65_536, 65_537, 200_001];
+pub(super) const LENGTHS: [usize; 14] =
+    [0, 1, 100, 4095, 4096, 4097, 8191, 8192, 8193, 12_288, 20_000, 65_536, 65_537, 200_001];
 
 #[test]
 fn pieces_of_all_sizes_come_back_after_settling_and_stops() {
@@ -275,104 +276,6 @@ fn the_log_and_the_segments_are_given_back() {
     let mut back = vec![0; 400_000];
     assert_eq!(writer.read(0, &mut back).unwrap(), 400_000);
     assert_eq!(back, (1..=400).flat_map(|body| bytes(body, 1000)).collect::<Vec<_>>());
-}
-
-/// Another log and index beside the same files.
-fn lose_log_and_index(disk: &disk::SimDisk) {
-    use disk::Disk as _;
-    for folder in ["journal", "checkpoint"] {
-        for file in disk.list(folder).unwrap_or_default() {
-            disk.remove(&format!("{folder}/{}", file.name)).unwrap();
-        }
-    }
-}
-
-fn rebuild(disk: &disk::SimDisk) -> crate::Rebuilt {
-    let shared: std::sync::Arc<dyn disk::Disk> = std::sync::Arc::new(disk.clone());
-    let (journal, _) =
-        journal::Journal::open(std::sync::Arc::clone(&shared), "journal", journal::JournalConfig::small()).unwrap();
-    let journal = std::sync::Arc::new(journal);
-    let (index, _) = kv::LoggedIndex::open(
-        std::sync::Arc::clone(&journal),
-        journal::StreamId::STORE_INDEX,
-        Box::new(kv::MemoryEngine::new()),
-        std::sync::Arc::clone(&shared),
-        "checkpoint",
-        kv::IndexConfig::small(),
-    )
-    .unwrap();
-    crate::Store::rebuild_index(shared, "store", journal, index).unwrap()
-}
-
-#[test]
-fn an_index_is_rebuilt_from_segments_and_sidecars() {
-    let world = World::new(1);
-    for (body, len) in (1..).zip(LENGTHS).skip(1) {
-        world.put(body, &bytes(body, len));
-    }
-    let writer = world.store.reopen(piece(13)).unwrap();
-    writer.write(5, b"changed").unwrap();
-    let completed = writer.complete().unwrap();
-    world.journal.sync_to(completed.seq).unwrap();
-    world.store.tick().unwrap();
-    world.journal.close().unwrap();
-    let disk = world.disk.kill();
-    lose_log_and_index(&disk);
-    let refused = World::open(disk.clone(), super::world::small_config()).map(|_| ());
-    assert!(matches!(refused, Err(StoreError::Damaged { .. })), "{refused:?}");
-    let rebuilt = rebuild(&disk);
-    assert_eq!((rebuilt.small, rebuilt.large, rebuilt.unreadable), (7, 6, vec![]));
-    let world = World::open(disk, super::world::small_config()).unwrap();
-    for (body, len) in (1..).zip(LENGTHS).skip(1) {
-        let mut expected = bytes(body, len);
-        if body == 13 {
-            expected[5..12].copy_from_slice(b"changed");
-        }
-        assert_eq!(world.read_all(body), expected);
-        world.store.verify(piece(body), &mut |_| true).unwrap();
-    }
-    assert!(matches!(world.store.create(piece(2), super::world::new_piece(None)), Err(StoreError::BodyUsed { .. })));
-    world.put(50, b"new");
-}
-
-/// Moving a small piece was cut off by a power failure: the copy in the newer segment has its header and not its bytes.
-#[test]
-fn a_rebuilt_index_prefers_the_copy_that_checks() {
-    use disk::Disk as _;
-    let world = World::new(1);
-    for body in 1..=20 {
-        world.put(body, &bytes(body, 3000));
-    }
-    world.store.tick().unwrap();
-    let path = |number| world.store.inner.segments.path(number);
-    let segments: Vec<u64> = world.store.inner.records.lock().keys().copied().collect();
-    let highest = segments.iter().copied().max().unwrap();
-    world.journal.close().unwrap();
-    let disk = world.disk.kill();
-    for (number, copy) in segments.iter().zip(highest + 1..) {
-        let old = disk.open(&path(*number), disk::OpenOptions { access: disk::Access::Read, direct: false }).unwrap();
-        let mut content = vec![0; usize::try_from(old.len().unwrap()).unwrap()];
-        old.read_at(&mut content, 0).unwrap();
-        let header = crate::segment::file_header(copy);
-        content[..header.len()].copy_from_slice(&header);
-        crate::segment::scan(&*old, crate::segment::FILE_HEADER, old.len().unwrap(), &mut |offset, found| {
-            let end = offset + u64::from(found.header) + found.record.len;
-            content[usize::try_from(end).unwrap() - 1] ^= 1;
-            Ok(())
-        })
-        .unwrap();
-        let torn =
-            disk.open(&path(copy), disk::OpenOptions { access: disk::Access::CreateNew, direct: false }).unwrap();
-        torn.write_at(&content, 0).unwrap();
-        torn.sync_data().unwrap();
-    }
-    lose_log_and_index(&disk);
-    let rebuilt = rebuild(&disk);
-    assert_eq!((rebuilt.small, rebuilt.unreadable), (20, vec![]));
-    let world = World::open(disk, super::world::small_config()).unwrap();
-    for body in 1..=20 {
-        assert_eq!(world.read_all(body), bytes(body, 3000));
-    }
 }
 
 #[test]

@@ -6,5 +6,6 @@ mod faults;
 mod leftovers;
 mod model;
 mod moving;
+mod rebuilt;
 mod together;
 mod world;

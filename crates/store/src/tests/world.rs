@@ -17,6 +17,8 @@ pub(crate) struct World {
     pub(crate) recovery: StoreRecovery,
 }
 
+pub(crate) type Parts = (Arc<dyn Disk>, Arc<Journal>, Arc<LoggedIndex>);
+
 /// Small sizes, so that every border is crossed often.
 pub(crate) fn small_config() -> StoreConfig {
     StoreConfig {
@@ -51,22 +53,23 @@ impl World {
         config: StoreConfig,
         wrap: impl FnOnce(Arc<dyn RecordIndex>) -> Arc<dyn RecordIndex>,
     ) -> Result<World, StoreError> {
+        let (shared, journal, index) = Self::parts(&disk, IndexConfig::small())?;
+        let (store, recovery) =
+            Store::open(shared, "store", Arc::clone(&journal), wrap(Arc::clone(&index) as _), config)?;
+        Ok(World { disk, journal, index, store, recovery })
+    }
+
+    /// What a store stands on.
+    pub(crate) fn parts(disk: &SimDisk, config: IndexConfig) -> Result<Parts, StoreError> {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let streams = vec![StreamId::STORE_INDEX, StreamId::STORE_DATA];
         let (journal, _) =
             Journal::open(Arc::clone(&shared), "journal", JournalConfig { streams, ..JournalConfig::small() })?;
         let journal = Arc::new(journal);
-        let (index, _) = LoggedIndex::open(
-            Arc::clone(&journal),
-            StreamId::STORE_INDEX,
-            Box::new(MemoryEngine::new()),
-            Arc::clone(&shared),
-            "checkpoint",
-            IndexConfig::small(),
-        )?;
-        let (store, recovery) =
-            Store::open(shared, "store", Arc::clone(&journal), wrap(Arc::clone(&index) as _), config)?;
-        Ok(World { disk, journal, index, store, recovery })
+        let (log, engine) = (Arc::clone(&journal), Box::new(MemoryEngine::new()));
+        let stream = StreamId::STORE_INDEX;
+        let (index, _) = LoggedIndex::open(log, stream, engine, Arc::clone(&shared), "checkpoint", config)?;
+        Ok((shared, journal, index))
     }
 
     pub(crate) fn new(seed: u64) -> World {

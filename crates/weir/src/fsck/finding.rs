@@ -82,6 +82,11 @@ pub enum Problem {
         /// What is wrong.
         what: String,
     },
+    /// The store's index was lost, and made anew.
+    StoreIndex {
+        /// What was found for it.
+        what: String,
+    },
 }
 
 /// Kinds of problems, for counting and for programs that read the JSON.
@@ -103,6 +108,7 @@ pub enum ProblemKind {
     UploadWithoutContent,
     UnexplainedFile,
     Checkpoint,
+    StoreIndex,
 }
 
 impl ProblemKind {
@@ -124,6 +130,7 @@ impl ProblemKind {
             Self::UploadWithoutContent => "uploads without their content",
             Self::UnexplainedFile => "files that no record speaks of",
             Self::Checkpoint => "index checkpoints that are damaged",
+            Self::StoreIndex => "indexes that were lost",
         }
     }
 }
@@ -147,6 +154,7 @@ impl Problem {
             Self::UploadWithoutContent => ProblemKind::UploadWithoutContent,
             Self::UnexplainedFile { .. } => ProblemKind::UnexplainedFile,
             Self::Checkpoint { .. } => ProblemKind::Checkpoint,
+            Self::StoreIndex { .. } => ProblemKind::StoreIndex,
         }
     }
 
@@ -198,6 +206,7 @@ impl Problem {
             Self::UnexplainedFile { file } => {
                 format!("{file} belongs to the store, but no record speaks of it; it is left alone")
             }
+            Self::StoreIndex { what } => what.clone(),
             Self::Checkpoint { what } => {
                 format!(
                     "{what}; nothing is lost while the log and the index are whole, and the next checkpoint replaces it"

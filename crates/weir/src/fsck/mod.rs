@@ -23,7 +23,7 @@ use crate::datadir::{DataDir, IfNew};
 use crate::exit::Exit;
 use crate::foundation::{Foundation, Purpose, repair_journal};
 use crate::serve::{now, open_data_dir, refused};
-use crate::{logging, recovery_words};
+use crate::{logging, rebuild, recovery_words};
 
 use check::{Counts, Progress};
 use finding::{Finding, Problem};
@@ -36,7 +36,8 @@ pub fn run(args: &FsckArgs) -> Result<Exit, Failure> {
     let data = open_data_dir(Some(&args.data), IfNew::Refuse)?;
     let mut report = Report::new(args.list);
     let cut = args.repair_journal && cut_journal(&data, &config, &mut report)?;
-    let purpose = if args.repair_journal { Purpose::Repair } else { Purpose::Check };
+    let rebuilt = args.rebuild_store && rebuild_store(&data, &config, &mut report)?;
+    let purpose = if args.repair_journal || rebuilt { Purpose::Repair } else { Purpose::Check };
     let foundation = Foundation::open(&data, &config, purpose, now()).map_err(|error| refused(&data, error))?;
     if !args.json {
         for words in recovery_words::in_words(&foundation.found, config.grace.as_secs()) {
@@ -48,6 +49,11 @@ pub fn run(args: &FsckArgs) -> Result<Exit, Failure> {
     }
     if foundation.is_older {
         foundation.accept_older().map_err(|error| refused(&data, error))?;
+    }
+    if rebuilt {
+        let restored = rebuild::restore_empty(&foundation).map_err(|error| refused(&data, error))?;
+        rebuild::finish(&*foundation.disk).map_err(|error| refused(&data, error.into()))?;
+        let _ = writeln!(std::io::stderr(), "the store's index is whole again; files without a byte: {restored}");
     }
     let counts = look(&foundation, args, &mut report)?;
     foundation
@@ -123,6 +129,26 @@ fn cut_journal(data: &DataDir, config: &Config, report: &mut Report) -> Result<b
     };
     let _ = writeln!(std::io::stderr(), "{text}");
     Ok(cut)
+}
+
+/// `--rebuild-store`. Says whether anything was rebuilt.
+fn rebuild_store(data: &DataDir, config: &Config, report: &mut Report) -> Result<bool, Failure> {
+    let rebuilt = rebuild::rebuild(data, config).map_err(|error| {
+        Failure::new(error.exit(), error).while_doing("the store's index could not be rebuilt; this may be run again")
+    })?;
+    let Some(rebuilt) = rebuilt else {
+        let _ = writeln!(std::io::stderr(), "the store's index is not lost; nothing was rebuilt");
+        return Ok(false);
+    };
+    for file in &rebuilt.unreadable {
+        report.add(Finding::general(Problem::UnexplainedFile { file: file.clone() }));
+    }
+    let what =
+        format!("the store's index was lost; {} small and {} large contents were found", rebuilt.small, rebuilt.large);
+    let _ = writeln!(std::io::stderr(), "{what}");
+    let finding = Finding::general(Problem::StoreIndex { what });
+    report.add(Finding { repaired: Some("made anew from the files of contents".into()), ..finding });
+    Ok(true)
 }
 
 /// A line that is rewritten while the check goes on.

@@ -1,0 +1,232 @@
+//! The index made anew from the files of pieces.
+
+use disk::{CrashFaults, Disk as _, SimDisk};
+use kv::IndexConfig;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::basic::LENGTHS;
+use super::world::{World, bytes, new_piece, piece, small_config, with};
+use crate::{Planted, Rebuilt, Store, StoreError};
+
+/// Another log and index beside the same files.
+fn lose_log_and_index(disk: &SimDisk) {
+    for folder in ["journal", "checkpoint"] {
+        for file in disk.list(folder).unwrap_or_default() {
+            disk.remove(&format!("{folder}/{}", file.name)).unwrap();
+        }
+    }
+}
+
+fn rebuild(disk: &SimDisk) -> Rebuilt {
+    let empty = IndexConfig { begin_empty: true, ..IndexConfig::small() };
+    let (shared, journal, index) = World::parts(disk, empty).unwrap();
+    Store::rebuild_index(shared, "store", journal, index).unwrap()
+}
+
+#[test]
+fn an_index_is_rebuilt_from_segments_and_sidecars() {
+    let world = World::new(1);
+    for (body, len) in (1..).zip(LENGTHS).skip(1) {
+        world.put(body, &bytes(body, len));
+    }
+    let writer = world.store.reopen(piece(13)).unwrap();
+    writer.write(5, b"changed").unwrap();
+    let completed = writer.complete().unwrap();
+    world.journal.sync_to(completed.seq).unwrap();
+    world.store.tick().unwrap();
+    world.journal.close().unwrap();
+    let disk = world.disk.kill();
+    lose_log_and_index(&disk);
+    let refused = World::open(disk.clone(), small_config()).map(|_| ());
+    assert!(matches!(refused, Err(StoreError::IndexLost)), "{refused:?}");
+    let rebuilt = rebuild(&disk);
+    assert_eq!((rebuilt.small, rebuilt.large, rebuilt.unreadable), (7, 6, vec![]));
+    let world = World::open(disk, small_config()).unwrap();
+    for (body, len) in (1..).zip(LENGTHS).skip(1) {
+        let mut expected = bytes(body, len);
+        if body == 13 {
+            expected[5..12].copy_from_slice(b"changed");
+        }
+        assert_eq!(world.read_all(body), expected);
+        world.store.verify(piece(body), &mut |_| true).unwrap();
+    }
+    assert!(matches!(world.store.create(piece(2), new_piece(None)), Err(StoreError::BodyUsed { .. })));
+    world.put(50, b"new");
+}
+
+/// Moving a small piece was cut off by a power failure: the copy in the newer segment has its header and not its bytes.
+#[test]
+fn a_rebuilt_index_prefers_the_copy_that_checks() {
+    let world = World::new(1);
+    for body in 1..=20 {
+        world.put(body, &bytes(body, 3000));
+    }
+    world.store.tick().unwrap();
+    let path = |number| world.store.inner.segments.path(number);
+    let segments: Vec<u64> = world.store.inner.records.lock().keys().copied().collect();
+    let highest = segments.iter().copied().max().unwrap();
+    world.journal.close().unwrap();
+    let disk = world.disk.kill();
+    for (number, copy) in segments.iter().zip(highest + 1..) {
+        let old = disk.open(&path(*number), disk::OpenOptions { access: disk::Access::Read, direct: false }).unwrap();
+        let mut content = vec![0; usize::try_from(old.len().unwrap()).unwrap()];
+        old.read_at(&mut content, 0).unwrap();
+        let header = crate::segment::file_header(copy);
+        content[..header.len()].copy_from_slice(&header);
+        crate::segment::scan(&*old, crate::segment::FILE_HEADER, old.len().unwrap(), &mut |offset, found| {
+            let end = offset + u64::from(found.header) + found.record.len;
+            content[usize::try_from(end).unwrap() - 1] ^= 1;
+            Ok(())
+        })
+        .unwrap();
+        let torn =
+            disk.open(&path(copy), disk::OpenOptions { access: disk::Access::CreateNew, direct: false }).unwrap();
+        torn.write_at(&content, 0).unwrap();
+        torn.sync_data().unwrap();
+    }
+    lose_log_and_index(&disk);
+    let rebuilt = rebuild(&disk);
+    assert_eq!((rebuilt.small, rebuilt.unreadable), (20, vec![]));
+    let world = World::open(disk, small_config()).unwrap();
+    for body in 1..=20 {
+        assert_eq!(world.read_all(body), bytes(body, 3000));
+    }
+}
+
+/// Only the index and its checkpoints are lost; the log is there, and was trimmed.
+fn lose_index(disk: &SimDisk) {
+    for file in disk.list("checkpoint").unwrap() {
+        disk.remove(&format!("checkpoint/{}", file.name)).unwrap();
+    }
+}
+
+/// A round of everything that goes on in the background.
+fn upkeep(world: &World) {
+    // What a planted bug breaks here is found later.
+    let _ = world.store.tick();
+    world.journal.sync_to(world.journal.appended()).unwrap();
+    world.index.sweep_now().unwrap();
+    world.index.checkpoint_now().unwrap();
+}
+
+/// A power failure somewhere in compaction, then the loss of the index. Gives whether the log had been trimmed, and what is missing.
+fn lose_index_in_compaction(seed: u64, planted: Option<Planted>) -> (bool, Vec<u64>) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let world = World::open(SimDisk::new(seed), with(planted)).unwrap();
+    let len = |body: u64| 500 + usize::try_from(body).unwrap() * 37 % 6000;
+    let large = |body: u64| body.is_multiple_of(10);
+    for body in 1..=80 {
+        world.put(body, &bytes(body, if large(body) { 30_000 } else { len(body) }));
+        if body % 8 == 0 {
+            upkeep(&world);
+        }
+    }
+    world.disk.freeze_after(rng.random_range(1..160));
+    for body in (1..=80).filter(|body| body % 3 != 0) {
+        world.store.delete(piece(body)).unwrap();
+        if body % 8 == 0 {
+            upkeep(&world);
+        }
+    }
+    (0..4).for_each(|_| upkeep(&world));
+    let frozen = world.disk.frozen().unwrap_or_else(|| world.disk.clone());
+    let (disk, _) = frozen.crash(&mut rng, CrashFaults::mixed());
+    lose_index(&disk);
+    let empty = IndexConfig { begin_empty: true, ..IndexConfig::small() };
+    let Ok((shared, journal, index)) = World::parts(&disk, empty) else { return (false, vec![0]) };
+    let trimmed = journal.oldest() > journal::Seq(1);
+    Store::rebuild_index(shared, "store", journal, index).unwrap();
+    let world = World::open(disk.kill(), crate::StoreConfig { clear_away: false, ..small_config() }).unwrap();
+    let missing = (1..=80).filter(|body| {
+        body % 3 == 0
+            && (world.store.verify(piece(*body), &mut |_| true).is_err() || {
+                let expected = bytes(*body, if large(*body) { 30_000 } else { len(*body) });
+                world.read_all(*body) != expected
+            })
+    });
+    (trimmed, missing.collect())
+}
+
+#[test]
+fn a_power_failure_in_compaction_and_a_lost_index_lose_nothing() {
+    let mut trimmed = 0;
+    for seed in 0..60 {
+        let (was_trimmed, missing) = lose_index_in_compaction(seed, None);
+        assert_eq!(missing, Vec::<u64>::new(), "seed {seed}");
+        trimmed += u64::from(was_trimmed);
+    }
+    assert!(trimmed > 40, "the log had been trimmed in {trimmed} of 60");
+}
+
+#[test]
+fn planted_settle_before_segment_sync_is_found_by_a_rebuild() {
+    let found =
+        (0..60).find(|seed| !lose_index_in_compaction(*seed, Some(Planted::SettleBeforeSegmentSync)).1.is_empty());
+    println!("found with seed {found:?}");
+    assert!(found.is_some());
+}
+
+#[test]
+fn what_the_log_says_was_removed_stays_away() {
+    let world = World::new(1);
+    for body in 1..=20 {
+        world.put(body, &bytes(body, 3000));
+    }
+    (0..4).for_each(|_| upkeep(&world));
+    world.store.delete(piece(7)).unwrap();
+    world.journal.sync_to(world.journal.appended()).unwrap();
+    let disk = world.disk.kill();
+    lose_index(&disk);
+    rebuild(&disk);
+    let world = World::open(disk, small_config()).unwrap();
+    assert_eq!(world.store.status(piece(7)).unwrap(), None);
+    assert_eq!(world.read_all(8), bytes(8, 3000));
+}
+
+#[test]
+fn records_behind_an_unreadable_one_are_found_and_what_was_stored_does_not_pass_for_one() {
+    let world = World::new(1);
+    for body in 1..=6 {
+        world.put(body, &bytes(body, 3000));
+    }
+    // Somebody keeps a copy of a segment, in which piece 6 has another content.
+    let mut record = world.store.inner.record(piece(6)).unwrap().unwrap();
+    record.generation = 9;
+    record.crc32c = types::Crc32c::of(&bytes(60, 3000));
+    record.adler32 = types::Adler32::of(&bytes(60, 3000));
+    record.page_crcs = vec![record.crc32c.0];
+    let forged = [crate::segment::record_header(piece(6), &record, b""), bytes(60, 3000)].concat();
+    world.put(7, &forged);
+    (0..4).for_each(|_| upkeep(&world));
+    let offset = |body| match world.store.inner.record(piece(body)).unwrap().unwrap().place {
+        crate::record::Place::Segment { segment: 1, offset, .. } => offset,
+        place => panic!("{place:?}"),
+    };
+    let (third, last) = (offset(3), offset(7));
+    let disk = world.disk.kill();
+    for at in [third, last] {
+        assert!(disk.rot("store/segments/0000000000000001", at + 20));
+    }
+    lose_log_and_index(&disk);
+    let rebuilt = rebuild(&disk);
+    assert_eq!((rebuilt.small, rebuilt.unreadable.len()), (5, 2), "{rebuilt:?}");
+    let world = World::open(disk, small_config()).unwrap();
+    for body in [1, 2, 4, 5, 6] {
+        assert_eq!(world.read_all(body), bytes(body, 3000), "{body}");
+    }
+    assert_eq!(world.store.status(piece(3)).unwrap(), None);
+}
+
+#[test]
+fn a_piece_without_bytes_is_made_again() {
+    let world = World::new(1);
+    world.put(1, &bytes(1, 10));
+    (0..4).for_each(|_| upkeep(&world));
+    world.store.add_empty(piece(2), types::Incarnation(1)).unwrap();
+    world.store.add_empty(piece(1), types::Incarnation(1)).unwrap();
+    world.journal.sync_to(world.journal.appended()).unwrap();
+    let world = world.killed();
+    assert_eq!((world.read_all(2), world.read_all(1)), (vec![], bytes(1, 10)));
+    assert_eq!(world.store.verify(piece(2), &mut |_| true).unwrap().len, 0);
+}

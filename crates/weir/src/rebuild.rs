@@ -1,0 +1,114 @@
+//! `weir fsck --rebuild-store`: the store's index, lost with its checkpoints, made anew from the files of contents.
+//!
+//! From before the first change until everything is in the new index, a file says that the rebuild is under way: an index with half of
+//! its records looks like a whole one, and a node on it would miss the other half. Whatever interrupts the rebuild, it is begun again.
+
+use std::sync::Arc;
+
+use disk::{Access, Disk, DiskError, OpenOptions};
+use journal::{Journal, JournalConfig, StreamId};
+use kv::{IndexConfig, KvError, LoggedIndex};
+use namespace::FileState;
+use store::Store;
+use types::{GroupId, PieceId};
+
+use crate::config::Config;
+use crate::datadir::DataDir;
+use crate::foundation::{
+    Foundation, JOURNAL_DIR, OpenError, STORE_CHECKPOINT_DIR, STORE_DIR, STORE_INDEX_DIR, disk_of, engine,
+    journal_config,
+};
+use crate::runs::Runs;
+
+/// The file that says so.
+const UNDER_WAY: &str = "store/REBUILDING";
+/// Bodies asked for at a time.
+const PAGE: usize = 1024;
+
+/// Whether a rebuild was begun and not finished.
+pub fn is_under_way(disk: &dyn Disk) -> Result<bool, DiskError> {
+    Ok(disk.len_of(UNDER_WAY)?.is_some())
+}
+
+/// Makes the store's index anew from segments and sidecars, if it is lost; `None`: it is not, and nothing was changed. Afterwards
+/// [`restore_empty`] and [`finish`] are due.
+pub fn rebuild(data: &DataDir, config: &Config) -> Result<Option<store::Rebuilt>, OpenError> {
+    let disk = disk_of(data)?;
+    if !is_under_way(&*disk)? {
+        if !is_lost(data, config, &disk)? {
+            return Ok(None);
+        }
+        // What comes back without a name may be the only copy of something: the store clears nothing away from now on.
+        Runs { older_accepted: true, ..Runs::read(&*disk)? }.write(&*disk)?;
+        disk.open(UNDER_WAY, OpenOptions { access: Access::CreateNew, direct: false })?.sync_data()?;
+        disk.sync_dir(STORE_DIR)?;
+    }
+    let (journal, index) = open(data, config, &disk, true)?;
+    let rebuilt = Store::rebuild_index(Arc::clone(&disk), STORE_DIR, Arc::clone(&journal), Arc::clone(&index) as _)?;
+    index.close().map_err(of_store)?;
+    journal.close()?;
+    Ok(Some(rebuilt))
+}
+
+/// Complete files without a byte have no place but the index: those that the namespace names are put into it.
+pub fn restore_empty(foundation: &Foundation) -> Result<u64, OpenError> {
+    let read = kv::Kv::snapshot(&*foundation.embedded);
+    let (mut after, mut restored) = (None, 0);
+    loop {
+        let page = namespace::bodies(&*read, GroupId::DEFAULT, after, PAGE)?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.body);
+        for body in page.iter().filter(|body| body.len == 0) {
+            let piece = PieceId::first(body.body);
+            let complete = namespace::stat_ino(&*read, body.ino)
+                .is_ok_and(|inode| inode.content().is_some_and(|content| content.state == FileState::Complete));
+            if complete && foundation.store.status(piece)?.is_none() {
+                foundation.store.add_empty(piece, foundation.namespace.incarnation())?;
+                restored += 1;
+            }
+        }
+    }
+    foundation.journal.sync_to(foundation.journal.appended())?;
+    Ok(restored)
+}
+
+/// All is in the new index, and durable: the node may start.
+pub fn finish(disk: &dyn Disk) -> Result<(), DiskError> {
+    disk.remove(UNDER_WAY)?;
+    disk.sync_dir(STORE_DIR)
+}
+
+fn is_lost(data: &DataDir, config: &Config, disk: &Arc<dyn Disk>) -> Result<bool, OpenError> {
+    match open(data, config, disk, false) {
+        Ok((journal, index)) => {
+            let lost = Store::index_is_lost(&**disk, STORE_DIR, &*index)?;
+            index.close().map_err(of_store)?;
+            journal.close()?;
+            Ok(lost)
+        }
+        Err(OpenError::Index { source: KvError::Lost(_), .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn open(
+    data: &DataDir,
+    config: &Config,
+    disk: &Arc<dyn Disk>,
+    begin_empty: bool,
+) -> Result<(Arc<Journal>, Arc<LoggedIndex>), OpenError> {
+    // The log has what is newer than all files of contents; without it there is more to mend than an index.
+    let journal_config = JournalConfig { must_exist: true, ..journal_config(config) };
+    let (journal, opened) = Journal::open(Arc::clone(disk), JOURNAL_DIR, journal_config)?;
+    let journal = Arc::new(journal);
+    let index_config =
+        IndexConfig { background: false, log_ended_at: Some(opened.last), begin_empty, ..IndexConfig::default() };
+    let engine = engine(data, STORE_INDEX_DIR, config).map_err(of_store)?;
+    let (log, disk) = (Arc::clone(&journal), Arc::clone(disk));
+    let opened = LoggedIndex::open(log, StreamId::STORE_INDEX, engine, disk, STORE_CHECKPOINT_DIR, index_config);
+    Ok((journal, opened.map_err(of_store)?.0))
+}
+
+fn of_store(source: KvError) -> OpenError {
+    OpenError::Index { which: "store", source }
+}
