@@ -1,13 +1,12 @@
 //! How a life ends: completed, or interrupted.
 
-use parking_lot::MutexGuard;
 use types::{PAGE_SIZE, PieceId};
 
 use crate::config::Planted;
 use crate::life::Life;
 use crate::log_record::{BYTES_HEADER, Beginning, LogRecord};
 use crate::object::ObjectFiles;
-use crate::piece::{OpenPiece, State};
+use crate::piece::{Locked, OpenPiece, State};
 use crate::ranges::Ranges;
 use crate::record::{Ended, PieceRecord, Place};
 use crate::sidecar::Header;
@@ -21,25 +20,22 @@ const STEP_PAGES: u64 = 8192;
 
 impl Inner {
     pub(crate) fn complete(&self, piece: &OpenPiece, generation: u64) -> Result<Completed, StoreError> {
-        let mut state = piece.state.lock();
-        piece.pause(&mut state);
+        let mut state = piece.lock();
+        state.pause();
         let result = match piece.life(&mut state, generation).map(|life| life.len) {
             Ok(len) => self.end(piece, &mut state, generation, Ended::Complete, len),
             Err(e) => Err(e),
         };
-        piece.resume(&mut state);
         result.map_err(|e| if e.is_no_space() { self.floor.no_space() } else { e })
     }
 
     pub(crate) fn interrupt(&self, piece: &OpenPiece) -> Result<u64, StoreError> {
-        let mut state = piece.state.lock();
-        piece.pause(&mut state);
-        let result = self.interrupt_paused(piece, &mut state);
-        piece.resume(&mut state);
-        result
+        let mut state = piece.lock();
+        state.pause();
+        self.interrupt_paused(piece, &mut state)
     }
 
-    fn interrupt_paused(&self, piece: &OpenPiece, state: &mut MutexGuard<'_, State>) -> Result<u64, StoreError> {
+    fn interrupt_paused(&self, piece: &OpenPiece, state: &mut Locked<'_>) -> Result<u64, StoreError> {
         let failed = state.life.as_ref().and_then(|life| life.failed.clone());
         let result = self.interrupt_life(piece, state, failed.is_some());
         if let (Err(_), Some(reason), Some(life)) = (&result, failed, &mut state.life) {
@@ -49,12 +45,7 @@ impl Inner {
         result
     }
 
-    fn interrupt_life(
-        &self,
-        piece: &OpenPiece,
-        state: &mut MutexGuard<'_, State>,
-        failed: bool,
-    ) -> Result<u64, StoreError> {
+    fn interrupt_life(&self, piece: &OpenPiece, state: &mut Locked<'_>, failed: bool) -> Result<u64, StoreError> {
         if failed {
             // What lies on the disk is not known: take only what the log and the disk agree on, as after a power failure.
             state.files = None;
@@ -79,7 +70,7 @@ impl Inner {
     fn end(
         &self,
         piece: &OpenPiece,
-        state: &mut MutexGuard<'_, State>,
+        state: &mut Locked<'_>,
         generation: u64,
         ended: Ended,
         len: u64,
@@ -139,7 +130,7 @@ impl Inner {
     fn end_large(
         &self,
         piece: &OpenPiece,
-        state: &mut MutexGuard<'_, State>,
+        state: &mut Locked<'_>,
         generation: u64,
         ended: Ended,
         len: u64,
@@ -172,7 +163,7 @@ impl Inner {
             path_hint: life.birth.path_hint.clone(),
         })?;
         if !self.config.has(Planted::AcknowledgeBeforeSync) {
-            let synced = MutexGuard::unlocked(state, || self.objects.sync(&files));
+            let synced = state.unlocked(|| self.objects.sync(&files));
             let life = piece.life(state, generation)?;
             if let Err(e) = synced {
                 life.failed = Some(e.to_string());

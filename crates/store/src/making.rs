@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use disk::Access;
 use journal::Seq;
-use parking_lot::MutexGuard;
 use types::{PAGE_SIZE, PieceId};
 
 use crate::StoreError;
@@ -14,7 +13,7 @@ use crate::config::Planted;
 use crate::life::{Held, Life};
 use crate::log_record::{Beginning, Birth, LogRecord};
 use crate::object::ObjectFiles;
-use crate::piece::{OpenPiece, State};
+use crate::piece::{Locked, OpenPiece, State};
 use crate::ranges::Ranges;
 use crate::record::{Ended, Place};
 use crate::sidecar::Header;
@@ -92,22 +91,21 @@ impl Inner {
             !self.config.has(Planted::FlushUnderWrite) && state.in_flight.iter().any(|at| at.0 < end && start < at.1)
         };
         let Some(life) = &mut state.life else { return Ok(()) };
-        let (staying, held): (BTreeMap<u64, Held>, BTreeMap<u64, Held>) =
-            std::mem::take(&mut life.held).into_iter().partition(|(page, _)| counted_on(*page));
-        let written = self.write_held(&files, &*direct, &held, end);
-        life.held = staying;
-        if let Err(e) = written {
-            life.held.extend(held);
-            return Err(e);
-        }
+        // They stay held until they are in the file, whatever comes.
+        let flushed: BTreeMap<u64, &Held> =
+            life.held.iter().filter(|(page, _)| !counted_on(**page)).map(|(page, held)| (*page, held)).collect();
+        self.write_held(&files, &*direct, &flushed, end)?;
+        let flushed: Vec<u64> = flushed.into_keys().collect();
         life.large = true;
         // The last page's sums may now be of a part of it: it stays held until the life has ended with that length.
         let last = end.filter(|end| !end.is_multiple_of(PAGE)).map(|end| end / PAGE);
-        for (page, held) in held {
-            if last == Some(page) {
-                life.held.insert(page, Held { image: true, ..held });
-            } else {
-                life.in_file.insert(page, page + 1);
+        for page in flushed {
+            match life.held.get_mut(&page) {
+                Some(held) if last == Some(page) => held.image = true,
+                _ => {
+                    life.held.remove(&page);
+                    life.in_file.insert(page, page + 1);
+                }
             }
         }
         Ok(())
@@ -117,7 +115,7 @@ impl Inner {
         &self,
         files: &ObjectFiles,
         direct: &dyn disk::DiskFile,
-        held: &BTreeMap<u64, Held>,
+        held: &BTreeMap<u64, &Held>,
         end: Option<u64>,
     ) -> Result<(), StoreError> {
         let mut buffer = self.buffers.take();
@@ -136,10 +134,10 @@ impl Inner {
 
     /// Makes everything acknowledged durable; gives the durable prefix.
     pub(crate) fn sync(&self, piece: &OpenPiece, generation: u64) -> Result<u64, StoreError> {
-        let mut state = piece.state.lock();
+        let mut state = piece.lock();
         // A failure is told once for an open file: whoever meets it must have said so before anybody else relies on a sync.
         while state.syncing || state.paused {
-            piece.changed.wait(&mut state);
+            state.wait();
         }
         let files = state.files.clone();
         let life = piece.life(&mut state, generation)?;
@@ -153,16 +151,14 @@ impl Inner {
         let (prefix, last, cuts) = (life.written.prefix(), life.last, life.cuts);
         let before = self.journal.appended().next();
         life.dirty = false;
-        state.syncing = true;
-        drop(state);
-        let synced = match &files {
-            Some(files) if !self.config.has(Planted::AcknowledgeBeforeSync) => self.objects.sync(files),
-            _ => Ok(()),
-        };
-        let logged = if synced.is_ok() { self.journal.sync_to(last) } else { Ok(()) };
-        let mut state = piece.state.lock();
-        state.syncing = false;
-        piece.changed.notify_all();
+        let (synced, logged) = state.while_syncing(|| {
+            let synced = match &files {
+                Some(files) if !self.config.has(Planted::AcknowledgeBeforeSync) => self.objects.sync(files),
+                _ => Ok(()),
+            };
+            let logged = if synced.is_ok() { self.journal.sync_to(last) } else { Ok(()) };
+            (synced, logged)
+        });
         let life = piece.life(&mut state, generation)?;
         if let Err(e) = synced {
             life.dirty = true;
@@ -183,19 +179,13 @@ impl Inner {
 
     /// Writes the whole state of a life anew, so that the log before it can be trimmed.
     pub(crate) fn snapshot(&self, piece: &OpenPiece) -> Result<(), StoreError> {
-        let mut state = piece.state.lock();
-        piece.pause(&mut state);
-        let result = self.snapshot_paused(piece, &mut state);
-        piece.resume(&mut state);
-        result
+        let mut state = piece.lock();
+        state.pause();
+        self.snapshot_paused(piece, &mut state)
     }
 
     /// The same, where nothing is under way.
-    pub(crate) fn snapshot_paused(
-        &self,
-        piece: &OpenPiece,
-        state: &mut MutexGuard<'_, State>,
-    ) -> Result<(), StoreError> {
+    pub(crate) fn snapshot_paused(&self, piece: &OpenPiece, state: &mut Locked<'_>) -> Result<(), StoreError> {
         self.make_room(piece.id, state)?;
         let files = state.files.clone();
         let removed = state.removed;
@@ -229,7 +219,7 @@ impl Inner {
             // One at a time: what others close meanwhile is not kept open.
             let Some(piece) = self.table.lock().get(&id).cloned() else { continue };
             let generation = {
-                let state = piece.state.lock();
+                let state = piece.lock();
                 let living = state.life.as_ref().filter(|life| !state.removed && life.failed.is_none());
                 living.map(|life| life.birth.generation)
             };
@@ -261,17 +251,15 @@ impl Inner {
 
     /// Cuts or extends a piece.
     pub(crate) fn truncate(&self, piece: &OpenPiece, generation: u64, len: u64) -> Result<(), StoreError> {
-        let mut state = piece.state.lock();
-        piece.pause(&mut state);
-        let result = self.truncate_paused(piece, &mut state, generation, len);
-        piece.resume(&mut state);
-        result
+        let mut state = piece.lock();
+        state.pause();
+        self.truncate_paused(piece, &mut state, generation, len)
     }
 
     fn truncate_paused(
         &self,
         piece: &OpenPiece,
-        state: &mut MutexGuard<'_, State>,
+        state: &mut Locked<'_>,
         generation: u64,
         len: u64,
     ) -> Result<(), StoreError> {
@@ -339,7 +327,7 @@ impl Inner {
 
     /// A new life for a piece that has ended, or the one that it has; gives its generation. Durable when this returns.
     pub(crate) fn begin_again(&self, piece: &Arc<OpenPiece>) -> Result<u64, StoreError> {
-        let mut state = piece.state.lock();
+        let mut state = piece.lock();
         if state.removed {
             return Err(StoreError::NotFound { piece: piece.id });
         }
@@ -405,7 +393,7 @@ impl Inner {
 }
 
 /// Held pages as runs that follow each other, none longer than a buffer.
-fn runs(held: &BTreeMap<u64, Held>) -> Vec<(u64, Vec<&Held>)> {
+fn runs<'a>(held: &BTreeMap<u64, &'a Held>) -> Vec<(u64, Vec<&'a Held>)> {
     let mut runs: Vec<(u64, Vec<&Held>)> = Vec::new();
     for (page, held) in held {
         match runs.last_mut() {

@@ -117,7 +117,7 @@ impl Inner {
             return Ok(false);
         }
         let open = self.table.lock().get(&found.piece).cloned();
-        let living = open.and_then(|open| open.state.lock().life.as_ref().map(|life| life.birth.generation));
+        let living = open.and_then(|open| open.lock().life.as_ref().map(|life| life.birth.generation));
         if living.is_some_and(|generation| generation > found.record.generation) {
             return Ok(true);
         }

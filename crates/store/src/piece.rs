@@ -1,5 +1,6 @@
 //! A piece that somebody has open, or that is being written.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -14,9 +15,9 @@ use crate::{PieceState, PieceStatus, StoreError};
 /// A piece that somebody has open, or that is being written. Readers and writers of one piece share it.
 pub(crate) struct OpenPiece {
     pub(crate) id: PieceId,
-    pub(crate) state: Mutex<State>,
+    state: Mutex<State>,
     /// Something that writers wait for has changed.
-    pub(crate) changed: Condvar,
+    changed: Condvar,
 }
 
 /// What is known of an open piece.
@@ -36,21 +37,28 @@ pub(crate) struct State {
     pub(crate) in_flight: Vec<(u64, u64)>,
     /// Somebody waits until no write or sync is under way, and none may begin.
     pub(crate) paused: bool,
-    /// A sync is under way; another one waits for it, and so does [`OpenPiece::pause`].
+    /// A sync is under way; another one waits for it, and so does [`Locked::pause`].
     pub(crate) syncing: bool,
     /// Raised when a life begins or ends: what readers remember of the sidecar counts no more.
     pub(crate) version: u64,
 }
 
 impl OpenPiece {
-    pub(crate) fn ended(id: PieceId, record: PieceRecord) -> Self {
-        let state = State { record: Some(record), ..State::default() };
+    pub(crate) fn new(id: PieceId, state: State) -> Self {
         Self { id, state: Mutex::new(state), changed: Condvar::new() }
     }
 
+    pub(crate) fn ended(id: PieceId, record: PieceRecord) -> Self {
+        Self::new(id, State { record: Some(record), ..State::default() })
+    }
+
     pub(crate) fn living(id: PieceId, record: Option<PieceRecord>, life: Life) -> Self {
-        let state = State { record, life: Some(life), ..State::default() };
-        Self { id, state: Mutex::new(state), changed: Condvar::new() }
+        Self::new(id, State { record, life: Some(life), ..State::default() })
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        let state = self.state.lock();
+        Locked { piece: self, state, pauses: false, syncs: false, writes: None, unwinds: std::thread::panicking() }
     }
 
     /// The life of `generation`, or why it is not there any more.
@@ -64,24 +72,8 @@ impl OpenPiece {
         }
     }
 
-    /// Waits until no write and no sync is under way and keeps new ones from beginning. Undone by [`OpenPiece::resume`].
-    pub(crate) fn pause(&self, state: &mut MutexGuard<'_, State>) {
-        while state.paused {
-            self.changed.wait(state);
-        }
-        state.paused = true;
-        while !state.in_flight.is_empty() || state.syncing {
-            self.changed.wait(state);
-        }
-    }
-
-    pub(crate) fn resume(&self, state: &mut State) {
-        state.paused = false;
-        self.changed.notify_all();
-    }
-
     pub(crate) fn status(&self) -> Option<PieceStatus> {
-        let state = self.state.lock();
+        let state = self.lock();
         if state.removed {
             return None;
         }
@@ -100,6 +92,104 @@ impl OpenPiece {
                 generation: life.birth.generation,
                 incarnation: life.birth.incarnation,
             }),
+        }
+    }
+}
+
+/// The state of a piece, locked. What was begun with it and is not locked meanwhile (a pause, a sync, a write) ends with it, so that
+/// nobody waits for a thread that has died. Such a thread leaves the life failed: what is in memory may be the half of a step, and only
+/// the log and the disk tell what is there.
+pub(crate) struct Locked<'a> {
+    piece: &'a OpenPiece,
+    state: MutexGuard<'a, State>,
+    pauses: bool,
+    syncs: bool,
+    writes: Option<(u64, u64)>,
+    /// The thread was dying already: that had nothing to do with this piece.
+    unwinds: bool,
+}
+
+impl Locked<'_> {
+    /// Waits until something that writers wait for has changed. Not locked meanwhile.
+    pub(crate) fn wait(&mut self) {
+        self.piece.changed.wait(&mut self.state);
+    }
+
+    /// Wakes those who wait.
+    pub(crate) fn notify(&self) {
+        self.piece.changed.notify_all();
+    }
+
+    /// Waits until no write and no sync is under way, and keeps new ones from beginning until this is dropped.
+    pub(crate) fn pause(&mut self) {
+        while self.state.paused {
+            self.wait();
+        }
+        self.state.paused = true;
+        self.pauses = true;
+        while !self.state.in_flight.is_empty() || self.state.syncing {
+            self.wait();
+        }
+    }
+
+    /// Does `work` without the lock.
+    pub(crate) fn unlocked<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        MutexGuard::unlocked(&mut self.state, work)
+    }
+
+    /// Does `work`, which is a sync, without the lock.
+    pub(crate) fn while_syncing<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        self.state.syncing = true;
+        self.syncs = true;
+        let result = self.unlocked(work);
+        self.end_steps();
+        result
+    }
+
+    /// Does `work`, which writes to `pages` (a range of bytes), without the lock.
+    pub(crate) fn while_writing<T>(&mut self, pages: (u64, u64), work: impl FnOnce() -> T) -> T {
+        self.state.in_flight.push(pages);
+        self.writes = Some(pages);
+        let result = self.unlocked(work);
+        self.end_steps();
+        result
+    }
+
+    fn end_steps(&mut self) {
+        if let Some(pages) = self.writes.take() {
+            self.state.in_flight.retain(|other| *other != pages);
+        }
+        if std::mem::take(&mut self.syncs) {
+            self.state.syncing = false;
+        }
+        self.notify();
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let died = !self.unwinds && std::thread::panicking();
+        if died && let Some(life) = &mut self.state.life {
+            life.failed.get_or_insert_with(|| "a thread that was working on it has died by a panic".into());
+        }
+        if self.pauses {
+            self.state.paused = false;
+        }
+        if self.pauses || died {
+            self.end_steps();
         }
     }
 }

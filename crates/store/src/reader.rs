@@ -62,7 +62,7 @@ impl Reader {
     pub(crate) fn open(inner: Arc<Inner>, piece: Arc<OpenPiece>) -> Result<Self, StoreError> {
         let reader = Self { inner, piece, remembered: Mutex::default() };
         {
-            let mut state = reader.piece.state.lock();
+            let mut state = reader.piece.lock();
             if state.removed {
                 return Err(StoreError::NotFound { piece: reader.piece.id });
             }
@@ -108,7 +108,7 @@ impl Reader {
     /// The length now; of a piece in the making: its durable prefix.
     #[must_use]
     pub fn len(&self) -> u64 {
-        let state = self.piece.state.lock();
+        let state = self.piece.lock();
         match (&state.life, &state.record) {
             (Some(life), _) if life.birth.beginning == Beginning::Update => life.len,
             (Some(life), _) => life.durable_prefix,
@@ -125,7 +125,7 @@ impl Reader {
         let mut done = 0;
         while done < buf.len() {
             let at = offset.saturating_add(done as u64);
-            let view = self.view(&mut self.piece.state.lock())?;
+            let view = self.view(&mut self.piece.lock())?;
             let left = view.len().saturating_sub(at);
             // Steps end at page borders.
             let step = index(left).min(buf.len() - done).min(STEP - index(at % PAGE));
@@ -158,7 +158,7 @@ impl Reader {
             }
             View::Moving { files, .. } => {
                 let all_in_file = {
-                    let state = self.piece.state.lock();
+                    let state = self.piece.lock();
                     let last = pages_of(at + buf.len() as u64);
                     state.life.as_ref().is_some_and(|life| life.in_file.contains(at / PAGE, last))
                 };
@@ -175,7 +175,7 @@ impl Reader {
 
     /// Reads while nothing can change: what did not match may have been overwritten just then.
     fn read_locked(&self, at: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
-        let mut state = self.piece.state.lock();
+        let mut state = self.piece.lock();
         let view = self.view(&mut state)?;
         let left = index(view.len().saturating_sub(at)).min(buf.len());
         let buf = &mut buf[..left];
@@ -261,7 +261,7 @@ impl Reader {
         let mut rest = out;
         while done < len {
             let at = offset.saturating_add(done as u64);
-            let view = self.view(&mut self.piece.state.lock())?;
+            let view = self.view(&mut self.piece.lock())?;
             let step = index(view.len().saturating_sub(at)).min(len - done).min(STEP - index(at % PAGE));
             if step == 0 {
                 break;

@@ -95,15 +95,15 @@ pub(crate) fn open(
         let (state, dropped) = inner.revive(piece, replayed)?;
         recovery.bytes_dropped += dropped;
         recovery.in_making.push(piece);
-        let open = Arc::new(OpenPiece { id: piece, state: Mutex::new(state), changed: parking_lot::Condvar::new() });
+        let open = Arc::new(OpenPiece::new(piece, state));
         // From here on the log says what was found, and not what was believed before.
-        inner.snapshot_paused(&open, &mut open.state.lock())?;
+        inner.snapshot_paused(&open, &mut open.lock())?;
         inner.table.lock().insert(piece, Arc::clone(&open));
         revived.push(open);
     }
     inner.journal.sync_to(inner.journal.appended())?;
     for open in revived {
-        if let Some(life) = &mut open.state.lock().life {
+        if let Some(life) = &mut open.lock().life {
             life.durable_prefix = life.written.prefix();
         }
     }

@@ -251,7 +251,7 @@ impl Inner {
         for (moving, new, _) in placed {
             let open = self.table.lock().get(&moving.piece).cloned();
             if let Some(open) = open {
-                let mut state = open.state.lock();
+                let mut state = open.lock();
                 if state.record.as_ref() == Some(&moving.old) {
                     state.record = Some(new.clone());
                 }

@@ -144,7 +144,7 @@ impl Inner {
         let mut table = self.table.lock();
         let ours = table.get(&piece.id).is_some_and(|open| Arc::ptr_eq(open, piece));
         // One reference is the table's and one the caller's.
-        if ours && Arc::strong_count(piece) <= 2 && piece.state.lock().life.is_none() {
+        if ours && Arc::strong_count(piece) <= 2 && piece.lock().life.is_none() {
             table.remove(&piece.id);
         }
     }
@@ -157,7 +157,7 @@ impl Inner {
     /// Forgets pieces that nobody has open. [`Inner::release`] leaves one standing when two go at once, or somebody just looks.
     pub(crate) fn forget_closed(&self) {
         // With no reference but the table's, and the table locked, nobody else can be at the state.
-        self.table.lock().retain(|_, open| Arc::strong_count(open) > 1 || open.state.lock().life.is_some());
+        self.table.lock().retain(|_, open| Arc::strong_count(open) > 1 || open.lock().life.is_some());
     }
 }
 
@@ -259,7 +259,7 @@ impl Store {
     pub fn delete(&self, piece: PieceId) -> Result<(), StoreError> {
         let inner = &self.inner;
         let Some(open) = inner.find(piece)? else { return Ok(()) };
-        let mut state = open.state.lock();
+        let mut state = open.lock();
         if state.removed {
             return Ok(());
         }
@@ -272,7 +272,7 @@ impl Store {
             after = inner.replace_record(piece, Some(record), None)?;
         }
         state.removed = true;
-        open.changed.notify_all();
+        state.notify();
         drop(state);
         {
             let mut holds = inner.holds.lock();

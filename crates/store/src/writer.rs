@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
 use types::PieceId;
 
 use crate::config::{PIECE_LEN_MAX, Planted};
 use crate::log_record::{BYTES_HEADER, LogRecord, Subject};
 use crate::object::ObjectFiles;
-use crate::piece::{OpenPiece, State};
+use crate::piece::{Locked, OpenPiece};
 use crate::plan::{Part, plan};
 use crate::store::Inner;
 use crate::sums::{PAGE, PageSum, pages_of};
@@ -83,31 +82,26 @@ impl Writer {
         inner.floor.check(&*inner.disk, data.len() as u64)?;
         // Other writes to the same pages wait, so that the order in the log is the order in which they take effect.
         let pages = (offset - offset % PAGE, pages_of(end) * PAGE);
-        let (parts, bases, files) = {
-            let mut state = self.piece.state.lock();
-            while state.paused || state.in_flight.iter().any(|other| other.0 < pages.1 && pages.0 < other.1) {
-                self.piece.changed.wait(&mut state);
-            }
-            let prepared = self.prepare(&mut state, offset, end)?;
-            state.in_flight.push(pages);
-            prepared
-        };
+        let mut state = self.piece.lock();
+        while state.paused || state.in_flight.iter().any(|other| other.0 < pages.1 && pages.0 < other.1) {
+            state.wait();
+        }
+        let (parts, bases, files) = self.prepare(&mut state, offset, end)?;
         let mut done = Vec::with_capacity(parts.len());
-        let result = parts.iter().try_for_each(|part| {
-            let bytes = |start: u64, end: u64| &data[index(start - offset)..index(end - offset)];
-            let done_part = match *part {
-                Part::Fresh { start, end } => {
-                    let pages = index(start / PAGE - offset / PAGE)..index(end / PAGE - offset / PAGE);
-                    self.write_fresh(files.as_deref(), start, bytes(start, end), sums.map(|sums| &sums[pages]))?
-                }
-                Part::Redo { start, end } => self.write_redo(&bases, start, bytes(start, end))?,
-            };
-            done.extend(done_part);
-            Ok(())
+        let result = state.while_writing(pages, || {
+            parts.iter().try_for_each(|part| {
+                let bytes = |start: u64, end: u64| &data[index(start - offset)..index(end - offset)];
+                let done_part = match *part {
+                    Part::Fresh { start, end } => {
+                        let pages = index(start / PAGE - offset / PAGE)..index(end / PAGE - offset / PAGE);
+                        self.write_fresh(files.as_deref(), start, bytes(start, end), sums.map(|sums| &sums[pages]))?
+                    }
+                    Part::Redo { start, end } => self.write_redo(&bases, start, bytes(start, end))?,
+                };
+                done.extend(done_part);
+                Ok(())
+            })
         });
-        let mut state = self.piece.state.lock();
-        state.in_flight.retain(|other| *other != pages);
-        self.piece.changed.notify_all();
         let life = self.piece.life(&mut state, self.generation)?;
         let mut last = life.last;
         for step in done {
@@ -148,7 +142,7 @@ impl Writer {
     #[allow(clippy::type_complexity)] // used once
     fn prepare(
         &self,
-        state: &mut MutexGuard<'_, State>,
+        state: &mut Locked<'_>,
         offset: u64,
         end: u64,
     ) -> Result<(Vec<Part>, Vec<(u64, Vec<u8>)>, Option<Arc<ObjectFiles>>), StoreError> {
@@ -248,7 +242,7 @@ impl Writer {
     /// # Errors
     /// [`StoreError::Checksum`].
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
-        let mut state = self.piece.state.lock();
+        let mut state = self.piece.lock();
         let len = self.piece.life(&mut state, self.generation)?.len;
         let wanted = index(len.saturating_sub(offset)).min(buf.len());
         let buf = &mut buf[..wanted];
@@ -278,7 +272,7 @@ impl Writer {
     /// The end of the highest written byte (or what it was truncated to).
     #[must_use]
     pub fn len(&self) -> u64 {
-        let state = self.piece.state.lock();
+        let state = self.piece.lock();
         match (&state.life, &state.record) {
             (Some(life), _) => life.len,
             (None, Some(record)) => record.len,
@@ -289,7 +283,7 @@ impl Writer {
     /// Bytes without a gap from the beginning that a power failure cannot undo.
     #[must_use]
     pub fn durable_prefix(&self) -> u64 {
-        let state = self.piece.state.lock();
+        let state = self.piece.lock();
         match (&state.life, &state.record) {
             (Some(life), _) => life.durable_prefix,
             (None, Some(record)) => record.len,
@@ -300,7 +294,7 @@ impl Writer {
     /// Whether there are gaps below [`Writer::len`].
     #[must_use]
     pub fn gaps(&self) -> bool {
-        self.piece.state.lock().life.as_ref().is_some_and(|life| life.written.prefix() < life.len)
+        self.piece.lock().life.as_ref().is_some_and(|life| life.written.prefix() < life.len)
     }
 
     /// Makes the data durable and appends the record. The piece is complete when the log is synced up to `seq`. Gaps read as zeros

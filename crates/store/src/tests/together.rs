@@ -72,6 +72,106 @@ fn a_page_that_a_write_counts_on_is_not_flushed() {
     assert!(!right && matches!(wrote, Err(StoreError::Damaged { .. })), "the planted bug was not found: {wrote:?}");
 }
 
+/// Has `dies` done while the disk panics in the next call of `op`, and gives what `then` gets afterwards; nothing may hang.
+fn after_a_panic<T: Send + 'static>(
+    world: &World,
+    op: DiskOp,
+    dies: impl FnOnce(),
+    then: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    world.disk.call_next(op, 1, || std::panic::panic_any("the disk panics"));
+    let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(dies));
+    assert_eq!(died.unwrap_err().downcast_ref(), Some(&"the disk panics"));
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(then()));
+    told.recv_timeout(Duration::from_secs(20)).expect("it waits for what died")
+}
+
+#[test]
+fn a_sync_that_dies_leaves_nobody_waiting() {
+    let world = World::new(1);
+    let writer = world.create(1, Some(50_000));
+    writer.write(0, &bytes(1, 30_000)).unwrap();
+    let durable = writer.sync().unwrap();
+    writer.write(30_000, &bytes(1, 20_000)).unwrap();
+    let (syncing, closing) = (Arc::clone(&writer), Arc::clone(&writer));
+    let refused = after_a_panic(
+        &world,
+        DiskOp::Sync,
+        || drop(syncing.sync()),
+        move || (closing.complete().map(|_| ()), closing.sync(), closing.write(0, b"x")),
+    );
+    for refused in [refused.0, refused.1.map(|_| ()), refused.2] {
+        let Err(StoreError::Failed { reason, .. }) = refused else { panic!("{refused:?}") };
+        assert!(reason.contains("died"), "{reason}");
+    }
+    // What was durable before is kept.
+    assert!(world.store.interrupt(piece(1)).unwrap() >= durable);
+    let kept = world.read_all(1);
+    assert_eq!(kept, [bytes(1, 30_000), bytes(1, 20_000)].concat()[..kept.len()]);
+}
+
+#[test]
+fn a_write_that_dies_leaves_nobody_waiting_and_no_page_behind() {
+    let world = World::new(1);
+    let writer = world.create(1, Some(100_000));
+    writer.write(0, &bytes(1, 40_000)).unwrap();
+    let held = bytes(2, 100);
+    writer.write(12 * 4096, &held).unwrap();
+    writer.sync().unwrap();
+    let (writing, closing) = (Arc::clone(&writer), Arc::clone(&writer));
+    let refused = after_a_panic(
+        &world,
+        DiskOp::Write,
+        || drop(writing.write(14 * 4096, &bytes(3, 4 * 4096))),
+        move || (closing.write(15 * 4096, b"x"), closing.complete().map(|_| ())),
+    );
+    assert!(matches!(refused.0, Err(StoreError::Failed { .. })), "{refused:?}");
+    assert!(matches!(refused.1, Err(StoreError::Failed { .. })), "{refused:?}");
+    let mut back = vec![0; held.len()];
+    writer.read(12 * 4096, &mut back).unwrap();
+    assert_eq!(back, held);
+    assert_eq!(world.store.interrupt(piece(1)).unwrap(), 40_000);
+    assert_eq!(world.read_all(1), bytes(1, 40_000));
+}
+
+#[test]
+fn a_flush_that_dies_takes_no_page_along() {
+    let world = World::new(1);
+    let writer = world.create(1, Some(100_000));
+    let pages: Vec<_> = (0..3).map(|page| (page * 4096, bytes(page, 4000))).collect();
+    for (at, data) in &pages {
+        writer.write(*at, data).unwrap();
+    }
+    writer.sync().unwrap();
+    let (closing, reading) = (Arc::clone(&writer), Arc::clone(&writer));
+    let closed =
+        after_a_panic(&world, DiskOp::Write, || drop(closing.complete()), move || reading.complete().map(|_| ()));
+    assert!(matches!(closed, Err(StoreError::Failed { .. })), "{closed:?}");
+    for (at, data) in &pages {
+        let mut back = vec![0; data.len()];
+        writer.read(*at, &mut back).unwrap();
+        assert_eq!(back, *data);
+    }
+}
+
+#[test]
+fn a_close_that_dies_leaves_nobody_waiting() {
+    let world = World::new(1);
+    let writer = world.create(1, Some(50_000));
+    writer.write(0, &bytes(1, 50_000)).unwrap();
+    let (closing, again, store) = (Arc::clone(&writer), Arc::clone(&writer), Arc::clone(&world.store));
+    let (refused, kept) = after_a_panic(
+        &world,
+        DiskOp::Sync,
+        || drop(closing.complete()),
+        move || (again.write(0, b"x"), store.interrupt(piece(1))),
+    );
+    assert!(matches!(refused, Err(StoreError::Failed { .. })), "{refused:?}");
+    let kept = kept.unwrap();
+    assert_eq!(world.read_all(1), bytes(1, 50_000)[..kept as usize]);
+}
+
 #[test]
 fn a_piece_closed_while_somebody_looked_is_forgotten() {
     let world = World::new(1);
@@ -96,7 +196,7 @@ fn an_idle_writer_holds_few_pages() {
     let writer = world.store.reopen(piece(1)).unwrap();
     writer.write(0, &bytes(2, 50_000)).unwrap();
     let open = world.store.inner.table.lock().get(&piece(1)).cloned().unwrap();
-    let held = open.state.lock().life.as_ref().unwrap().held.len();
+    let held = open.lock().life.as_ref().unwrap().held.len();
     assert!(held <= 3, "{held} pages are held");
     writer.complete().unwrap();
     assert_eq!(world.read_all(1)[..50_000], bytes(2, 50_000));
