@@ -2,6 +2,7 @@
 //! forgotten in time.
 
 use std::collections::HashSet;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -205,7 +206,7 @@ impl Strays {
                 }
                 if self.unknown.contains(&record.body) {
                     tracing::warn!(body = %record.body, path = %record.path.escape_ascii(), "a writer was left behind; it gets a grace period");
-                    writers.found(record.body, lease_of(record), Instant::now());
+                    writers.found(record.body, lease_of(node, record), Instant::now());
                 } else {
                     unknown.insert(record.body);
                 }
@@ -243,19 +244,22 @@ pub(crate) fn find_writers(node: &Arc<Node>) -> Result<usize, NsError> {
             if record.boot != node.config.boot {
                 node.old_boots.store(true, Ordering::Relaxed);
             }
-            writers.found(record.body, lease_of(record), now);
+            writers.found(record.body, lease_of(node, record), now);
         }
     }
 }
 
-fn lease_of(record: &WriterRecord) -> Arc<Lease> {
+fn lease_of(node: &Node, record: &WriterRecord) -> Arc<Lease> {
+    // It is the same machine's as it was at the open.
+    let peer = record.client.host.parse().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+
     let facts = LeaseFacts {
         path: NsPath::parse(&record.path).unwrap_or_else(|_| NsPath::root()),
         client: Arc::new(record.client.clone()),
         fresh: record.kind != WriterKind::Update,
         expected_len: record.expected_len,
         boot: record.boot,
-        room: None,
+        room: Some(node.writer_memory.take_regardless(peer, record.expected_len)),
     };
     let state = LeaseState { owner: None, token: record.token(), writer: None };
     Lease::new((record.ino, record.body), facts, state)

@@ -79,7 +79,7 @@ pub(crate) struct LeaseFacts {
     pub(crate) fresh: bool,
     pub(crate) expected_len: Option<u64>,
     pub(crate) boot: BootId,
-    /// None for those found at a start.
+    /// None for what the server changes by itself, at once.
     pub(crate) room: Option<Room>,
 }
 

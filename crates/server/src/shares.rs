@@ -41,6 +41,13 @@ impl Shares {
         true
     }
 
+    /// Takes `n` for `peer`, whether there are so many or not: it has them already.
+    pub(crate) fn take_regardless(&self, peer: IpAddr, n: usize) {
+        let mut state = self.state.lock();
+        state.taken += n;
+        *state.by_peer.entry(network(peer)).or_default() += n;
+    }
+
     /// How many are taken.
     pub(crate) fn taken(&self) -> usize {
         self.state.lock().taken

@@ -31,9 +31,20 @@ impl WriterMemory {
 
     /// Room for a file of which `expected_len` bytes were announced. No machine gets more than is left for the others.
     pub(crate) fn take(self: &Arc<Self>, peer: IpAddr, expected_len: Option<u64>) -> Option<Room> {
-        let units = if expected_len.is_some_and(|len| len <= UNIT) { 1 } else { LARGE_UNITS };
+        let units = units(expected_len);
         self.shares.take_some(peer, units).then(|| Room { memory: Arc::clone(self), peer, units })
     }
+
+    /// The room of a file that is in the making already, so that what it holds is held, be there room or not.
+    pub(crate) fn take_regardless(self: &Arc<Self>, peer: IpAddr, expected_len: Option<u64>) -> Room {
+        let units = units(expected_len);
+        self.shares.take_regardless(peer, units);
+        Room { memory: Arc::clone(self), peer, units }
+    }
+}
+
+fn units(expected_len: Option<u64>) -> usize {
+    if expected_len.is_some_and(|len| len <= UNIT) { 1 } else { LARGE_UNITS }
 }
 
 impl Drop for Room {

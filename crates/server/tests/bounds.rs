@@ -41,6 +41,31 @@ fn an_open_for_writing_waits_for_memory_and_who_comes_back_has_it() {
 }
 
 #[test]
+fn writers_of_before_a_restart_are_counted_once_and_until_they_end() {
+    let mut world = World::with(|config| {
+        config.limits.writers_memory_max = 4 * WRITER;
+        config.times.grace = Duration::from_secs(3);
+    });
+    let mut me = world.connect();
+    let first = me.open("/a", NEW);
+    me.write(first, 0, b"begun").ok();
+    me.open("/b", NEW);
+    world.kill_and_restart();
+    let mut other = world.connect_as("other", 7);
+    other.patient = false;
+    assert!(matches!(other.try_open("/c", NEW), Answer::Wait(_)), "the lost writers have their room");
+    let mut me = world.connect();
+    me.patient = false;
+    let first = me.open("/a", UPDATE);
+    assert!(matches!(me.try_open("/c", NEW), Answer::Wait(_)), "who has come back has it still");
+    me.close(first).ok();
+    world.until("room for one, and one alone", || matches!(me.try_open("/c", NEW), Answer::Ok(_)));
+    assert!(matches!(me.try_open("/d", NEW), Answer::Wait(_)), "the lost writer of /b");
+    world.until("its grace period is over", || matches!(me.try_open("/d", NEW), Answer::Ok(_)));
+    assert!(matches!(me.try_open("/e", NEW), Answer::Wait(_)), "no more than before the restart");
+}
+
+#[test]
 fn the_longest_idle_connection_without_open_files_makes_place() {
     // One machine gets half of what there is.
     let world = World::with(|config| config.limits.connections_max = 6);

@@ -319,13 +319,18 @@ impl Opening {
     }
 
     fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<Arc<Writer>>) -> Arc<Lease> {
+        // It came back to something that has ended meanwhile, or that nobody knew of: the room that it was to find there is missing.
+        let room = self
+            .room
+            .take()
+            .unwrap_or_else(|| self.node.writer_memory.take_regardless(self.session.peer.ip(), self.op.expected_len));
         let facts = LeaseFacts {
             path: self.op.path.clone(),
             client: Arc::clone(&self.client),
             fresh,
             expected_len: self.op.expected_len,
             boot: self.node.config.boot,
-            room: self.room.take(),
+            room: Some(room),
         };
         let owner = writer.is_some().then(|| self.owner());
         Lease::new((opened.ino, opened.body), facts, LeaseState { owner, token: opened.writer, writer })
