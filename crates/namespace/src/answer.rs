@@ -41,6 +41,15 @@ impl Answer for () {
     }
 }
 
+impl Answer for bool {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        whole(bytes, |from| from.u8().map(|byte| byte != 0))
+    }
+}
+
 macro_rules! number {
     ($($name:ident),*) => {
         $(impl Answer for $name {

@@ -102,11 +102,12 @@ pub enum OpTag {
     RaiseIncarnation = 24,
     RemoveAny = 25,
     KeepSums = 26,
+    EndUnchanged = 27,
 }
 
 impl OpTag {
     /// One more than the highest number.
-    pub const COUNT: usize = 27;
+    pub const COUNT: usize = 28;
 }
 
 /// A request that changes something. The free function of the same name in lower case does the work.

@@ -214,6 +214,7 @@ pub(crate) fn writer(
         path: request.path.as_bytes().to_vec(),
         expected_len: request.expected_len,
         opened: ctx.now,
+        sums_before: None,
     }
 }
 

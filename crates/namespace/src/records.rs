@@ -2,7 +2,8 @@
 
 use kv::{Read, Txn};
 use types::{
-    BodyId, BootId, ClientIdentity, ErrorCode, GroupId, Ino, PieceId, PrincipalId, SessionId, Timestamp, UploadId,
+    Adler32, BodyId, BootId, ClientIdentity, Crc32c, ErrorCode, GroupId, Ino, PieceId, PrincipalId, SessionId,
+    Timestamp, UploadId,
 };
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
@@ -48,6 +49,8 @@ pub struct WriterRecord {
     pub expected_len: Option<u64>,
     /// When it was opened first.
     pub opened: Timestamp,
+    /// Of an update: the checksums that the file had, for the case that nothing is changed.
+    pub sums_before: Option<Sums>,
 }
 
 impl WriterRecord {
@@ -165,6 +168,7 @@ pub struct BodyRecord {
 }
 
 const TAG_EXPECTED_LEN: u8 = 0x01;
+const TAG_SUMS_BEFORE: u8 = 0x02;
 const TAG_DEADLINE: u8 = 0x01;
 const TAG_REPLACES_CONTENT: u8 = 0x02;
 
@@ -189,6 +193,9 @@ impl WriterRecord {
         if let Some(len) = self.expected_len {
             out.tag_u64(TAG_EXPECTED_LEN, len);
         }
+        if let Some(sums) = self.sums_before {
+            out.tag_u64(TAG_SUMS_BEFORE, u64::from(sums.adler32.0) << 32 | u64::from(sums.crc32c.0));
+        }
         out.0
     }
 
@@ -209,12 +216,13 @@ impl WriterRecord {
         let opened = Timestamp(from.i64()?);
         let client = from.client()?;
         let path = from.path()?.to_vec();
-        let mut expected_len = None;
+        let (mut expected_len, mut sums_before) = (None, None);
         from.tags(|tag, field| match tag {
             TAG_EXPECTED_LEN => field_u64(field).map(|len| expected_len = Some(len)).map(|()| true),
+            TAG_SUMS_BEFORE => field_sums(field).map(|sums| sums_before = Some(sums)).map(|()| true),
             _ => Ok(false),
         })?;
-        Ok(Self { key, body, epoch, kind, ino, parent, session, boot, client, path, expected_len, opened })
+        Ok(Self { key, body, epoch, kind, ino, parent, session, boot, client, path, expected_len, opened, sums_before })
     }
 
     /// From a key and value of a scan.
@@ -250,6 +258,13 @@ impl WriterRecord {
         };
         txn.put(&keys::ended(self.key), &ended.encode());
     }
+}
+
+/// adler32 u32, CRC32C u32.
+fn field_sums(field: &[u8]) -> Result<Sums, BadValue> {
+    let mut from = Decoder::part(field, "checksums");
+    let sums = Sums { adler32: Adler32(from.u32()?), crc32c: Crc32c(from.u32()?) };
+    if from.rest().is_empty() { Ok(sums) } else { Err(BadValue::Damaged("a tagged field has a wrong length")) }
 }
 
 impl EndedWriter {

@@ -172,12 +172,12 @@ pub(crate) fn begin_update(
         }
     };
     // What is changed in place has no known checksum until it is closed.
-    content.sums = None;
+    let sums_before = content.sums.take().filter(|_| kind == WriterKind::Update);
     let (body, group, len) = (content.body, content.group, content.len);
     located.inode.ctime = ctx.now;
     let ino = located.inode.ino;
     located.store(txn);
-    let writer = WriterRecord { epoch, ..begin_writer(ctx, request, key, kind, ino, body) };
+    let writer = WriterRecord { epoch, sums_before, ..begin_writer(ctx, request, key, kind, ino, body) };
     writer.put(txn);
     Ok(OpenedWrite { group, ..opened(&writer, open_kind, len) })
 }

@@ -408,6 +408,51 @@ fn an_update_in_place_loses_its_sums_when_it_is_interrupted_but_stays_readable()
 }
 
 #[test]
+fn an_update_in_place_that_changes_nothing_leaves_the_file_as_it_was() {
+    let w = World::new();
+    let sums = |n| ns::Sums { adler32: types::Adler32(n), crc32c: types::Crc32c(2) };
+    let opened = w.change(open("/f", How::NewOnly, 1)).unwrap();
+    let content = ns::Committed { len: 5, sums: Some(sums(1)), mtime: None };
+    w.change(ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient }).unwrap();
+    let before = w.stat("/f").unwrap();
+    let end = |writer, sums, certain, completion| ns::EndUnchanged { writer, len: 5, sums, certain, completion };
+    for completion in [ns::Completion::ByClient, ns::Completion::AtGraceEnd] {
+        let update = w.change(open("/f", How::Update, 1)).unwrap();
+        assert_eq!(w.stat("/f").unwrap().content().unwrap().sums, None, "nothing is known of it meanwhile");
+        assert!(!w.change(end(update.writer, sums(9), false, completion)).unwrap(), "other bytes");
+        assert!(!w.change(ns::EndUnchanged { len: 6, ..end(update.writer, sums(1), true, completion) }).unwrap());
+        // Also by a writer that came back.
+        let again = w.change(open("/f", How::Update, 1)).unwrap();
+        assert_eq!(w.refusal(end(update.writer, sums(1), true, completion)), ErrorCode::Stale);
+        assert!(w.change(end(again.writer, sums(1), false, completion)).unwrap());
+        let after = w.stat("/f").unwrap();
+        assert_eq!((after.content(), after.mtime), (before.content(), before.mtime));
+        assert_eq!(w.refusal(World::commit_op(again.writer, 1)), ErrorCode::Stale);
+    }
+    // Checksums that nobody knew are known now, if it is certain of what.
+    let update = w.change(open("/f", How::Update, 1)).unwrap();
+    w.change(ns::Interrupt { writer: update.writer, kept_len: 5 }).unwrap();
+    let before = w.stat("/f").unwrap();
+    let update = w.change(open("/f", How::Update, 1)).unwrap();
+    assert!(!w.change(end(update.writer, sums(3), false, ns::Completion::ByClient)).unwrap());
+    assert!(w.change(end(update.writer, sums(3), true, ns::Completion::ByClient)).unwrap());
+    let after = w.stat("/f").unwrap();
+    assert_eq!(after.content().unwrap().sums, Some(sums(3)));
+    assert_eq!(
+        (after.content().unwrap().generation, after.mtime),
+        (before.content().unwrap().generation, before.mtime)
+    );
+    // Removed meanwhile: its body goes.
+    let update = w.change(open("/f", How::Update, 1)).unwrap();
+    w.change(ns::Remove { path: path("/f") }).unwrap();
+    assert!(w.change(end(update.writer, sums(3), true, ns::Completion::ByClient)).unwrap());
+    assert_eq!(w.queue(), [update.body]);
+    // What is not an update is not touched.
+    let new = w.change(open("/g", How::NewOnly, 1)).unwrap();
+    assert!(!w.change(end(new.writer, sums(3), true, ns::Completion::ByClient)).unwrap());
+}
+
+#[test]
 fn moving_between_trees() {
     let w = World::new();
     w.mkdir("/a/sub");

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use namespace::{
-    Commit, CommitReply, Committed, Completion, Durability, GraceEnd, GraceFacts, Interrupt, NsError, Sums, WriterToken,
+    Commit, CommitReply, Committed, Completion, Durability, EndUnchanged, GraceEnd, GraceFacts, Interrupt, NsError,
+    Sums, WriterToken,
 };
-use store::{Completed, PieceState, StoreError};
+use store::{Completed, PieceState, PieceStatus, StoreError};
 use types::{BodyId, ClientIdentity, PieceId};
 use wire::ErrorNumber;
 
@@ -73,12 +74,54 @@ fn complete(
         }
     };
     lease.drop_writer();
-    commit(node, lease, content_of(&completed), completion, then);
+    let Completed { len, adler32, crc32c, .. } = completed;
+    commit_or_leave(node, lease, (len, Sums { adler32, crc32c }), completion, then);
 }
 
-fn content_of(completed: &Completed) -> Committed {
-    let sums = Sums { adler32: completed.adler32, crc32c: completed.crc32c };
-    Committed { len: completed.len, sums: Some(sums), mtime: None }
+/// Commits what the store has completed, unless it is an update in place that has left the file as it was.
+fn commit_or_leave(
+    node: &Arc<Node>,
+    lease: &Arc<Lease>,
+    (len, sums): (u64, Sums),
+    completion: Completion,
+    then: impl FnOnce(Result<(), Refusal>) + Send + 'static,
+) {
+    let content = Committed { len, sums: Some(sums), mtime: None };
+    if lease.fresh || !lease.is_untouched() {
+        return commit(node, lease, content, completion, then);
+    }
+    let (inner, kept) = (Arc::clone(node), Arc::clone(lease));
+    leave_unchanged(node, lease, (len, sums), completion, move |left| {
+        if left {
+            kept.set_committed();
+            inner.writers.lock().forget(kept.body);
+            then(Ok(()));
+        } else {
+            let node = Arc::clone(&inner);
+            inner.workers.submit_duty(Box::new(move || commit(&node, &kept, content, completion, then)));
+        }
+    });
+}
+
+/// Ends an update in place if the file, of which the store has `len` bytes and `sums`, is what it was before. `then` is called once, on
+/// the responder, and told whether it has ended so.
+fn leave_unchanged(
+    node: &Arc<Node>,
+    lease: &Arc<Lease>,
+    (len, sums): (u64, Sums),
+    completion: Completion,
+    then: impl FnOnce(bool) + Send + 'static,
+) {
+    let op = EndUnchanged { writer: lease.token(), len, sums, certain: lease.is_unchanged(), completion };
+    // Nothing hangs on its being durable: after a power failure the update is found, and ends in the same way again.
+    node.namespace.change_urgent(Durability::Written, node.context(), op, move |result| match result {
+        Ok(left) => then(left),
+        // Whatever it is, the commit or the mark meets it too, and knows what to do.
+        Err(error) => {
+            tracing::debug!(%error, "an update cannot be ended as unchanged");
+            then(false);
+        }
+    });
 }
 
 fn commit(
@@ -176,7 +219,25 @@ pub(crate) fn interrupt(node: &Arc<Node>, lease: &Arc<Lease>) {
     mark_interrupted(node, lease, kept_len);
 }
 
+/// Marks it, unless it is an update in place that has come to nothing: such a file is what it was.
 fn mark_interrupted(node: &Arc<Node>, lease: &Arc<Lease>, kept_len: u64) {
+    let status = if lease.fresh { Ok(None) } else { node.store.status(PieceId::first(lease.body)) };
+    let Ok(Some(PieceStatus { len, state: PieceState::Complete { adler32, crc32c }, .. })) = status else {
+        return mark(node, lease, kept_len);
+    };
+    let (inner, kept) = (Arc::clone(node), Arc::clone(lease));
+    leave_unchanged(node, lease, (len, Sums { adler32, crc32c }), Completion::AtGraceEnd, move |left| {
+        if left {
+            tracing::info!(path = %kept.path, client = %kept.client.host, "its writer went away and had changed nothing");
+            inner.writers.lock().forget(kept.body);
+        } else {
+            let node = Arc::clone(&inner);
+            inner.workers.submit_duty(Box::new(move || mark(&node, &kept, kept_len)));
+        }
+    });
+}
+
+fn mark(node: &Arc<Node>, lease: &Arc<Lease>, kept_len: u64) {
     tracing::info!(path = %lease.path, kept_len, client = %lease.client.host, "interrupted: its writer went away");
     let token = lease.token();
     let op = Interrupt { writer: token, kept_len };
@@ -188,7 +249,7 @@ fn mark_interrupted(node: &Arc<Node>, lease: &Arc<Lease>, kept_len: u64) {
             let node = Arc::clone(&inner);
             inner.workers.submit_duty(Box::new(move || {
                 if matches!(after_stale(&node, &lease, token), Stale::Renewed) {
-                    mark_interrupted(&node, &lease, kept_len);
+                    mark(&node, &lease, kept_len);
                 }
             }));
         }
@@ -212,8 +273,8 @@ pub(crate) fn end_of_grace(node: &Arc<Node>, due: &Due<Arc<Lease>>) {
             Ok(Some(status)) => match status.state {
                 // The client's close got as far as the store's record; only the namespace's is missing.
                 PieceState::Complete { adler32, crc32c } if !spoiled => {
-                    let content = Committed { len: status.len, sums: Some(Sums { adler32, crc32c }), mtime: None };
-                    return commit(node, lease, content, Completion::AtGraceEnd, log_end(lease));
+                    let found = (status.len, Sums { adler32, crc32c });
+                    return commit_or_leave(node, lease, found, Completion::AtGraceEnd, log_end(lease));
                 }
                 PieceState::Complete { .. } => return mark_interrupted(node, lease, status.len),
                 PieceState::Interrupted => return mark_interrupted(node, lease, status.len),
@@ -309,11 +370,12 @@ pub(crate) fn truncate(node: &Arc<Node>, lease: &Arc<Lease>, len: u64, reply: Re
     });
     match done {
         Ok(completed) => {
-            let content = content_of(&completed);
+            let sums = Sums { adler32: completed.adler32, crc32c: completed.crc32c };
+            let content = Committed { len: completed.len, sums: Some(sums), mtime: None };
             commit(node, lease, content, Completion::ByClient, move |result| reply.settle(result));
         }
         Err(error) => {
-            // What stands now is the file, without its checksums.
+            // What stands now is the file, without its checksums if it was cut.
             interrupt(node, lease);
             reply.refuse(&Refusal::of_store(&format_args!("truncate {}", lease.path), &error));
         }

@@ -257,6 +257,7 @@ fn lease_of(node: &Node, record: &WriterRecord) -> Arc<Lease> {
         path: NsPath::parse(&record.path).unwrap_or_else(|_| NsPath::root()),
         client: Arc::new(record.client.clone()),
         fresh: record.kind != WriterKind::Update,
+        begun: false,
         expected_len: record.expected_len,
         boot: record.boot,
         room: Some(node.writer_memory.take_regardless(peer, record.expected_len)),

@@ -55,6 +55,10 @@ pub(crate) struct Lease {
     pub(crate) client: Arc<ClientIdentity>,
     /// A content that is not visible elsewhere yet: a new file or an upload, not an update in place.
     pub(crate) fresh: bool,
+    /// An update in place that has begun with this lease: nothing was changed before.
+    begun: bool,
+    /// Something may have been changed since.
+    changed: AtomicBool,
     /// The announced size (`oss.asize`).
     pub(crate) expected_len: Option<u64>,
     /// The boot of the kernel in which it was opened.
@@ -77,6 +81,7 @@ pub(crate) struct LeaseFacts {
     pub(crate) path: NsPath,
     pub(crate) client: Arc<ClientIdentity>,
     pub(crate) fresh: bool,
+    pub(crate) begun: bool,
     pub(crate) expected_len: Option<u64>,
     pub(crate) boot: BootId,
     /// None for what the server changes by itself, at once.
@@ -95,13 +100,15 @@ pub(crate) struct LeaseState {
 
 impl Lease {
     pub(crate) fn new((ino, body): (Ino, BodyId), about: LeaseFacts, state: LeaseState) -> Arc<Self> {
-        let LeaseFacts { path, client, fresh, expected_len, boot, room } = about;
+        let LeaseFacts { path, client, fresh, begun, expected_len, boot, room } = about;
         Arc::new(Self {
             ino,
             body,
             path,
             client,
             fresh,
+            begun,
+            changed: AtomicBool::new(false),
             expected_len,
             boot,
             missing: Mutex::new(Missing::default()),
@@ -156,6 +163,16 @@ impl Lease {
         self.state.write().owner = None;
     }
 
+    /// Whether its holders have left all as it was when the lease was made.
+    pub(crate) fn is_untouched(&self) -> bool {
+        !self.changed.load(Ordering::Acquire)
+    }
+
+    /// Whether it is sure that the file is what it was before the update.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        self.begun && self.is_untouched()
+    }
+
     /// It is the file's content now.
     pub(crate) fn set_committed(&self) {
         self.committed.store(true, Ordering::Release);
@@ -189,12 +206,20 @@ impl Lease {
 
 /// The right to write, for as long as it lives.
 pub(crate) struct Hold<'a> {
+    lease: &'a Lease,
     _state: RwLockReadGuard<'a, LeaseState>,
     writer: Arc<Writer>,
 }
 
 impl Hold<'_> {
+    /// For what changes nothing.
     pub(crate) fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// For what may change the content, also if it fails.
+    pub(crate) fn writer_to_change(&self) -> &Writer {
+        self.lease.changed.store(true, Ordering::Release);
         &self.writer
     }
 }
@@ -218,7 +243,7 @@ impl WriteAccess {
         match &state.writer {
             Some(writer) if state.owner == Some(self.key) || self.unfenced => {
                 let writer = Arc::clone(writer);
-                Ok(Hold { _state: state, writer })
+                Ok(Hold { lease: &self.lease, _state: state, writer })
             }
             _ if state.owner.is_some_and(|owner| owner != self.key) => Err(Refusal::fenced(&self.lease.path)),
             _ => Err(Refusal::closed_before(&self.lease.path)),

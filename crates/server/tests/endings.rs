@@ -191,6 +191,124 @@ fn with_a_full_queue_of_work_no_file_is_left_behind() {
     assert_eq!((me.get("/f"), me.get("/g")), (b"some".to_vec(), b"new".to_vec()));
 }
 
+fn inode(world: &World, path: &str) -> namespace::Inode {
+    let path = types::NsPath::parse(path.as_bytes()).unwrap();
+    world.namespace().read(|read| namespace::stat(read, &namespace::Actor::admin(), &path)).unwrap()
+}
+
+/// Has `update` done to files of several sizes, and waits until each is as it was before.
+fn leaves_files_as_they_were(what: &str, update: impl Fn(&mut World, &str)) {
+    for len in [0, 100, 10_000, 3 * MIB] {
+        let mut world = World::new();
+        let data = content(4, len);
+        world.connect_as("other", 1).put("/f", NEW, &data);
+        let before = inode(&world, "/f");
+        assert!(before.content().unwrap().sums.is_some());
+        update(&mut world, "/f");
+        let is_complete = |world: &World| inode(world, "/f").content().unwrap().state == namespace::FileState::Complete;
+        world.until(what, || is_complete(&world));
+        let after = inode(&world, "/f");
+        assert_eq!((after.content(), after.mtime), (before.content(), before.mtime), "{what}, {len} bytes");
+        assert!(world.connect().get("/f") == data, "{what}, {len} bytes");
+        // Nothing of the old update holds up the next one, and that one counts.
+        let mut me = world.connect();
+        let handle = me.open("/f", UPDATE);
+        me.write(handle, 0, b"new").ok();
+        me.close(handle).ok();
+        let changed = inode(&world, "/f");
+        assert_ne!(changed.content().unwrap().sums, before.content().unwrap().sums);
+        assert!(changed.mtime > before.mtime && changed.content().unwrap().sums.is_some());
+    }
+}
+
+#[test]
+fn an_update_without_a_write_leaves_the_file_as_it_was() {
+    leaves_files_as_they_were("open, close", |world, path| {
+        let mut me = world.connect();
+        let handle = me.open(path, UPDATE);
+        me.close(handle).ok();
+    });
+    leaves_files_as_they_were("open, sync, read, close", |world, path| {
+        let mut me = world.connect();
+        let handle = me.open(path, UPDATE);
+        me.sync(handle).ok();
+        me.read(handle, 0, 50).ok();
+        me.write(handle, 0, b"").ok();
+        me.close(handle).ok();
+    });
+    leaves_files_as_they_were("opened again on another connection, closed", |world, path| {
+        let mut me = world.connect();
+        me.open(path, UPDATE);
+        let mut again = world.connect();
+        let handle = again.open(path, UPDATE);
+        again.close(handle).ok();
+    });
+    leaves_files_as_they_were("open, connection lost", |world, path| {
+        let mut me = world.connect();
+        me.open(path, UPDATE);
+        me.cut();
+    });
+}
+
+#[test]
+fn an_update_without_a_write_leaves_the_file_as_it_was_also_after_a_kill() {
+    leaves_files_as_they_were("open, killed", |world, path| {
+        let mut me = world.connect();
+        me.open(path, UPDATE);
+        world.kill_and_restart();
+    });
+    leaves_files_as_they_were("open, killed, opened again, closed", |world, path| {
+        world.connect().open(path, UPDATE);
+        world.kill_and_restart();
+        let mut me = world.connect();
+        let handle = me.open(path, UPDATE);
+        me.close(handle).ok();
+    });
+    leaves_files_as_they_were("open, power lost", |world, path| {
+        let mut me = world.connect();
+        me.open(path, UPDATE);
+        me.put("/synced", NEW, b"x");
+        world.crash_and_restart(3);
+    });
+}
+
+#[test]
+fn an_update_that_was_refused_as_a_whole_leaves_the_file_as_it_was() {
+    leaves_files_as_they_were("a write that was refused", |world, path| {
+        let mut me = world.connect();
+        let handle = me.open(path, UPDATE);
+        world.disk.set_free(0);
+        std::thread::sleep(Duration::from_millis(150));
+        assert_eq!(me.write(handle, 4 << 20, &content(9, MIB)).number(), E::NO_SPACE);
+        world.disk.set_free(1 << 40);
+        std::thread::sleep(Duration::from_millis(150));
+        assert_eq!(me.close(handle).number(), E::NO_SPACE);
+    });
+}
+
+#[test]
+fn an_update_that_was_cut_off_after_a_write_is_not_taken_for_the_file_as_it_was() {
+    let mut world = World::new();
+    let data = content(4, 10_000);
+    let mut me = world.connect();
+    me.put("/f", NEW, &data);
+    let before = inode(&world, "/f");
+    for killed in [false, true] {
+        let mut me = world.connect();
+        let handle = me.open("/f", UPDATE);
+        me.write(handle, 0, if killed { b"first" } else { b"other" }).ok();
+        if killed {
+            world.kill_and_restart();
+        }
+        me.cut();
+        let complete = |world: &World| inode(world, "/f").content().unwrap().state == namespace::FileState::Complete;
+        world.until("it is ended", || complete(&world));
+        let after = inode(&world, "/f");
+        assert_eq!(after.content().unwrap().sums, None);
+        assert!(after.content().unwrap().generation > before.content().unwrap().generation);
+    }
+}
+
 #[test]
 fn a_truncation_that_fails_leaves_a_file_that_can_be_used() {
     let world = World::new();

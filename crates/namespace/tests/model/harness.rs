@@ -385,7 +385,8 @@ impl World {
             }
             50..70 => self.open(&user, path, p)?,
             70..82 => self.commit(&user)?,
-            82..86 => self.interrupt()?,
+            82..84 => self.interrupt()?,
+            84..86 => self.end_unchanged()?,
             86..88 => self.forget(&user)?,
             88..91 => self.reads(&user, &path, &p)?,
             91..93 => self.delete_queued()?,
@@ -569,6 +570,30 @@ impl World {
         let real = self.change(&admin(), ns::Interrupt { writer: both.token, kept_len })?;
         let model = self.model.interrupt(&both.handle, kept_len);
         self.agree(real, model)?;
+        Ok(())
+    }
+
+    fn end_unchanged(&mut self) -> Checked {
+        let Some(both) = self.any_handle() else { return Ok(()) };
+        let writer = self.model.writers.get(&both.handle.body).cloned();
+        let file = writer.as_ref().and_then(|writer| self.model.file(writer.ino));
+        let len = file.map_or(0, |file| file.len) + u64::from(self.rng.random_ratio(1, 5));
+        let before = writer.and_then(|writer| writer.sums_before).filter(|_| self.rng.random_ratio(4, 5));
+        let sums = before.unwrap_or_else(|| (self.rng.random(), self.rng.random()));
+        let (certain, at_grace_end) = (self.rng.random(), self.rng.random());
+        self.say(format!("  end unchanged {both:?} {len} {sums:?} {certain}"));
+        let op = ns::EndUnchanged {
+            writer: both.token,
+            len,
+            sums: ns::Sums { adler32: Adler32(sums.0), crc32c: Crc32c(sums.1) },
+            certain,
+            completion: if at_grace_end { ns::Completion::AtGraceEnd } else { ns::Completion::ByClient },
+        };
+        let real = self.change(&admin(), op)?;
+        let model = self.model.end_unchanged(&both.handle, len, sums, certain, at_grace_end);
+        if let Some((real, model)) = self.agree(real, model)? {
+            same("ended", real, model)?;
+        }
         Ok(())
     }
 

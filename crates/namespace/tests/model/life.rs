@@ -152,7 +152,8 @@ impl Model {
     }
 
     fn start(&mut self, who: usize, body: u64, epoch: u32, doing: Doing, ino: u64, open: &Open) -> Handle {
-        let writer = Writer { who, body, epoch, doing, ino, boot: open.boot, expected: open.expected };
+        let (boot, expected) = (open.boot, open.expected);
+        let writer = Writer { who, body, epoch, doing, ino, boot, expected, sums_before: None };
         self.writers.insert(body, writer);
         Handle { body, epoch, who }
     }
@@ -235,7 +236,9 @@ impl Model {
         let changed = self.file_mut(ino).unwrap();
         changed.state = state;
         changed.sums = None;
+        let sums_before = file.sums.filter(|_| doing == Doing::Update);
         let handle = self.start(who, file.body, file.last_epoch + 1, doing, ino, open);
+        self.writers.get_mut(&file.body).unwrap().sums_before = sums_before;
         Ok(OpenReply { handle, ino: Some(ino), kind, len: file.len, dropped: None })
     }
 
@@ -446,6 +449,40 @@ impl Model {
         self.uploads.remove(&body);
         let gone = self.release(old.body);
         Ok((ino, gone))
+    }
+
+    /// Whether it has ended so.
+    pub fn end_unchanged(
+        &mut self,
+        handle: &Handle,
+        len: u64,
+        sums: (u32, u32),
+        certain: bool,
+        at_grace_end: bool,
+    ) -> Res<bool> {
+        let writer = self.current(handle)?;
+        if writer.doing != Doing::Update {
+            return Ok(false);
+        }
+        match self.file_mut(writer.ino).filter(|file| file.body == writer.body) {
+            Some(file) => {
+                let same_sums = if writer.sums_before.is_some() { writer.sums_before == Some(sums) } else { certain };
+                if file.len != len || !same_sums {
+                    return Ok(false);
+                }
+                file.state = State::Complete;
+                file.sums = Some(sums);
+                file.last_epoch = writer.epoch;
+            }
+            None => {
+                self.queue.insert(writer.body);
+            }
+        }
+        self.writers.remove(&handle.body);
+        if at_grace_end {
+            self.ended.insert(writer.who, (writer.body, self.now + TOMB));
+        }
+        Ok(true)
     }
 
     pub fn interrupt(&mut self, handle: &Handle, kept: u64) -> Res<()> {

@@ -76,6 +76,7 @@ pub struct Writer {
     pub ino: u64,
     pub boot: u128,
     pub expected: Option<u64>,
+    pub sums_before: Option<(u32, u32)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

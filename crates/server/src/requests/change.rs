@@ -99,7 +99,7 @@ impl Connection {
                 };
                 self.out.leave()?;
                 let result = access.hold().and_then(|hold| {
-                    let cut = hold.writer().truncate(r.len);
+                    let cut = hold.writer_to_change().truncate(r.len);
                     if cut.is_ok() {
                         access.lease.missing.lock().cut(r.len);
                     }
@@ -130,7 +130,8 @@ impl Connection {
             Ok(Some(opened)) => {
                 // In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
                 let boot = inner.config.boot;
-                let facts = LeaseFacts { path, client, fresh: false, expected_len: Some(len), boot, room: None };
+                let facts =
+                    LeaseFacts { path, client, fresh: false, begun: false, expected_len: Some(len), boot, room: None };
                 let state = LeaseState { owner: None, token: opened.writer, writer: None };
                 let lease = Lease::new((opened.ino, opened.body), facts, state);
                 let mut writers = inner.writers.lock();

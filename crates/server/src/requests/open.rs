@@ -328,6 +328,7 @@ impl Opening {
             path: self.op.path.clone(),
             client: Arc::clone(&self.client),
             fresh,
+            begun: opened.kind == OpenKind::Update,
             expected_len: self.op.expected_len,
             boot: self.node.config.boot,
             room: Some(room),

@@ -301,9 +301,10 @@ impl Units {
 /// Writes `data` at `offset`; `sums`: of each page of it, if they are known.
 fn store_bytes(access: &WriteAccess, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), Refusal> {
     let hold = access.hold()?;
+    let writer = if data.is_empty() { hold.writer() } else { hold.writer_to_change() };
     let result = match sums {
-        Some(sums) => hold.writer().write_summed(offset, data, sums),
-        None => hold.writer().write(offset, data),
+        Some(sums) => writer.write_summed(offset, data, sums),
+        None => writer.write(offset, data),
     };
     let end = offset.saturating_add(data.len() as u64);
     let mut missing = access.lease.missing.lock();
