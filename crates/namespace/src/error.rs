@@ -78,7 +78,7 @@ pub enum NsError {
     },
     /// A plain read, or an update without the wish to resume, of a file whose writer has gone.
     #[error(
-        "{path}: its writer went away; {kept} bytes were kept, and nobody knows whether that is all. Read them with ?weir.partial=1, or write the file again"
+        "{path}: its writer has ended without completing it; {kept} bytes were kept, and nobody knows whether that is all. Read them with ?weir.partial=1, or write the file again"
     )]
     Interrupted {
         /// The path asked for.

@@ -27,7 +27,7 @@ use crate::writers::Due;
 pub(crate) fn close(node: &Arc<Node>, lease: &Arc<Lease>, doubt: Option<Refusal>, reply: Reply) {
     let Some(writer) = lease.writer() else {
         node.writers.lock().failed(lease.body, false, Instant::now());
-        return reply.refuse(&Refusal::closed_before(&lease.path));
+        return reply.refuse(&lease.ended());
     };
     // xrdcp closes its handle also after a copy that failed in the middle. What was announced tells.
     let short = lease
@@ -49,6 +49,7 @@ pub(crate) fn close(node: &Arc<Node>, lease: &Arc<Lease>, doubt: Option<Refusal>
     };
     drop(writer);
     if let Some(refusal) = refused {
+        lease.set_failure(&refusal);
         interrupt(node, lease);
         return reply.refuse(&refusal);
     }
@@ -69,13 +70,32 @@ fn complete(
     let completed = match completed {
         Ok(completed) => completed,
         Err(error) => {
+            let again = !matches!(error, StoreError::Failed { .. } | StoreError::Disk(_));
+            let refusal = Refusal::of_store(&format_args!("close {}", lease.path), &error);
+            let refusal = refusal.of_close(&not_completed(node, lease, again));
+            lease.set_failure(&refusal);
             node.writers.lock().failed(lease.body, true, Instant::now());
-            return then(Err(Refusal::of_store(&format_args!("close {}", lease.path), &error)));
+            return then(Err(refusal));
         }
     };
     lease.drop_writer();
     let Completed { len, adler32, crc32c, .. } = completed;
     commit_or_leave(node, lease, (len, Sums { adler32, crc32c }), completion, then);
+}
+
+/// What becomes of a file that the store could not complete; `again`: it may be able to later.
+fn not_completed(node: &Node, lease: &Lease, again: bool) -> String {
+    let grace = node.config.times.grace.as_secs();
+    match (lease.fresh, again) {
+        (true, true) => format!(
+            "what was written is kept for {grace} s: open it again for update and close it, or it is then marked as interrupted"
+        ),
+        (true, false) => format!("it is marked as interrupted in {grace} s, with what is durable of it"),
+        (false, true) => format!(
+            "what was changed stands: open it again for update and close it within {grace} s, or it stays as it is then, without checksums until it is read"
+        ),
+        (false, false) => format!("in {grace} s the file stands with what is durable of the change"),
+    }
 }
 
 /// Commits what the store has completed, unless it is an update in place that has left the file as it was.
@@ -146,22 +166,29 @@ fn commit(
             Err(error @ NsError::Stale { .. }) => {
                 let node = Arc::clone(&inner);
                 inner.workers.submit_duty(Box::new(move || {
-                    let refusal = Refusal::of_namespace(&"close", &error);
+                    let refusal = Refusal::of_namespace(&format_args!("close {}:", lease.path), &error);
+                    lease.set_failure(&refusal);
                     match after_stale(&node, &lease, token) {
                         Stale::Renewed => commit(&node, &lease, content, completion, then),
                         Stale::Ended | Stale::Unknown => then(Err(refusal)),
                     }
                 }));
             }
+            // It has its place in the namespace's list of uploads now.
+            Err(error @ NsError::UploadKept { .. }) => {
+                let refusal = Refusal::of_namespace(&"close", &error);
+                lease.set_failure(&refusal);
+                inner.writers.lock().forget(lease.body);
+                then(Err(refusal));
+            }
             Err(error) => {
-                let mut writers = inner.writers.lock();
-                match &error {
-                    // It has its place in the namespace's list of uploads now.
-                    NsError::UploadKept { .. } => writers.forget(lease.body),
-                    _ => writers.failed(lease.body, false, Instant::now()),
-                }
-                drop(writers);
-                then(Err(Refusal::of_namespace(&"close", &error)));
+                let refusal = Refusal::of_namespace(&format_args!("close {}", lease.path), &error).of_close(&format_args!(
+                    "what was written is kept whole, and the server tries again in {} s if nobody opens it for update and closes it before",
+                    inner.config.times.grace.as_secs()
+                ));
+                lease.set_failure(&refusal);
+                inner.writers.lock().failed(lease.body, false, Instant::now());
+                then(Err(refusal));
             }
         }
     });

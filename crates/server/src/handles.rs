@@ -7,7 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use wire::FileHandle;
 
-use crate::open_file::OpenFile;
+use crate::open_file::{Failure, OpenFile};
+use crate::refusal::Refusal;
 use crate::shares::Shares;
 
 /// Why a handle was not given.
@@ -39,6 +40,8 @@ struct Table {
 struct Slot {
     uses: u16,
     file: Option<Arc<OpenFile>>,
+    /// Of the file that was closed last.
+    failure: Option<Failure>,
 }
 
 impl Handles {
@@ -60,7 +63,7 @@ impl Handles {
                 if usize::from(slot) >= self.per_session_max {
                     return Err(NoHandle::SessionFull(self.per_session_max));
                 }
-                table.slots.push(Slot { uses: 0, file: None });
+                table.slots.push(Slot { uses: 0, file: None, failure: None });
                 slot
             }
         };
@@ -71,6 +74,7 @@ impl Handles {
         let entry = &mut table.slots[usize::from(slot)];
         entry.uses = entry.uses.wrapping_add(1);
         let handle = handle_of(slot, entry.uses);
+        entry.failure = None;
         entry.file = Some(make(handle));
         Ok(handle)
     }
@@ -90,6 +94,25 @@ impl Handles {
         table.free.push(slot);
         self.shares.give_back(self.peer);
         Some(file)
+    }
+
+    /// The same, where the file is closed now and it will be seen in `failure` whether that succeeds.
+    pub(crate) fn close(&self, handle: FileHandle, failure: &Failure) {
+        if self.remove(handle).is_some()
+            && let Some(slot) = self.table.lock().slots.get_mut(usize::from(parts_of(handle).0))
+        {
+            slot.failure = Some(Arc::clone(failure));
+        }
+    }
+
+    /// Why the close of `handle` was refused, for as long as its number stands for no other file.
+    pub(crate) fn failure_of(&self, handle: FileHandle) -> Option<Refusal> {
+        let (slot, uses) = parts_of(handle);
+        let table = self.table.lock();
+        let entry = table.slots.get(usize::from(slot)).filter(|entry| entry.uses == uses && entry.file.is_none())?;
+        let failure = Arc::clone(entry.failure.as_ref()?);
+        drop(table);
+        failure.lock().clone()
     }
 
     /// Whether no file is open.

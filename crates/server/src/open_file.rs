@@ -13,6 +13,9 @@ use crate::refusal::Refusal;
 use crate::writer_memory::Room;
 use crate::writers::Owner;
 
+/// Why a close was refused; for whoever closes again.
+pub(crate) type Failure = Arc<Mutex<Option<Refusal>>>;
+
 /// An open file.
 pub(crate) struct OpenFile {
     /// The object behind the name.
@@ -69,6 +72,8 @@ pub(crate) struct Lease {
     pub(crate) out_of_step: AtomicU32,
     /// What it may hold in memory is counted.
     _room: Option<Room>,
+    /// The last close, if it was refused and nobody has taken the file up since.
+    failure: Failure,
     /// It has become the file's content: whoever still closes a handle of it has lost nothing.
     committed: AtomicBool,
     /// Held shared while a write is done, so that a fence waits for the writes that have begun.
@@ -114,6 +119,7 @@ impl Lease {
             missing: Mutex::new(Missing::default()),
             out_of_step: AtomicU32::new(0),
             _room: room,
+            failure: Failure::default(),
             committed: AtomicBool::new(false),
             state: RwLock::new(state),
         })
@@ -139,6 +145,7 @@ impl Lease {
         };
         state.writer = Some(Arc::clone(&writer));
         state.owner = Some(owner);
+        *self.failure.lock() = None;
         if token.epoch > state.token.epoch || token.key != state.token.key {
             state.token = token;
         }
@@ -156,6 +163,21 @@ impl Lease {
             missing.len()
         );
         Some(Refusal::new(why, text))
+    }
+
+    /// Its close was refused.
+    pub(crate) fn set_failure(&self, why: &Refusal) {
+        *self.failure.lock() = Some(why.clone());
+    }
+
+    /// Where the reason is found.
+    pub(crate) fn failure(&self) -> &Failure {
+        &self.failure
+    }
+
+    /// What an ended writer's handles are told.
+    pub(crate) fn ended(&self) -> Refusal {
+        self.failure.lock().clone().unwrap_or_else(|| Refusal::closed_before(&self.path))
     }
 
     /// From the return on, nobody can write.
@@ -176,6 +198,7 @@ impl Lease {
     /// It is the file's content now.
     pub(crate) fn set_committed(&self) {
         self.committed.store(true, Ordering::Release);
+        *self.failure.lock() = None;
     }
 
     /// Whether it is.
@@ -245,8 +268,20 @@ impl WriteAccess {
                 let writer = Arc::clone(writer);
                 Ok(Hold { lease: &self.lease, _state: state, writer })
             }
-            _ if state.owner.is_some_and(|owner| owner != self.key) => Err(Refusal::fenced(&self.lease.path)),
-            _ => Err(Refusal::closed_before(&self.lease.path)),
+            _ => Err(self.why_not(&state)),
+        }
+    }
+
+    /// Why this handle, of which the file has been closed or taken away, can do nothing more.
+    pub(crate) fn is_over(&self) -> Refusal {
+        self.why_not(&self.lease.state.read())
+    }
+
+    fn why_not(&self, state: &LeaseState) -> Refusal {
+        if state.owner.is_some_and(|owner| owner != self.key) {
+            Refusal::fenced(&self.lease.path)
+        } else {
+            self.lease.ended()
         }
     }
 }

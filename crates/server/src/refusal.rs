@@ -86,6 +86,13 @@ impl Refusal {
         )
     }
 
+    /// A refused close with what becomes of the file. Not a wish to ask again: the handle has gone.
+    pub(crate) fn of_close(self, becomes: &dyn Display) -> Self {
+        let number = self.number();
+        let (Refusal::Error { text, .. } | Refusal::Wait { text, .. }) = self;
+        Self::new(number, format!("{text}; {becomes}"))
+    }
+
     pub(crate) fn read_only(path: &NsPath) -> Self {
         let text = format!("{path} is open for reading only; open it for update to change it");
         Self::new(ErrorNumber::NOT_AUTHORIZED, text)

@@ -310,6 +310,59 @@ fn an_update_that_was_cut_off_after_a_write_is_not_taken_for_the_file_as_it_was(
 }
 
 #[test]
+fn who_closes_again_after_a_close_that_failed_is_told_what_went_wrong() {
+    // The keeper would meet the failed sync first.
+    let world = World::with(|config| config.times.keeper = Duration::from_secs(600));
+    let mut me = world.connect();
+    let handle = me.open("/f", NEW);
+    me.write(handle, 0, &content(1, 3 * MIB)).ok();
+    let twin = me.open("/f", UPDATE);
+    world.disk.fail_next(disk::DiskOp::Sync, 1, std::io::ErrorKind::Other);
+    let (number, text) = me.close(handle).error();
+    assert_eq!(number, E::IO_ERROR, "{text}");
+    assert!(text.contains("/f") && text.contains("marked as interrupted"), "what becomes of it: {text}");
+    for again in [handle, twin] {
+        let (same_number, same_text) = me.close(again).error();
+        assert_eq!((same_number, &same_text), (number, &text));
+    }
+    let again = me.open("/f", UPDATE);
+    let (number, second) = me.close(again).error();
+    assert_eq!(number, E::IO_ERROR, "{second}");
+    assert!(second.contains("Sync") && second.contains("marked as interrupted"), "{second}");
+    // The slot of a handle remembers nothing of the file that it had before.
+    let handle = me.open("/g", NEW);
+    me.close(handle).ok();
+    assert_eq!(me.close(handle).number(), E::FILE_NOT_OPEN);
+}
+
+#[test]
+fn who_closes_again_what_could_not_get_its_name_is_told_where_it_is() {
+    let world = World::new();
+    let mut me = world.connect();
+    me.put("/f", NEW, b"old");
+    let handle = me.open("/f", REPLACE);
+    me.write(handle, 0, b"new").ok();
+    let twin = me.open("/f", UPDATE);
+    me.rm("/f").ok();
+    me.mkdir("/f", wire::request::MkdirOptions::NONE).ok();
+    let (number, text) = me.close(handle).error();
+    assert!(text.contains("/f") && text.contains("kept as upload"), "{text}");
+    for again in [twin, handle] {
+        assert_eq!(me.close(again).error(), (number, text.clone()));
+    }
+    // And what is known to be incomplete.
+    let handle = me.open("/g?oss.asize=10", NEW);
+    me.write(handle, 0, b"half").ok();
+    let twin = me.open("/g", UPDATE);
+    let (number, text) = me.close(handle).error();
+    assert!(text.contains("10 bytes were announced"), "{text}");
+    assert_eq!(me.close(twin).error(), (number, text));
+    world.until("it is marked", || matches!(me.try_open("/g", UPDATE), Answer::Error(E::IN_PROGRESS, _)));
+    let (_, text) = me.try_open("/g", UPDATE).error();
+    assert!(text.contains("4 bytes were kept") && !text.contains("went away"), "its writer is still here: {text}");
+}
+
+#[test]
 fn a_truncation_that_fails_leaves_a_file_that_can_be_used() {
     let world = World::new();
     let mut me = world.connect();

@@ -51,7 +51,7 @@ pub enum StoreError {
         why: &'static str,
     },
     /// A sync of this piece's file failed: what lies on the disk is not known. What was durable before stays.
-    #[error("piece {piece} takes no more data, because {reason}; interrupt it: what was durable before is kept")]
+    #[error("piece {piece} takes no more data, because {reason}; what was durable before is kept")]
     Failed {
         /// The piece.
         piece: PieceId,

@@ -18,7 +18,7 @@ impl Connection {
     pub(crate) fn close(&mut self, stream: StreamId, r: &Close) -> Result<Result<(), Refusal>, Stop> {
         let file = match self.file(r.handle) {
             Ok(file) => file,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(refusal) => return Ok(Err(self.session.handles.failure_of(r.handle).unwrap_or(refusal))),
         };
         let Access::Write(access) = &file.access else {
             self.session.handles.remove(r.handle);
@@ -47,11 +47,11 @@ impl Connection {
                 reply.refuse(&Refusal::Wait { seconds: 1, text });
             } else {
                 self.session.handles.remove(r.handle);
-                reply.refuse(&Refusal::fenced(&file.path));
+                reply.refuse(&access.is_over());
             }
             return Ok(Ok(()));
         }
-        self.session.handles.remove(r.handle);
+        self.session.handles.close(r.handle, access.lease.failure());
         let doubt = access.lease.doubt();
         let lease = Arc::clone(&access.lease);
         let small = lease.writer().is_none_or(|writer| writer.len() <= INLINE_MAX);
