@@ -128,7 +128,8 @@ fn put_opened(out: &mut Vec<u8>, opened: &OpenedWrite) {
     out.push(kind);
     put_option(out, upload.map(|upload| upload.0));
     put(out, opened.len);
-    put_option(out, opened.dropped.map(|body| body.0));
+    put_option(out, opened.dropped.first().map(|body| body.0));
+    opened.dropped.iter().skip(1).for_each(|body| put(out, body.0));
 }
 
 fn opened(from: &mut Decoder<'_>) -> Result<OpenedWrite, BadValue> {
@@ -148,7 +149,11 @@ fn opened(from: &mut Decoder<'_>) -> Result<OpenedWrite, BadValue> {
         _ => return Err(bad()),
     };
     let len = from.u64()?;
-    let dropped = option(from)?.map(BodyId);
+    // To the end: nothing follows them, wherever this is part of.
+    let mut dropped: Vec<_> = option(from)?.map(BodyId).into_iter().collect();
+    while let Ok(further) = from.u64() {
+        dropped.push(BodyId(further));
+    }
     let writer = WriterToken { key, body, epoch };
     Ok(OpenedWrite { writer, ino, body, piece: PieceId::first(body), group, kind, len, dropped })
 }
@@ -249,7 +254,7 @@ mod tests {
             OpenKind::Resumed(upload),
         ] {
             let body = BodyId(4);
-            let opened = OpenedWrite {
+            let opened = |dropped| OpenedWrite {
                 writer: WriterToken { key: WriterKey(1), body, epoch: 2 },
                 ino: Ino(3),
                 body,
@@ -257,10 +262,13 @@ mod tests {
                 group: GroupId(1),
                 kind,
                 len: 6,
-                dropped: Some(BodyId(9)),
+                dropped,
             };
-            there_and_back(&opened);
-            there_and_back(&Some(opened));
+            for count in 0..4 {
+                let opened = opened((9..9 + count).map(BodyId).collect());
+                there_and_back(&opened);
+                there_and_back(&Some(opened));
+            }
         }
     }
 }

@@ -90,7 +90,7 @@ pub enum OpenKind {
 }
 
 /// The writer that [`open_write`] made or found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenedWrite {
     /// Names the writer; hand it to commit and interrupt.
     pub writer: WriterToken,
@@ -106,8 +106,8 @@ pub struct OpenedWrite {
     pub kind: OpenKind,
     /// Committed length so far (0 for a new body or one in the making), in bytes.
     pub len: u64,
-    /// A body that a restart gave up; its writer's handle is fenced and its deletion queued.
-    pub dropped: Option<BodyId>,
+    /// Bodies that a restart gave up; their writers' handles are fenced and their deletion queued.
+    pub dropped: Vec<BodyId>,
 }
 
 /// See [`OpenWrite`].
@@ -127,7 +127,7 @@ pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Resu
 fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
     let path = &request.path;
     let key = keys::writer_key(&request.client, path.as_bytes());
-    let uploads_dropped = if request.restarted { drop_own_uploads(txn, ctx, request)? } else { None };
+    let uploads_dropped = if request.restarted { drop_own_uploads(txn, ctx, request)? } else { Vec::new() };
     if EndedWriter::get(txn, key)?.is_some() {
         // Whoever begins anew has given up what it wrote before.
         txn.delete(&keys::ended(key));
@@ -154,7 +154,7 @@ fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<Ope
             open_over(txn, ctx, request, key, (&parent, name), located)?
         }
     };
-    opened.dropped = opened.dropped.or(uploads_dropped);
+    opened.dropped.extend(uploads_dropped);
     Ok(opened)
 }
 
@@ -227,7 +227,7 @@ fn opened(writer: &WriterRecord, group: GroupId, kind: OpenKind) -> OpenedWrite 
         group,
         kind,
         len: 0,
-        dropped: None,
+        dropped: Vec::new(),
     }
 }
 
@@ -355,12 +355,12 @@ fn restart(
     adjust_bytes(txn, ctx, &located, difference(0, old.len))?;
     let writer = writer(ctx, request, key, WriterKind::New, located.inode.ino, body);
     writer.put(txn);
-    Ok(OpenedWrite { dropped: Some(old.body), ..opened(&writer, content.group, OpenKind::New) })
+    Ok(OpenedWrite { dropped: vec![old.body], ..opened(&writer, content.group, OpenKind::New) })
 }
 
 /// A restart gives up the uploads that the same client has in the making for this path.
-fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<Option<BodyId>, NsError> {
-    let mut dropped = None;
+fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<Vec<BodyId>, NsError> {
+    let mut dropped = Vec::new();
     for writer in crate::find_writer(txn, &request.client, &request.path)? {
         let WriterKind::Upload(upload) = writer.kind else { continue };
         if let Some(record) = UploadRecord::get(txn, upload)? {
@@ -369,7 +369,7 @@ fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Re
         writer.delete(txn);
         txn.delete(&keys::upload(upload));
         crate::deletion::queue(txn, ctx, writer.body);
-        dropped = Some(writer.body);
+        dropped.push(writer.body);
     }
     Ok(dropped)
 }

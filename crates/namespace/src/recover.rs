@@ -136,7 +136,7 @@ fn opened(writer: &WriterRecord, kind: OpenKind, len: u64) -> OpenedWrite {
         group: types::GroupId::DEFAULT,
         kind,
         len,
-        dropped: None,
+        dropped: Vec::new(),
     }
 }
 

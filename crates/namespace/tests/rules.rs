@@ -238,7 +238,7 @@ fn a_restarted_copy_takes_the_place_of_its_own_unfinished_file_only() {
     let restart = |pid| ns::OpenWrite { restarted: true, ..open("/f", How::NewOnly, pid) };
     assert_eq!(w.refusal(restart(2)), ErrorCode::Exists);
     let again = w.change(restart(1)).unwrap();
-    assert_eq!((again.ino, again.dropped), (mine.ino, Some(mine.body)));
+    assert_eq!((again.ino, again.dropped), (mine.ino, vec![mine.body]));
     assert_eq!(w.refusal(World::commit_op(mine.writer, 1)), ErrorCode::Stale);
     w.change(ns::Interrupt { writer: again.writer, kept_len: 1 }).unwrap();
     let third = w.change(restart(1)).unwrap();
@@ -450,6 +450,32 @@ fn an_update_in_place_that_changes_nothing_leaves_the_file_as_it_was() {
     // What is not an update is not touched.
     let new = w.change(open("/g", How::NewOnly, 1)).unwrap();
     assert!(!w.change(end(new.writer, sums(3), true, ns::Completion::ByClient)).unwrap());
+}
+
+#[test]
+fn a_restart_gives_up_all_that_the_client_had_begun_there_and_says_what() {
+    let w = World::new();
+    let stands = w.file("/f", 1).body;
+    let mine: Vec<_> = (0..3).map(|_| w.change(open("/f", How::Replace, 1)).unwrap()).collect();
+    let others = w.change(open("/f", How::Replace, 2)).unwrap();
+    let again = w.change(ns::OpenWrite { restarted: true, ..open("/f", How::Replace, 1) }).unwrap();
+    let bodies: Vec<_> = mine.iter().map(|opened| opened.body).collect();
+    assert_eq!(again.dropped, bodies);
+    assert_eq!(w.queue(), bodies);
+    for opened in &mine {
+        assert_eq!(w.refusal(World::commit_op(opened.writer, 1)), ErrorCode::Stale);
+    }
+    assert_eq!(w.body("/f"), stands);
+    w.change(World::commit_op(others.writer, 1)).unwrap();
+    // With an unfinished new file beside them.
+    let new = w.change(open("/g", How::NewOnly, 1)).unwrap();
+    let upload = w.change(ns::OpenWrite { posc: true, ..open("/h", How::NewOnly, 1) }).unwrap();
+    w.change(ns::Rename { from: path("/g"), to: path("/k"), replace: false }).unwrap();
+    let again = w.change(ns::OpenWrite { restarted: true, ..open("/k", How::NewOnly, 1) });
+    assert_eq!(again.unwrap_err().code(), ErrorCode::Exists, "it is another path's writer");
+    let again = w.change(ns::OpenWrite { restarted: true, ..open("/h", How::NewOnly, 1) }).unwrap();
+    assert_eq!((again.dropped, again.kind), (vec![upload.body], OpenKind::New));
+    w.change(World::commit_op(new.writer, 1)).unwrap();
 }
 
 #[test]

@@ -363,6 +363,26 @@ fn who_closes_again_what_could_not_get_its_name_is_told_where_it_is() {
 }
 
 #[test]
+fn a_client_that_starts_again_fences_all_that_it_had_begun_there() {
+    let world = World::new();
+    let mut me = world.connect();
+    me.put("/f", NEW, b"old");
+    let handles: Vec<_> = (0..3).map(|_| me.open("/f", REPLACE)).collect();
+    for handle in &handles {
+        me.write(*handle, 0, b"begun").ok();
+    }
+    let mut again = world.connect();
+    let new = again.open("/f?tried=somewhere", REPLACE);
+    for handle in handles {
+        assert_eq!(me.write(handle, 5, b"more").number(), E::FILE_NOT_OPEN);
+        assert_eq!(me.close(handle).number(), E::FILE_NOT_OPEN);
+    }
+    again.write(new, 0, b"new").ok();
+    again.close(new).ok();
+    assert_eq!(me.get("/f"), b"new");
+}
+
+#[test]
 fn a_truncation_that_fails_leaves_a_file_that_can_be_used() {
     let world = World::new();
     let mut me = world.connect();

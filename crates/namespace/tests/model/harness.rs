@@ -1,5 +1,6 @@
 //! Random steps on the real namespace and the model side by side.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kv::{Durability, Kv, KvError};
@@ -449,7 +450,10 @@ impl World {
         same("kind", kind, model.kind)?;
         same("len", real.len, model.len)?;
         same("epoch", real.writer.epoch, model.handle.epoch)?;
-        self.pair_bodies(real.dropped, model.dropped)?;
+        let real_dropped: BTreeSet<u64> = real.dropped.iter().map(|body| body.0 | BODY).collect();
+        let known = |body: &u64| self.pairs.real(*body | BODY);
+        let model_dropped: BTreeSet<u64> = model.dropped.iter().filter_map(known).collect();
+        same("dropped", (real.dropped.len(), real_dropped), (model.dropped.len(), model_dropped))?;
         self.handles.push(Both { token: real.writer, handle: model.handle });
         Ok(())
     }

@@ -41,7 +41,7 @@ pub struct OpenReply {
     pub ino: Option<u64>, // an upload's future inode has no number that can be compared
     pub kind: Opened,
     pub len: u64,
-    pub dropped: Option<u64>,
+    pub dropped: Vec<u64>,
 }
 
 impl Model {
@@ -71,7 +71,7 @@ impl Model {
 
     fn open_new(&mut self, user: &Who, open: &Open) -> Result<OpenReply, (ErrorCode, bool)> {
         let who = self.who(&open.client, &open.path);
-        let mut dropped = None;
+        let mut dropped = Vec::new();
         if open.restarted {
             let mine: Vec<u64> =
                 self.writers.values().filter(|w| w.who == who && w.doing == Doing::Upload).map(|w| w.body).collect();
@@ -82,7 +82,7 @@ impl Model {
                 self.writers.remove(&body);
                 self.uploads.remove(&body);
                 self.queue.insert(body);
-                dropped = Some(body);
+                dropped.push(body);
             }
         }
         if open.how == 1 || open.posc {
@@ -136,7 +136,7 @@ impl Model {
             *self.file_mut(ino).unwrap() =
                 File { body, len: 0, state: State::Open(who), sums: None, last_epoch: 0, generation: file.generation };
             let handle = self.start(who, body, 1, Doing::New, ino, open);
-            let dropped = Some(file.body);
+            dropped.push(file.body);
             return Ok(OpenReply { handle, ino: Some(ino), kind: Opened::New, len: 0, dropped });
         }
         if matches!(file.state, State::Open(_)) {
@@ -167,7 +167,7 @@ impl Model {
         name: Vec<u8>,
         replaces: Option<u64>,
         (owner, group, mode): (u32, u32, u16),
-        dropped: Option<u64>,
+        dropped: Vec<u64>,
     ) -> OpenReply {
         let body = self.fresh();
         let ino = replaces.unwrap_or_else(|| self.fresh());
@@ -239,7 +239,7 @@ impl Model {
         let sums_before = file.sums.filter(|_| doing == Doing::Update);
         let handle = self.start(who, file.body, file.last_epoch + 1, doing, ino, open);
         self.writers.get_mut(&file.body).unwrap().sums_before = sums_before;
-        Ok(OpenReply { handle, ino: Some(ino), kind, len: file.len, dropped: None })
+        Ok(OpenReply { handle, ino: Some(ino), kind, len: file.len, dropped: Vec::new() })
     }
 
     fn reopen(&mut self, user: &Who, open: &Open, body: u64) -> Result<OpenReply, (ErrorCode, bool)> {
@@ -274,7 +274,7 @@ impl Model {
         writer.boot = open.boot;
         let handle = Handle { body, epoch: writer.epoch, who: writer.who };
         let ino = Some(writer.ino);
-        Ok(OpenReply { handle, ino, kind: Opened::Resumed, len, dropped: None })
+        Ok(OpenReply { handle, ino, kind: Opened::Resumed, len, dropped: Vec::new() })
     }
 
     fn resume_upload(&mut self, user: &Who, open: &Open, who: usize, body: u64) -> Res<OpenReply> {
@@ -293,7 +293,7 @@ impl Model {
         changed.state = UpState::Making;
         changed.deadline = None;
         changed.who = who;
-        Ok(OpenReply { handle, ino: Some(ino), kind: Opened::Resumed, len: upload.kept, dropped: None })
+        Ok(OpenReply { handle, ino: Some(ino), kind: Opened::Resumed, len: upload.kept, dropped: Vec::new() })
     }
 
     pub fn truncate(

@@ -234,13 +234,13 @@ impl Opening {
             }
             Err(error) => return self.refused(error, reply),
         };
-        if let Some(dropped) = opened.dropped {
-            node.must_do(reply, move |reply| {
-                endings::dropped(&self.node, dropped);
-                self.proceed(&opened, reply);
-            });
+        if opened.dropped.is_empty() {
+            self.proceed(opened, reply);
         } else {
-            self.proceed(&opened, reply);
+            node.must_do(reply, move |reply| {
+                opened.dropped.iter().for_each(|body| endings::dropped(&self.node, *body));
+                self.proceed(opened, reply);
+            });
         }
     }
 
@@ -270,12 +270,12 @@ impl Opening {
     }
 
     /// The namespace has opened it: now the store. Does not block.
-    fn proceed(mut self, opened: &OpenedWrite, reply: Reply) {
+    fn proceed(mut self, opened: OpenedWrite, reply: Reply) {
         let fresh = matches!(opened.kind, OpenKind::New | OpenKind::Upload(_));
         if fresh {
             return match self.create(opened.piece) {
                 Ok(writer) => {
-                    let lease = self.lease(opened, true, Some(writer));
+                    let lease = self.lease(&opened, true, Some(writer));
                     self.node.writers.lock().attach(opened.body, self.owner(), Arc::clone(&lease));
                     self.grant(lease, 0, reply);
                 }
@@ -297,7 +297,7 @@ impl Opening {
                 TakeUp::Wait => None,
                 TakeUp::Unknown => {
                     let fresh = matches!(opened.kind, OpenKind::Resumed(_));
-                    let lease = self.lease(opened, fresh, None);
+                    let lease = self.lease(&opened, fresh, None);
                     writers.attach(opened.body, self.owner(), Arc::clone(&lease));
                     Some(lease)
                 }
@@ -308,7 +308,6 @@ impl Opening {
             return reply.refuse(&Refusal::Wait { seconds: 1, text });
         };
         let node = self.node.clone();
-        let opened = *opened;
         node.must_do(reply, move |reply| self.take_over(&opened, lease, reply));
     }
 
