@@ -103,11 +103,12 @@ pub enum OpTag {
     RemoveAny = 25,
     KeepSums = 26,
     EndUnchanged = 27,
+    RecountTotals = 28,
 }
 
 impl OpTag {
     /// One more than the highest number.
-    pub const COUNT: usize = 28;
+    pub const COUNT: usize = 29;
 }
 
 /// A request that changes something. The free function of the same name in lower case does the work.

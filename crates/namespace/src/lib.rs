@@ -38,6 +38,7 @@ mod path_of;
 mod permission;
 pub mod planted;
 mod records;
+mod recount_totals;
 mod recover;
 mod remove;
 mod remove_any;
@@ -78,6 +79,7 @@ pub use open_write::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched, ope
 pub use path_of::path_of;
 pub use permission::{Access, Actor, Want, permit};
 pub use records::{BodyRecord, EndedHow, EndedWriter, UploadRecord, UploadState, WriterKind, WriterRecord};
+pub use recount_totals::{RecountTotals, recount_totals};
 pub use remove::{Remove, Removed, remove};
 pub use remove_any::{RemoveAny, remove_any};
 pub use rename::{Rename, Renamed, rename};

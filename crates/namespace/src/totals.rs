@@ -160,6 +160,29 @@ pub(crate) fn forget_latest_change(txn: &mut dyn Txn, dir: Ino) -> Result<(), Ns
     Ok(())
 }
 
+/// Replaces all shards, also damaged ones, by one with these sums. What a newer weir wrote stays, and is refused.
+pub(crate) fn set_all(txn: &mut dyn Txn, dir: Ino, entries: i64, bytes: i64) -> Result<(), NsError> {
+    let start = keys::totals(dir);
+    let (mut old, mut changed, mut newer) = (Vec::new(), None, None);
+    txn.scan(&start, &keys::end_of(&start), ScanOrder::Ascending, &mut |key, value| {
+        match decode_shard(value) {
+            Ok(shard) => changed = changed.max(shard.changed),
+            Err(BadValue::Damaged(_)) => {}
+            Err(bad) => newer = Some(bad.at(key)),
+        }
+        old.push(key.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    if let Some(newer) = newer {
+        return Err(newer);
+    }
+    for key in old {
+        txn.delete(&key);
+    }
+    txn.put(&keys::total(dir, 0), &encode_shard(&Shard { entries, bytes, changed }));
+    Ok(())
+}
+
 /// Takes all shards away, with the directory.
 pub(crate) fn delete_all(txn: &mut dyn Txn, dir: Ino) -> Result<(), NsError> {
     for (key, _) in shards(txn, dir)? {

@@ -734,3 +734,80 @@ fn a_large_directory_is_listed_in_pages_that_go_on_after_a_name() {
     let huge = w.ns.read(|read| ns::list(read, dir, None, usize::MAX)).unwrap();
     assert!(huge.entries.len() <= 65_536, "whatever is asked for");
 }
+
+/// Totals that went wrong, whichever way, are found for what they are and counted anew; what is not known stays refused.
+#[test]
+fn wrong_totals_are_counted_anew() {
+    let w = World::new();
+    let (dir, empty) = (w.mkdir("/dir"), w.mkdir("/empty"));
+    w.mkdir("/dir/below");
+    w.file("/dir/a", 5);
+    w.file("/elsewhere", 7);
+    w.change(ns::Link { existing: path("/elsewhere"), new: path("/dir/linked") }).unwrap();
+    // Over more than one page, as a large directory is read.
+    for n in 0..2_500 {
+        let ctx = w.ns.context(Timestamp(5_000), &Actor::admin(), None);
+        let op = ns::Symlink { path: path(format!("/dir/s{n}")), target: b"t".to_vec() };
+        w.ns.change_wait(Durability::Synced, ctx, op).unwrap();
+    }
+    let right = |dir| w.ns.read(|read| ns::totals(read, dir)).unwrap();
+    let before = (right(dir), right(empty));
+    assert_eq!((before.0.entries, before.0.bytes), (2_503, 12));
+    let shard = |dir: Ino, shard: u16| [b"A".as_slice(), &dir.0.to_be_bytes(), &shard.to_be_bytes()].concat();
+    let put = |key: Vec<u8>, value: Option<Vec<u8>>| {
+        kv::transact(&*w.kv, Durability::Synced, move |txn| {
+            match &value {
+                Some(value) => txn.put(&key, value),
+                None => txn.delete(&key),
+            }
+            (kv::OpOutcome::Commit, ())
+        })
+        .unwrap();
+    };
+    let wrong = |entries: i64, bytes: i64| {
+        Some([vec![1], entries.to_be_bytes().to_vec(), bytes.to_be_bytes().to_vec()].concat())
+    };
+    let findings = || {
+        let mut findings = Vec::new();
+        ns::check(&*w.kv.snapshot(), &mut |finding| findings.push(finding)).unwrap();
+        findings
+    };
+    for (of, number, value) in [
+        (dir, 3, wrong(1, 0)),
+        (dir, 3, wrong(0, -1)),
+        (dir, 3, wrong(-5_000, 0)),
+        (dir, 3, Some(vec![1, 2, 3])),
+        (empty, 0, wrong(2, 0)),
+        (empty, 9, Some(vec![1])),
+    ] {
+        put(shard(of, number), value.clone());
+        let found = findings();
+        assert!(!found.is_empty() && found.iter().all(|f| f.totals_of == Some(of)), "{of} {value:?}: {found:?}");
+        w.change(ns::RecountTotals { dir: of }).unwrap();
+        if number != 0 {
+            assert_eq!((right(dir), right(empty)), before, "the time of the latest change stays too");
+        }
+        assert_eq!((right(empty).entries, right(empty).bytes), (0, 0));
+    }
+    put(shard(dir, 0), None);
+    assert_eq!(findings().len(), 1);
+    w.change(ns::RecountTotals { dir }).unwrap();
+    assert_eq!((right(dir).entries, right(dir).bytes), (2_503, 12));
+    let somebody = Actor { principal: PrincipalId(5), groups: Arc::from([PrincipalId(5)]) };
+    assert_eq!(w.as_who(&somebody, ns::RecountTotals { dir }).unwrap_err().code(), ErrorCode::Denied);
+    assert_eq!(w.refusal(ns::RecountTotals { dir: w.stat("/dir/a").unwrap().ino }), ErrorCode::NotFound);
+    // An entry that does not read: nobody knows what is right, so the totals stay.
+    put([b"D".as_slice(), &dir.0.to_be_bytes(), b"torn"].concat(), Some(vec![1, 2, 3]));
+    let recount = || {
+        let ctx = w.ns.context(Timestamp(6_000), &Actor::admin(), None);
+        w.ns.change_wait(Durability::Synced, ctx, ns::RecountTotals { dir }).unwrap_err().code()
+    };
+    assert_eq!(recount(), ErrorCode::Damaged);
+    assert_eq!(right(dir).entries, 2_503);
+    put([b"D".as_slice(), &dir.0.to_be_bytes(), b"torn"].concat(), None);
+    // Nor does anybody know what a newer weir's totals mean: they stay, and are not offered to be counted anew.
+    put(shard(dir, 3), Some(vec![9, 9, 9]));
+    assert!(findings().iter().all(|finding| finding.totals_of.is_none()) && !findings().is_empty());
+    assert_eq!(recount(), ErrorCode::Unsupported);
+    assert_eq!(w.kv.snapshot().get(&shard(dir, 3)).unwrap(), Some(vec![9, 9, 9]));
+}

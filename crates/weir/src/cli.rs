@@ -93,7 +93,8 @@ pub struct FsckArgs {
     /// A TOML file with settings, as `weir serve` takes it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Mark files whose bytes are gone or damaged with the extended attribute `weir.damaged`. Never removes anything.
+    /// Mark files whose bytes are gone or damaged with the extended attribute `weir.damaged`, and count directories anew
+    /// whose totals are wrong. Never removes anything.
     #[arg(long)]
     pub repair: bool,
     /// Remove contents that no name, writer, upload or deletion refers to. After `--repair-journal` look at them first:

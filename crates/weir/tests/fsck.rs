@@ -127,6 +127,10 @@ fn walk(root: &Path) -> Vec<PathBuf> {
     files
 }
 
+fn parsed(path: &str) -> NsPath {
+    NsPath::parse(path.as_bytes()).unwrap()
+}
+
 fn content(foundation: &Foundation, path: &str) -> Content {
     let path = NsPath::parse(path.as_bytes()).unwrap();
     let inode = foundation.namespace.read(|read| namespace::lookup(read, &Actor::admin(), &path)).unwrap();
@@ -338,6 +342,39 @@ fn records_of_the_namespace_that_disagree() {
         let noticed = findings.iter().any(|(kind, _)| matches!(kind, ProblemKind::Keys | ProblemKind::Unreferenced));
         assert!(noticed, "{} was taken away: {findings:?}", char::from(letter));
     }
+}
+
+/// Wrong totals are named, and `--repair` counts anew; the entries are not touched.
+#[test]
+fn totals_that_are_wrong() {
+    let world = World::new();
+    let right = world.opened(|foundation| {
+        let dir =
+            foundation.namespace.read(|read| namespace::stat(read, &Actor::admin(), &parsed("/run"))).unwrap().ino;
+        let right = foundation.namespace.read(|read| namespace::totals(read, dir)).unwrap();
+        let mut batch = Batch::new();
+        let mut shard = vec![1];
+        shard.extend_from_slice(&7_i64.to_be_bytes());
+        shard.extend_from_slice(&(-3_i64).to_be_bytes());
+        batch.put(&[b"A".as_slice(), &dir.0.to_be_bytes(), &5_u16.to_be_bytes()].concat(), &shard);
+        foundation.namespace_index.append(&batch).unwrap();
+        synced(foundation);
+        right
+    });
+    let wrong = [(ProblemKind::Keys, "/run".to_owned())];
+    assert_eq!(world.findings(), wrong);
+    assert_eq!(world.findings(), wrong, "looking alone changes nothing");
+    let args = FsckArgs { data: world.data(), repair: true, ..FsckArgs::default() };
+    let (_, report) = world.look(&args);
+    assert_eq!((report.found(), report.remaining()), (1, 0), "{:?}", report.listed());
+    assert_eq!(report.listed()[0].repaired.as_deref(), Some("counted anew: 3 entries and 600017 bytes"));
+    assert_eq!(world.findings(), []);
+    let mended = world.opened(|foundation| {
+        let dir =
+            foundation.namespace.read(|read| namespace::stat(read, &Actor::admin(), &parsed("/run"))).unwrap().ino;
+        foundation.namespace.read(|read| namespace::totals(read, dir)).unwrap()
+    });
+    assert_eq!(mended, right);
 }
 
 #[test]

@@ -390,7 +390,8 @@ impl World {
             84..86 => self.end_unchanged()?,
             86..88 => self.forget(&user)?,
             88..91 => self.reads(&user, &path, &p)?,
-            91..93 => self.delete_queued()?,
+            91 => self.delete_queued()?,
+            92 => self.recount(&user)?,
             93..96 => self.holds()?,
             96 => {
                 let real = self.change(&user, ns::MakeTree { path: p })?;
@@ -668,6 +669,21 @@ impl World {
             self.model.queue.remove(&model);
         }
         self.change(&admin(), ns::DeletionDone { done: snapshot_due })?.map_err(|e| format!("{e:?}"))
+    }
+
+    /// Totals that are right stay as they are, the time of the latest change included.
+    fn recount(&mut self, user: &Who) -> Checked {
+        let inos: Vec<u64> = self.model.nodes.keys().copied().collect();
+        let ino = inos[self.rng.random_range(0..inos.len())];
+        let Some(real_ino) = self.pairs.real(ino) else { return Ok(()) };
+        let real = self.change(user, ns::RecountTotals { dir: Ino(real_ino) })?;
+        let model = match (user.id, self.model.is_dir(ino)) {
+            (0, true) => Ok(()),
+            (0, false) => Err(ErrorCode::NotFound),
+            _ => Err(ErrorCode::Denied),
+        };
+        self.agree(real, model)?;
+        Ok(())
     }
 
     fn holds(&mut self) -> Checked {

@@ -72,7 +72,9 @@ pub fn check(
 ) -> Result<Counts, CheckError> {
     let mut counts = Counts::default();
     let keys = namespace::check(read, &mut |found| {
-        report(Finding::general(Problem::Keys { key: found.key, what: found.what }));
+        let path = found.totals_of.and_then(|dir| namespace::path_of(read, dir).ok());
+        let problem = Problem::Keys { key: found.key, what: found.what, totals_of: found.totals_of };
+        report(Finding { path, ..Finding::general(problem) });
     })?;
     counts.keys = keys.keys;
     counts.directories = keys.directories;

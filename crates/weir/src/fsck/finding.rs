@@ -1,7 +1,7 @@
 //! What fsck can find, each with what it means and what would help, in plain words.
 
 use namespace::Sums;
-use types::{BodyId, PieceId};
+use types::{BodyId, Ino, PieceId};
 
 /// Something that is not as it should be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,6 +17,8 @@ pub enum Problem {
         key: String,
         /// What is wrong with it.
         what: String,
+        /// The directory, if its totals are all that is wrong: they can be counted anew.
+        totals_of: Option<Ino>,
     },
     /// A file's content is not on the disk.
     ContentMissing {
@@ -164,7 +166,10 @@ impl Problem {
         let sums = |sums: &Sums| format!("adler32 {:08x}, crc32c {:08x}", sums.adler32.0, sums.crc32c.0);
         match self {
             Self::Journal { what } => what.clone(),
-            Self::Keys { key, what } => format!("the namespace's record {key}: {what}"),
+            Self::Keys { key, what, totals_of: None } => format!("the namespace's record {key}: {what}"),
+            Self::Keys { key, what, totals_of: Some(_) } => {
+                format!("the namespace's record {key}: {what}; --repair counts the directory's entries anew")
+            }
             Self::ContentMissing { len } => {
                 format!(
                     "its content of {len} bytes is not on the disk; write the file again from its source, or remove it"

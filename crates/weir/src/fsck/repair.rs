@@ -1,9 +1,11 @@
 //! What `--repair` does, and only that: it marks files whose bytes are gone or damaged, so that they can be
-//! found: they are served as before, page by page against their checksums, but their checksum as a whole is refused. With `--remove-unreferenced` it removes contents that nothing refers to; that is a step of
-//! its own, because after a repaired journal such a content may be the only copy of a file whose name was lost.
+//! found: they are served as before, page by page against their checksums, but their checksum as a whole is refused; and
+//! it counts directories anew whose totals are wrong. With `--remove-unreferenced` it removes contents that nothing
+//! refers to; that is a step of its own, because after a repaired journal such a content may be the only copy of a file
+//! whose name was lost.
 
-use namespace::{Actor, SetXattr, XattrMode};
-use types::{BodyId, NsPath, PieceId};
+use namespace::{Actor, RecountTotals, SetXattr, XattrMode};
+use types::{BodyId, Ino, NsPath, PieceId};
 
 use super::finding::{Finding, Problem, ProblemKind};
 use super::report::Report;
@@ -35,6 +37,10 @@ impl<'a> Repair<'a> {
 
     /// Holds a finding back if it can be repaired, or passes it on.
     pub fn take(&mut self, finding: Finding, report: &mut Report) {
+        if let Problem::Keys { totals_of: Some(_), .. } = finding.problem {
+            self.hold_if(self.mark, finding, report);
+            return;
+        }
         let wanted = match finding.problem.kind() {
             ProblemKind::ContentMissing
             | ProblemKind::Damaged
@@ -45,6 +51,10 @@ impl<'a> Repair<'a> {
             ProblemKind::Unreferenced => self.remove && finding.body.is_some(),
             _ => false,
         };
+        self.hold_if(wanted, finding, report);
+    }
+
+    fn hold_if(&mut self, wanted: bool, finding: Finding, report: &mut Report) {
         if wanted && self.waiting.len() < WAITING_MAX {
             self.waiting.push(finding);
         } else {
@@ -63,6 +73,7 @@ impl<'a> Repair<'a> {
                     .delete(PieceId::first(body))
                     .map(|()| "removed".to_owned())
                     .map_err(|error| error.to_string()),
+                (Problem::Keys { totals_of: Some(dir), .. }, ..) => recount(self.foundation, *dir),
                 (problem, Some(path), body) => mark(self.foundation, path, &problem.in_words(), body),
                 _ => Err("there is nothing to hold on to".to_owned()),
             };
@@ -87,6 +98,17 @@ impl<'a> Repair<'a> {
         }
         Ok(())
     }
+}
+
+/// Counts the directory's entries anew.
+fn recount(foundation: &Foundation, dir: Ino) -> Result<String, String> {
+    let namespace = &foundation.namespace;
+    let context = namespace.context(now(), &Actor::admin(), None);
+    namespace
+        .change_wait(kv::Durability::Synced, context, RecountTotals { dir })
+        .and_then(|()| namespace.read(|read| namespace::totals(read, dir)))
+        .map(|totals| format!("counted anew: {} entries and {} bytes", totals.entries, totals.bytes))
+        .map_err(|error| error.to_string())
 }
 
 /// Marks the file. It keeps its name and what is readable of it.
