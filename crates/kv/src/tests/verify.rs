@@ -161,7 +161,7 @@ fn an_engine_that_could_not_be_built_again_takes_nothing_in_until_it_is() {
     *engine.0.damaged.lock() = Some("told so".into());
     let applied = engine.applied();
     for _ in 0..2 {
-        assert!(matches!(world.index.heal_now(), Err(KvError::Damaged(_))));
+        assert!(matches!(world.index.heal_now(), Err(KvError::Lost(_))));
         assert!(world.index.sweep_now().is_err() && world.index.checkpoint_now().is_err());
         assert_eq!(engine.applied(), applied, "nothing is given up before the checkpoint was seen to be whole");
         assert_eq!(content(&*world.index.snapshot()), world.model(), "readers have the old one");
