@@ -16,8 +16,8 @@ use crate::segment::PAGE_U64;
 use crate::spares::SPARES;
 use crate::state::{Segment, Shared, State};
 use crate::{
-    Appended, Ballast, Cut, JournalConfig, JournalError, JournalStats, Location, Opened, Prepare, Repaired,
-    SegmentInfo, Seq, StreamId, Visit, VisitMany, repair,
+    Appended, Ballast, Beginning, Cut, JournalConfig, JournalError, JournalStats, Location, Opened, Prepare, Repaired,
+    SegmentInfo, Seq, StreamId, Visit, VisitMany, begin, repair,
 };
 
 /// The smallest segment that makes sense.
@@ -93,6 +93,22 @@ impl Journal {
     /// An interrupted repair goes on when it is called again.
     pub fn repair(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result<Option<Repaired>, JournalError> {
         repair::repair(disk, dir, config)
+    }
+
+    /// Makes a log in the folder `dir` that begins with the numbers of `beginning`, in the place of one that is lost. Durable
+    /// when it returns, without records, to be opened by [`Journal::open`]. Done again with the same numbers it finishes what
+    /// was interrupted, and leaves a log that is there already as it is.
+    ///
+    /// # Errors
+    /// [`JournalError::Config`] where segments of another log are in the folder, or for numbers that no log has.
+    pub fn begin(
+        disk: &dyn Disk,
+        dir: &str,
+        config: &JournalConfig,
+        beginning: &Beginning,
+    ) -> Result<(), JournalError> {
+        check_config(config)?;
+        begin::begin(disk, dir, config, beginning)
     }
 
     /// Takes a record into the log's order, in memory. `payload`'s parts are laid end to end. Neither written nor

@@ -10,6 +10,7 @@
 
 mod ballast;
 mod batch;
+mod begin;
 mod commit;
 mod config;
 mod error;
@@ -36,5 +37,5 @@ pub use config::{BallastConfig, JournalConfig, PAYLOAD_MAX, Prepare, SEGMENT_BYT
 pub use error::{Damage, JournalError};
 pub use journal::Journal;
 pub use words::{
-    Appended, Cut, JournalStats, Location, Opened, Repaired, SegmentInfo, Seq, StreamId, Visit, VisitMany,
+    Appended, Beginning, Cut, JournalStats, Location, Opened, Repaired, SegmentInfo, Seq, StreamId, Visit, VisitMany,
 };

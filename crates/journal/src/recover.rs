@@ -77,7 +77,7 @@ pub(crate) fn recover(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Res
     })
 }
 
-fn make_dir(disk: &dyn Disk, dir: &str) -> Result<(), JournalError> {
+pub(crate) fn make_dir(disk: &dyn Disk, dir: &str) -> Result<(), JournalError> {
     if dir.is_empty() {
         return Ok(());
     }

@@ -40,6 +40,17 @@ impl fmt::Display for Seq {
     }
 }
 
+/// Where a log begins that takes the place of a lost one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Beginning {
+    /// The number of the first record: above every number that the lost log can have given to a record that anybody knows of.
+    pub first: Seq,
+    /// The number of the first segment: above every segment that a [`Location`] somewhere speaks of.
+    pub segment: u64,
+    /// What the log is to be told from others by.
+    pub incarnation: u64,
+}
+
 /// Where a payload's bytes lie. Valid until the segment is trimmed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Location {
