@@ -30,6 +30,7 @@ mod sweeper;
 #[cfg(test)]
 mod tests;
 mod traits;
+mod without_log;
 mod write_set;
 
 pub use batch::{BATCH_MAX, Batch, KEY_MAX, VALUE_MAX};
@@ -40,3 +41,4 @@ pub use lsm::{LsmConfig, LsmEngine};
 pub use memory_kv::{MemoryCounts, MemoryFaults, MemoryKv};
 pub use recovery::{Rebuilt, Recovery};
 pub use traits::{Durability, Kv, KvError, Op, OpDone, OpOutcome, Read, Savepoint, ScanOrder, Txn, Visit, transact};
+pub use without_log::{Standing, WithoutLog};

@@ -47,6 +47,7 @@ mod sums;
 mod tests;
 mod trim;
 mod verify;
+mod without_log;
 mod writer;
 
 /// Memory from which [`Writer::write`] writes without another copy.
@@ -59,4 +60,5 @@ pub use rebuild::Rebuilt;
 pub use status::{Completed, NewPiece, PieceState, PieceStatus, Space, StoreRecovery, Verified};
 pub use store::{RecordIndex, Store};
 pub use sums::PageSum;
+pub use without_log::highest_log_segment;
 pub use writer::Writer;

@@ -13,12 +13,13 @@ use types::{ErrorCode, Timestamp};
 use crate::config::Config;
 use crate::datadir::DataDir;
 use crate::exit::Exit;
+use crate::new_log::NewLog;
 use crate::rebuild;
 use crate::runs::Runs;
 
 pub(crate) const JOURNAL_DIR: &str = "journal";
 const NAMESPACE_INDEX_DIR: &str = "namespace/index";
-const NAMESPACE_CHECKPOINT_DIR: &str = "namespace/checkpoint";
+pub(crate) const NAMESPACE_CHECKPOINT_DIR: &str = "namespace/checkpoint";
 pub(crate) const STORE_DIR: &str = "store";
 /// Where the store keeps large contents, one file each.
 pub(crate) const OBJECTS_DIR: &str = "store/objects";
@@ -65,6 +66,27 @@ pub enum OpenError {
     /// `weir fsck --rebuild-store` was interrupted.
     #[error("the store's index was being rebuilt, and that was not brought to its end")]
     RebuildInterrupted,
+    /// A new log was begun in the place of a lost one, and not all has followed it.
+    #[error("a new log was begun in the place of a lost one, and that was not brought to its end")]
+    NewLogUnfinished,
+    /// The mark of a new log does not read back.
+    #[error("{file} does not read as it was written: `{text}`", file = crate::new_log::MARK)]
+    NewLogMark {
+        /// What is in it.
+        text: String,
+    },
+    /// A new log was asked for where there is one.
+    #[error("the log is there, and all that the indexes hold follows from it: nothing was changed")]
+    LogIsThere,
+    /// Neither the index nor its checkpoints hold anything that a new log could go on with.
+    #[error(
+        "there is no log, and neither the index of the {which} nor its checkpoints hold anything: with a new log there \
+         would be nothing left. Put {which}/index and {which}/checkpoint back; nothing was changed"
+    )]
+    NothingToGoOnWith {
+        /// Whose.
+        which: &'static str,
+    },
 }
 
 impl OpenError {
@@ -73,9 +95,13 @@ impl OpenError {
     pub fn exit(&self) -> Exit {
         let code = match self {
             Self::Disk(error) => error.code(),
-            Self::Journal(JournalError::Missing { .. }) | Self::OlderNamespace { .. } | Self::RebuildInterrupted => {
-                return Exit::Damaged;
-            }
+            Self::Journal(JournalError::Missing { .. })
+            | Self::OlderNamespace { .. }
+            | Self::RebuildInterrupted
+            | Self::NewLogUnfinished
+            | Self::NewLogMark { .. }
+            | Self::NothingToGoOnWith { .. } => return Exit::Damaged,
+            Self::LogIsThere => return Exit::Failed,
             Self::Journal(error) => error.code(),
             Self::Index { source, .. } => source.code(),
             Self::Namespace(error) => error.code(),
@@ -140,8 +166,8 @@ pub struct Foundation {
     pub ballast: Ballast,
     /// What opening found.
     pub found: Found,
-    /// Whether a damaged log was cut once ([`repair_journal`]), or a namespace older than the contents was accepted: the
-    /// store then clears nothing away by itself.
+    /// Whether a damaged log was cut once ([`repair_journal`]), a new one begun in the place of a lost one, or a namespace
+    /// older than the contents accepted: the store then clears nothing away by itself.
     pub was_repaired: bool,
     /// With [`Purpose::Repair`]: the namespace is older than the contents. [`Foundation::accept_older`] ends that.
     pub is_older: bool,
@@ -204,6 +230,10 @@ impl Foundation {
         if purpose != Purpose::Repair && rebuild::is_under_way(&*disk)? {
             return Err(OpenError::RebuildInterrupted);
         }
+        let new_log = NewLog::read(&*disk)?;
+        if purpose != Purpose::Repair && new_log.is_some_and(|mark| !mark.finished) {
+            return Err(OpenError::NewLogUnfinished);
+        }
         let ballast = Ballast::new(Arc::clone(&disk), BALLAST_FILE);
         // Recovery writes to the log and to the indexes. On a full disk this is what the ballast is for.
         if disk.space()?.free < config.segment_size.saturating_mul(2) && ballast.release()? {
@@ -244,7 +274,7 @@ impl Foundation {
         if !is_older {
             Runs { last: namespace.session().0, ..runs }.write(&*disk)?;
         }
-        let was_repaired = was_repaired(&*disk)? || runs.older_accepted || is_older;
+        let was_repaired = was_repaired(&*disk)? || new_log.is_some() || runs.older_accepted || is_older;
         let store_config = StoreConfig {
             floor: config.floor,
             // After a clean stop there is nothing to look for. After a repaired log the store may have forgotten contents
@@ -293,7 +323,7 @@ impl Foundation {
 }
 
 /// Whether there is anything that only a log can have brought here.
-fn holds_anything(disk: &dyn Disk) -> Result<bool, DiskError> {
+pub(crate) fn holds_anything(disk: &dyn Disk) -> Result<bool, DiskError> {
     let root = disk.list("")?;
     let is_there = |name: &str| root.iter().any(|entry| entry.is_dir && entry.name == name);
     Ok(is_there("namespace") || is_there("store"))

@@ -16,6 +16,7 @@ pub mod foundation;
 pub mod fsck;
 pub mod listen;
 mod logging;
+mod new_log;
 pub mod rebuild;
 mod recovery_words;
 mod runs;

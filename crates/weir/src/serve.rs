@@ -178,8 +178,16 @@ pub fn refused(data: &DataDir, error: OpenError) -> Failure {
     let remedy = match &error {
         OpenError::Journal(journal::JournalError::Missing { .. }) => Some(format!(
             "The log is gone, although there are names or contents that it brought here. Is a disk not mounted on \
-             {data}/journal? Otherwise put the folder back from the same backup as the rest (docs/recover.md)"
+             {data}/journal? Otherwise put the folder back from the same backup as the rest. If it is lost for good, \
+             `weir fsck --data {data} --begin-new-log` goes on with what the indexes hold, and without what they had not \
+             been given yet (docs/recover.md)"
         )),
+        OpenError::NewLogUnfinished => {
+            Some(format!("Run `weir fsck --data {data} --begin-new-log` again: it goes on where it was interrupted"))
+        }
+        OpenError::NewLogMark { .. } => {
+            Some("Put the file back as it was (docs/formats.md), or from a backup".to_owned())
+        }
         OpenError::OlderNamespace { .. } => Some(format!(
             "Put journal, namespace and store back from one backup. To go on with this older namespace run \
              `weir fsck --data {data} --repair-journal`: no number is then given out twice, no content is removed, and \

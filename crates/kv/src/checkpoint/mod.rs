@@ -151,6 +151,11 @@ impl CheckpointSet {
         Seq(self.chain.last().map_or(0, |member| member.head.upto))
     }
 
+    /// The log that the last file was made from.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.chain.last().map_or(self.incarnation, |member| member.head.incarnation)
+    }
+
     /// The content, sorted, without deletions.
     pub(crate) fn content(&self) -> Result<impl EntrySource + use<>, KvError> {
         self.merge(&self.chain, false)

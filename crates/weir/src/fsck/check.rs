@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use journal::JournalError;
 use kv::Read;
 use namespace::{NsError, WriterRecord};
 use store::{PieceState, PieceStatus, Store, StoreError};
@@ -200,6 +201,8 @@ fn read_through(
                 }
             }
         }
+        // The record says that the bytes lie in the log, and the log does not have them: it was lost and begun anew.
+        Err(StoreError::Journal(JournalError::NotThere { .. })) => about(Problem::ContentMissing { len: status.len }),
         // What concerns this content alone is a finding; a log or an index that fails ends the check.
         Err(error) => match error.code() {
             ErrorCode::Checksum | ErrorCode::Damaged => about(Problem::Damaged { what: error.to_string() }),

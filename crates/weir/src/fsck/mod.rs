@@ -2,7 +2,7 @@
 //!
 //! Opening the data directory does what a start of the node does (an unsynced tail of the log is cut, the indexes are
 //! brought up to its end), because only then is there something consistent to look at; beyond that nothing is changed
-//! without `--repair`, `--repair-journal` or `--remove-unreferenced`.
+//! without `--repair`, `--repair-journal`, `--begin-new-log` or `--remove-unreferenced`.
 
 mod after_repair;
 pub mod check;
@@ -21,9 +21,9 @@ use crate::config::Config;
 use crate::config::units::show_size;
 use crate::datadir::{DataDir, IfNew};
 use crate::exit::Exit;
-use crate::foundation::{Foundation, Purpose, repair_journal};
+use crate::foundation::{Foundation, OpenError, Purpose, disk_of, repair_journal};
 use crate::serve::{now, open_data_dir, refused};
-use crate::{logging, rebuild, recovery_words};
+use crate::{logging, new_log, rebuild, recovery_words};
 
 use check::{Counts, Progress};
 use finding::{Finding, Problem};
@@ -35,16 +35,21 @@ pub fn run(args: &FsckArgs) -> Result<Exit, Failure> {
     logging::start("warn")?;
     let data = open_data_dir(Some(&args.data), IfNew::Refuse)?;
     let mut report = Report::new(args.list);
+    refuse_unfinished(&data, args)?;
     let cut = args.repair_journal && cut_journal(&data, &config, &mut report)?;
+    if args.begin_new_log {
+        begin_log(&data, &config, &mut report)?;
+    }
     let rebuilt = args.rebuild_store && rebuild_store(&data, &config, &mut report)?;
-    let purpose = if args.repair_journal || rebuilt { Purpose::Repair } else { Purpose::Check };
+    let asked = args.repair_journal || args.begin_new_log || rebuilt;
+    let purpose = if asked { Purpose::Repair } else { Purpose::Check };
     let foundation = Foundation::open(&data, &config, purpose, now()).map_err(|error| refused(&data, error))?;
     if !args.json {
         for words in recovery_words::in_words(&foundation.found, config.grace.as_secs()) {
             let _ = writeln!(std::io::stderr(), "{}", words.text);
         }
     }
-    if cut || foundation.is_older {
+    if cut || args.begin_new_log || foundation.is_older {
         let _ = writeln!(std::io::stderr(), "{}", after_repair::begin_new_life(&foundation)?);
     }
     if foundation.is_older {
@@ -54,6 +59,9 @@ pub fn run(args: &FsckArgs) -> Result<Exit, Failure> {
         let restored = rebuild::restore_empty(&foundation).map_err(|error| refused(&data, error))?;
         rebuild::finish(&*foundation.disk).map_err(|error| refused(&data, error.into()))?;
         let _ = writeln!(std::io::stderr(), "the store's index is whole again; files without a byte: {restored}");
+    }
+    if args.begin_new_log {
+        new_log::finish(&*foundation.disk).map_err(|error| refused(&data, error))?;
     }
     let counts = look(&foundation, args, &mut report)?;
     foundation
@@ -131,6 +139,21 @@ fn cut_journal(data: &DataDir, config: &Config, report: &mut Report) -> Result<b
     Ok(cut)
 }
 
+/// What was begun and not finished is finished first, by the command that began it.
+fn refuse_unfinished(data: &DataDir, args: &FsckArgs) -> Result<(), Failure> {
+    let unfinished = || -> Result<(), OpenError> {
+        let disk = disk_of(data)?;
+        if !args.rebuild_store && rebuild::is_under_way(&*disk)? {
+            return Err(OpenError::RebuildInterrupted);
+        }
+        if !args.begin_new_log && new_log::NewLog::read(&*disk)?.is_some_and(|mark| !mark.finished) {
+            return Err(OpenError::NewLogUnfinished);
+        }
+        Ok(())
+    };
+    unfinished().map_err(|error| refused(data, error))
+}
+
 /// `--rebuild-store`. Says whether anything was rebuilt.
 fn rebuild_store(data: &DataDir, config: &Config, report: &mut Report) -> Result<bool, Failure> {
     let rebuilt = rebuild::rebuild(data, config).map_err(|error| {
@@ -149,6 +172,23 @@ fn rebuild_store(data: &DataDir, config: &Config, report: &mut Report) -> Result
     let finding = Finding::general(Problem::StoreIndex { what });
     report.add(Finding { repaired: Some("made anew from the files of contents".into()), ..finding });
     Ok(true)
+}
+
+/// `--begin-new-log`.
+fn begin_log(data: &DataDir, config: &Config, report: &mut Report) -> Result<(), Failure> {
+    let begun = new_log::begin_new_log(data, config).map_err(|error| match &error {
+        OpenError::LogIsThere => Failure::new(error.exit(), error).while_doing("no new log was begun"),
+        _ => refused(data, error),
+    })?;
+    let aside = begun.aside.map_or_else(String::new, |aside| format!(". What was left of the old one is in {aside}"));
+    let what = format!(
+        "the log is lost; a new one begins with record {}, and the names and contents are those that the indexes hold{aside}",
+        begun.beginning.first
+    );
+    let _ = writeln!(std::io::stderr(), "{what}");
+    let finding = Finding::general(Problem::Journal { what });
+    report.add(Finding { repaired: Some("the node can start again; what was lost stays lost".into()), ..finding });
+    Ok(())
 }
 
 /// A line that is rewritten while the check goes on.

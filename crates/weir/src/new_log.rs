@@ -1,0 +1,307 @@
+//! The last resort where the log is lost and the indexes are not: a new log, numbered above all that the lost one can have
+//! left behind, and the indexes as they are at its beginning.
+//!
+//! Each step can be interrupted anywhere and done again. First the folder of the old log is moved aside, if there is
+//! anything in it; then a mark is written that says which log is to begin; then that log is made; then the indexes are
+//! placed at its beginning; the namespace begins a new life; and the mark says that all is done. Until then no start goes on,
+//! and from the mark on nothing in the store is cleared away: the lost log may have known more of it than the index does.
+
+use std::sync::Arc;
+
+use disk::{Access, Disk, DiskError, OpenOptions};
+use journal::{Beginning, Journal, JournalError, Seq, StreamId};
+use kv::{Applied, Engine, Standing, WithoutLog};
+use types::Crc32c;
+
+use crate::config::Config;
+use crate::datadir::DataDir;
+use crate::foundation::{
+    INDEXES, JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, OpenError, STORE_CHECKPOINT_DIR, STORE_DIR, disk_of, engine,
+    holds_anything, journal_config,
+};
+
+/// The mark.
+pub const MARK: &str = "store/NEW-LOG";
+/// How folders of lost logs are called, a number behind it.
+const ASIDE: &str = "journal-lost-";
+/// Numbers of records left free above the highest that is known.
+const LEFT_FREE: u64 = 1 << 20;
+const TEXT_MAX: usize = 256;
+
+/// What the mark says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewLog {
+    /// How the new log begins.
+    pub beginning: Beginning,
+    /// Whether everything has followed it. Until then the node does not start.
+    pub finished: bool,
+}
+
+impl NewLog {
+    fn to_text(self) -> String {
+        let Beginning { first, segment, incarnation } = self.beginning;
+        let finished = u8::from(self.finished);
+        let text = format!("first {first}\nsegment {segment}\nincarnation {incarnation}\nfinished {finished}\n");
+        let crc = Crc32c::of(text.as_bytes()).0;
+        format!("{text}crc32c {crc:08x}\n")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let mut number = |field: &str| lines.next()?.strip_prefix(field)?.trim().parse::<u64>().ok();
+        let first = Seq(number("first ")?);
+        let beginning = Beginning { first, segment: number("segment ")?, incarnation: number("incarnation ")? };
+        let mark = Self { beginning, finished: number("finished ")? == 1 };
+        (mark.to_text() == text).then_some(mark)
+    }
+
+    /// Reads the mark; `None`: no log was ever begun in the place of a lost one.
+    pub fn read(disk: &dyn Disk) -> Result<Option<Self>, OpenError> {
+        if disk.len_of(MARK)?.is_none() {
+            return Ok(None);
+        }
+        let mut bytes = [0; TEXT_MAX];
+        let got = disk.open(MARK, OpenOptions { access: Access::Read, direct: false })?.read_at(&mut bytes, 0)?;
+        let text = String::from_utf8_lossy(&bytes[..got]);
+        Self::parse(&text).map(Some).ok_or_else(|| OpenError::NewLogMark { text: text.escape_debug().to_string() })
+    }
+
+    /// Writes the mark; durable when it returns.
+    fn write(self, disk: &dyn Disk) -> Result<(), DiskError> {
+        let new = format!("{MARK}.new");
+        disk.create_dir_all(STORE_DIR)?;
+        disk.sync_dir("")?;
+        if disk.len_of(&new)?.is_some() {
+            disk.remove(&new)?;
+        }
+        let file = disk.open(&new, OpenOptions { access: Access::CreateNew, direct: false })?;
+        file.write_at(self.to_text().as_bytes(), 0)?;
+        file.sync_data()?;
+        disk.rename(&new, MARK)?;
+        disk.sync_dir(STORE_DIR)
+    }
+}
+
+/// What was done by [`begin_new_log`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Begun {
+    /// How the new log begins.
+    pub beginning: Beginning,
+    /// The folder that holds what was left of the lost one.
+    pub aside: Option<String>,
+}
+
+/// Begins a new log and lets the indexes follow it, or finishes what was interrupted. The namespace's new life and
+/// [`finish`] are to come.
+///
+/// # Errors
+/// [`OpenError::LogIsThere`] where the log is not lost.
+pub fn begin_new_log(data: &DataDir, config: &Config) -> Result<Begun, OpenError> {
+    let disk = disk_of(data)?;
+    let unfinished = NewLog::read(&*disk)?.filter(|mark| !mark.finished);
+    let (beginning, aside) = match unfinished {
+        Some(mark) => (mark.beginning, None),
+        None => prepare(data, &disk, config)?,
+    };
+    Journal::begin(&*disk, JOURNAL_DIR, &journal_config(config), &beginning)?;
+    for index in Index::all() {
+        index.place(data, &disk, config, beginning)?;
+    }
+    Ok(Begun { beginning, aside })
+}
+
+/// All has followed the new log: the node may start.
+pub fn finish(disk: &dyn Disk) -> Result<(), OpenError> {
+    match NewLog::read(disk)? {
+        Some(mark) if !mark.finished => Ok(NewLog { finished: true, ..mark }.write(disk)?),
+        _ => Ok(()),
+    }
+}
+
+/// Makes sure that the log is lost, takes what is left of it out of the way, and writes the mark.
+fn prepare(data: &DataDir, disk: &Arc<dyn Disk>, config: &Config) -> Result<(Beginning, Option<String>), OpenError> {
+    if !holds_anything(&**disk)? {
+        return Err(OpenError::NothingToGoOnWith { which: "namespace" });
+    }
+    let found = find_log(&**disk, config)?;
+    let mut standings = Vec::new();
+    for index in Index::all() {
+        standings.push(index.standing(data, disk, config)?);
+    }
+    if let Some((oldest, last)) = found {
+        let fits = |standing: &Standing| standing.furthest() <= last && standing.furthest().next() >= oldest;
+        if standings.iter().all(fits) {
+            return Err(OpenError::LogIsThere);
+        }
+    }
+    for (index, standing) in Index::all().iter().zip(&standings) {
+        index.must_hold_something(&**disk, standing)?;
+    }
+    let mut referred = 0;
+    for index in Index::all() {
+        referred = referred.max(index.bring_up(data, disk, config)?);
+    }
+    let known = standings.iter().map(Standing::furthest).max().unwrap_or_default();
+    let known = known.max(found.map_or(Seq::ZERO, |(_, last)| last));
+    let aside = move_aside(&**disk)?;
+    let beginning = Beginning::new(Seq(known.0.saturating_add(1 + LEFT_FREE)), referred.saturating_add(1));
+    NewLog { beginning, finished: false }.write(&**disk)?;
+    Ok((beginning, aside))
+}
+
+/// The first and the last record of the log; `None`: there is none. A damaged one is not lost: that is an error.
+fn find_log(disk: &dyn Disk, config: &Config) -> Result<Option<(Seq, Seq)>, OpenError> {
+    if !is_folder(disk, JOURNAL_DIR)? {
+        return Ok(None);
+    }
+    match Journal::check(disk, JOURNAL_DIR, &journal_config(config)) {
+        Ok(found) => Ok(Some((found.oldest, found.last))),
+        Err(JournalError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_folder(disk: &dyn Disk, name: &str) -> Result<bool, DiskError> {
+    Ok(disk.list("")?.iter().any(|entry| entry.is_dir && entry.name == name))
+}
+
+/// Renames the folder of the log, unless there is nothing in it: it may be where a new disk is mounted.
+fn move_aside(disk: &dyn Disk) -> Result<Option<String>, OpenError> {
+    if !is_folder(disk, JOURNAL_DIR)? || disk.list(JOURNAL_DIR)?.iter().all(|entry| entry.name == "lost+found") {
+        return Ok(None);
+    }
+    let number = |name: &str| name.strip_prefix(ASIDE).and_then(|number| number.parse::<u64>().ok());
+    let last = disk.list("")?.iter().filter_map(|entry| number(&entry.name)).max().unwrap_or(0);
+    let aside = format!("{ASIDE}{}", last.saturating_add(1));
+    disk.rename(JOURNAL_DIR, &aside)?;
+    disk.sync_dir("")?;
+    Ok(Some(aside))
+}
+
+/// An index, and where its parts are.
+struct Index {
+    which: &'static str,
+    stream: StreamId,
+    dir: &'static str,
+    checkpoint: &'static str,
+}
+
+impl Index {
+    fn all() -> [Self; 2] {
+        let [(namespace, namespace_dir), (store, store_dir)] = INDEXES;
+        let stream = StreamId::NAMESPACE;
+        let namespace = Self { which: namespace, stream, dir: namespace_dir, checkpoint: NAMESPACE_CHECKPOINT_DIR };
+        let stream = StreamId::STORE_INDEX;
+        [namespace, Self { which: store, stream, dir: store_dir, checkpoint: STORE_CHECKPOINT_DIR }]
+    }
+
+    fn failed(&self) -> impl Fn(kv::KvError) -> OpenError + use<> {
+        let which = self.which;
+        move |source| OpenError::Index { which, source }
+    }
+
+    /// Does something with the engine and its checkpoints.
+    fn with<T>(
+        &self,
+        data: &DataDir,
+        disk: &Arc<dyn Disk>,
+        config: &Config,
+        what: impl FnOnce(&dyn Engine, &mut WithoutLog) -> Result<T, OpenError>,
+    ) -> Result<T, OpenError> {
+        let engine = engine(data, self.dir, config).map_err(self.failed())?;
+        let opened = WithoutLog::open(self.stream, Arc::clone(disk), self.checkpoint).map_err(self.failed());
+        let done = opened.and_then(|mut without_log| what(&*engine, &mut without_log));
+        engine.close();
+        done
+    }
+
+    fn standing(&self, data: &DataDir, disk: &Arc<dyn Disk>, config: &Config) -> Result<Standing, OpenError> {
+        self.with(data, disk, config, |engine, without_log| Ok(without_log.standing(engine)))
+    }
+
+    /// Gives the engine all that is left of the index, and tells the highest segment of the log that it points into.
+    fn bring_up(&self, data: &DataDir, disk: &Arc<dyn Disk>, config: &Config) -> Result<u64, OpenError> {
+        self.with(data, disk, config, |engine, without_log| {
+            without_log.bring_up(engine).map_err(self.failed())?;
+            if self.stream != StreamId::STORE_INDEX {
+                return Ok(0);
+            }
+            Ok(store::highest_log_segment(&*engine.snapshot())?)
+        })
+    }
+
+    /// Lets the index begin where the new log begins, unless it does already.
+    fn place(
+        &self,
+        data: &DataDir,
+        disk: &Arc<dyn Disk>,
+        config: &Config,
+        beginning: Beginning,
+    ) -> Result<(), OpenError> {
+        self.with(data, disk, config, |engine, without_log| {
+            if engine.applied().incarnation == beginning.incarnation {
+                return Ok(());
+            }
+            self.must_hold_something(&**disk, &without_log.standing(engine))?;
+            without_log.bring_up(engine).map_err(self.failed())?;
+            let applied = Applied { seq: Seq(beginning.first.0 - 1), incarnation: beginning.incarnation };
+            WithoutLog::place(engine, applied).map_err(self.failed())
+        })
+    }
+
+    /// Refuses to go on with nothing: what is mounted elsewhere, or can be put back, would be shut out by the new log. A store
+    /// without files may be empty.
+    fn must_hold_something(&self, disk: &dyn Disk, standing: &Standing) -> Result<(), OpenError> {
+        if standing.furthest() > Seq::ZERO {
+            return Ok(());
+        }
+        let holds_files = |folder: &str| -> Result<bool, DiskError> {
+            let there = is_folder(disk, STORE_DIR)?
+                && disk.list(STORE_DIR)?.iter().any(|entry| entry.is_dir && entry.name == folder);
+            Ok(there && !disk.list(&format!("{STORE_DIR}/{folder}"))?.is_empty())
+        };
+        if self.stream == StreamId::STORE_INDEX && !holds_files("objects")? && !holds_files("segments")? {
+            return Ok(());
+        }
+        Err(OpenError::NothingToGoOnWith { which: self.which })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else() {
+        let temp = tempfile::tempdir().unwrap();
+        let disk = disk::RealDisk::open(temp.path()).unwrap();
+        assert_eq!(NewLog::read(&disk).unwrap(), None);
+        let beginning = Beginning { first: Seq(1 << 21), segment: 7, incarnation: u64::MAX };
+        for finished in [false, true] {
+            let mark = NewLog { beginning, finished };
+            mark.write(&disk).unwrap();
+            assert_eq!(NewLog::read(&disk).unwrap(), Some(mark));
+        }
+        finish(&disk).unwrap();
+        let text = NewLog { beginning, finished: true }.to_text();
+        assert_eq!(text, "first 2097152\nsegment 7\nincarnation 18446744073709551615\nfinished 1\ncrc32c 30b6bf4a\n");
+        for end in 0..text.len() {
+            assert_eq!(NewLog::parse(&text[..end]), None);
+        }
+        std::fs::write(temp.path().join(MARK), text.replace("finished 1", "finished 0")).unwrap();
+        assert!(matches!(NewLog::read(&disk), Err(OpenError::NewLogMark { .. })));
+    }
+
+    #[test]
+    fn what_is_left_of_a_log_is_moved_aside_and_an_empty_folder_is_used() {
+        let temp = tempfile::tempdir().unwrap();
+        let disk = disk::RealDisk::open(temp.path()).unwrap();
+        assert_eq!(move_aside(&disk).unwrap(), None);
+        for (file, aside) in [("lost+found", None), ("x", Some("journal-lost-1")), ("y", Some("journal-lost-2"))] {
+            std::fs::create_dir_all(temp.path().join("journal").join(file)).unwrap();
+            assert_eq!(move_aside(&disk).unwrap().as_deref(), aside);
+            std::fs::remove_dir_all(temp.path().join("journal")).ok();
+            assert!(aside.is_none_or(|aside| temp.path().join(aside).join(file).exists()));
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! The folder of the log is gone, the indexes and the contents are not: what `weir fsck --begin-new-log` makes of that.
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
+
+mod node;
+mod session;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use namespace::{Actor, Commit, Committed, Completion, Durability, How, OpenWrite, Sums};
+use session::Session;
+use store::NewPiece;
+use types::{BodyId, BootId, ClientIdentity, Ino, NsPath, PieceId, Timestamp};
+use weir::cli::FsckArgs;
+use weir::config::Config;
+use weir::datadir::{DataDir, IfNew};
+use weir::foundation::{Foundation, Purpose};
+use weir::fsck::finding::ProblemKind;
+use weir::fsck::report::Report;
+use wire::request::OpenOptions;
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
+
+fn large() -> Vec<u8> {
+    (0..300_000u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[1]).collect()
+}
+
+struct World {
+    place: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { place: tempfile::tempdir().unwrap() }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.place.path().join("data")
+    }
+
+    fn data_text(&self) -> String {
+        self.data().to_str().unwrap().to_owned()
+    }
+
+    /// Opens what a server stands on; `close` closes it, otherwise it is left as a kill leaves it.
+    fn opened<T>(&self, close: bool, what: impl FnOnce(&Foundation) -> T) -> T {
+        let data = DataDir::open(&self.data(), IfNew::Make, NOW).unwrap();
+        let config = Config { segment_size: 1 << 20, ballast: 1 << 20, ..Config::defaults() };
+        let foundation = Foundation::open(&data, &config, Purpose::Check, NOW).unwrap();
+        let result = what(&foundation);
+        if close {
+            foundation.close().unwrap();
+        }
+        result
+    }
+
+    fn served<T>(&self, close: bool, what: impl FnOnce(&Foundation, &mut Session) -> T) -> T {
+        self.opened(close, |foundation| {
+            let config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
+            let (namespace, store) = (Arc::clone(&foundation.namespace), Arc::clone(&foundation.store));
+            let server = server::Server::start(config, namespace, store).unwrap();
+            let result = what(foundation, &mut Session::open(server.address(), 4711));
+            server.stop(Instant::now() + Duration::from_secs(5));
+            result
+        })
+    }
+
+    fn lose_the_log(&self) {
+        fs::remove_dir_all(self.data().join("journal")).unwrap();
+    }
+
+    /// What a start says; it must refuse.
+    fn refused(&self) -> String {
+        let (code, said) = node::refusal(&["serve", "--data", &self.data_text(), "--listen", "127.0.0.1:0"]);
+        assert_eq!(code, 5, "{said}");
+        said
+    }
+
+    fn begin_new_log(&self) -> (i32, String) {
+        let ended = node::weir_ends(&["fsck", "--begin-new-log", "--data", &self.data_text()]);
+        let said = [ended.stderr, ended.stdout].concat();
+        (ended.status.code().unwrap(), String::from_utf8(said).unwrap())
+    }
+
+    fn findings(&self) -> Vec<(ProblemKind, String)> {
+        let args = FsckArgs { data: self.data(), ..FsckArgs::default() };
+        let mut report = Report::new(100);
+        self.opened(true, |foundation| weir::fsck::look(foundation, &args, &mut report)).unwrap();
+        report.listed().iter().map(|finding| (finding.problem.kind(), finding.subject())).collect()
+    }
+}
+
+fn walk(root: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files.extend(walk(&path)) } else { files.push(path) }
+    }
+    files.sort();
+    files
+}
+
+fn numbers(foundation: &Foundation, path: &str) -> (Ino, BodyId) {
+    let path = NsPath::parse(path.as_bytes()).unwrap();
+    let inode = foundation.namespace.read(|read| namespace::stat(read, &Actor::admin(), &path)).unwrap();
+    (inode.ino, inode.content().unwrap().body)
+}
+
+/// A small file whose bytes stay in the log: a server would settle them within a second.
+fn put_into_the_log(foundation: &Foundation, path: &str, bytes: &[u8]) -> (Ino, BodyId) {
+    let namespace = &foundation.namespace;
+    let open = OpenWrite {
+        path: NsPath::parse(path.as_bytes()).unwrap(),
+        how: How::NewOnly,
+        mkpath: false,
+        mode: 0o644,
+        posc: false,
+        client: ClientIdentity { user: "u".into(), pid: 1, host: "h".into() },
+        boot: BootId(1),
+        expected_len: None,
+        restarted: false,
+        vouched: None,
+        resume: None,
+    };
+    let context = || namespace.context(NOW, &Actor::admin(), None);
+    let opened = namespace.change_wait(Durability::Synced, context(), open).unwrap();
+    let new = NewPiece { path_hint: path.as_bytes(), expected_len: None, incarnation: namespace.incarnation() };
+    let writer = foundation.store.create(PieceId::first(opened.body), new).unwrap();
+    writer.write(0, bytes).unwrap();
+    let completed = writer.complete().unwrap();
+    let sums = Some(Sums { adler32: completed.adler32, crc32c: completed.crc32c });
+    let content = Committed { len: completed.len, sums, mtime: None };
+    let commit = Commit { writer: opened.writer, content, completion: Completion::ByClient };
+    namespace.change_wait(Durability::Synced, context(), commit).unwrap();
+    (opened.ino, opened.body)
+}
+
+fn read(session: &mut Session, path: &str, len: u32) -> Vec<u8> {
+    let handle = session.open_file(path, OpenOptions::READ);
+    let bytes = session.read(handle, 0, len);
+    session.close(handle);
+    bytes
+}
+
+#[test]
+fn after_a_clean_stop_all_is_there_but_bytes_that_only_the_log_had() {
+    let world = World::new();
+    world.served(true, |foundation, session| {
+        session.mkdir("/run");
+        session.put("/run/large", &large());
+        session.put("/run/settled", b"moved out of the log");
+        foundation.store.tick().unwrap();
+    });
+    let first = world.opened(true, |foundation| put_into_the_log(foundation, "/run/small", b"in the log alone"));
+    let objects = walk(&world.data().join("store/objects"));
+    world.lose_the_log();
+    let said = world.refused();
+    assert!(said.contains("--begin-new-log") && said.contains("no log"), "{said}");
+    let plain = node::weir_ends(&["fsck", "--data", &world.data_text()]);
+    assert_eq!(plain.status.code(), Some(5), "fsck alone begins nothing");
+
+    let (code, said) = world.begin_new_log();
+    assert_eq!(code, 1, "one file is still missing its bytes: {said}");
+    assert!(said.contains("the log is lost") && said.contains("begins its life 2"), "{said}");
+    assert!(said.contains("/run/small: its content of 16 bytes is not on the disk"), "{said}");
+    assert_eq!(world.findings(), [(ProblemKind::ContentMissing, "/run/small".to_owned())]);
+    assert_eq!(walk(&world.data().join("store/objects")), objects);
+
+    let mark = fs::read_to_string(world.data().join("store/NEW-LOG")).unwrap();
+    assert!(!mark.contains("segment 1\n"), "the missing bytes lay in segment 1; no other bytes may come there: {mark}");
+
+    // Once more is refused, and changes nothing.
+    let (code, said) = world.begin_new_log();
+    assert!(code == 6 && said.contains("the log is there"), "{code} {said}");
+
+    for round in 0..2 {
+        let node = node::Node::start(&world.data(), &[]);
+        let mut session = Session::open(node.address.parse().unwrap(), 1);
+        assert_eq!(read(&mut session, "/run/large", 300_000), large());
+        assert_eq!(read(&mut session, "/run/settled", 100), b"moved out of the log");
+        session.put(&format!("/run/new{round}"), &large());
+        session.put(&format!("/run/new-small{round}"), b"new");
+        assert_eq!(read(&mut session, &format!("/run/new-small{round}"), 10), b"new");
+        node.stop();
+    }
+    world.opened(true, |foundation| {
+        let (ino, body) = numbers(foundation, "/run/new0");
+        assert!(ino.0 > first.0.0 + (1 << 32) && body.0 > first.1.0 + (1 << 32), "{ino} {body} {first:?}");
+        assert!(foundation.was_repaired, "the store clears nothing away from now on");
+    });
+    // The missing one is marked, and that is all.
+    let repaired = node::weir_ends(&["fsck", "--repair", "--data", &world.data_text()]);
+    assert_eq!(repaired.status.code(), Some(0), "{}", String::from_utf8_lossy(&repaired.stdout));
+}
+
+/// The indexes are where the last clean stop left them; names, contents and a recording from after it are lost, the files of
+/// contents are kept, and no number is given out again.
+#[test]
+fn after_a_kill_the_indexes_are_behind() {
+    let world = World::new();
+    world.served(true, |foundation, session| {
+        session.mkdir("/run");
+        session.put("/run/before", &large());
+        session.put("/run/small", b"small");
+        foundation.store.tick().unwrap();
+    });
+    let node = node::Node::start(&world.data(), &[]);
+    let mut session = Session::open(node.address.parse().unwrap(), 1);
+    for number in 0..5 {
+        session.put(&format!("/run/after{number}"), &large());
+        session.put(&format!("/run/after-small{number}"), b"after");
+    }
+    let handle = session.create("/run/recording");
+    session.write(handle, 0, &large());
+    session.sync(handle);
+    node.signal(rustix::process::Signal::KILL);
+    node.ended(Duration::from_secs(10));
+    let objects = walk(&world.data().join("store/objects"));
+    assert_eq!(objects.len(), 14, "seven large contents and their checksums");
+    world.lose_the_log();
+
+    let (code, said) = world.begin_new_log();
+    assert_eq!(code, 1, "{said}");
+    let findings = world.findings();
+    let unexplained = |(kind, _): &&(ProblemKind, String)| *kind == ProblemKind::UnexplainedFile;
+    assert!(findings.iter().filter(unexplained).count() >= 6, "{findings:?}");
+    let used: BTreeSet<u64> = objects
+        .iter()
+        .filter_map(|path| u64::from_str_radix(path.file_name()?.to_str()?.split('.').next()?, 16).ok())
+        .collect();
+    for round in 0..3 {
+        let node = node::Node::start(&world.data(), &[]);
+        let mut session = Session::open(node.address.parse().unwrap(), 1);
+        assert_eq!(read(&mut session, "/run/before", 300_000), large());
+        assert_eq!(read(&mut session, "/run/small", 10), b"small");
+        for number in 0..5 {
+            let path = format!("/new{round}-{number}");
+            session.put(&path, &large());
+            assert_eq!(read(&mut session, &path, 300_000), large());
+        }
+        // Also what comes after an unclean stop takes nothing away.
+        if round == 1 {
+            node.signal(rustix::process::Signal::KILL);
+            node.ended(Duration::from_secs(10));
+        } else {
+            node.stop();
+        }
+        assert!(objects.iter().all(|path| path.exists()), "round {round}");
+    }
+    world.opened(true, |foundation| {
+        for (round, number) in (0..3).flat_map(|round| (0..5).map(move |number| (round, number))) {
+            let (_, body) = numbers(foundation, &format!("/new{round}-{number}"));
+            assert!(used.iter().all(|used| *used < body.0), "{body}");
+        }
+    });
+}
+
+/// A recording whose writer the index has, and whose bytes it has not: a start goes on, and the writer ends.
+#[test]
+fn a_recording_in_progress_does_not_keep_the_node_from_starting() {
+    let world = World::new();
+    world.served(true, |_, session| {
+        session.put("/whole", &large());
+        let handle = session.create("/recording");
+        session.write(handle, 0, b"some bytes");
+        session.sync(handle);
+    });
+    world.lose_the_log();
+    let (_, said) = world.begin_new_log();
+    assert!(said.contains("/recording"), "{said}");
+    for _ in 0..2 {
+        let node = node::Node::start(&world.data(), &["--grace-seconds", "1"]);
+        let mut session = Session::open(node.address.parse().unwrap(), 1);
+        assert_eq!(read(&mut session, "/whole", 300_000), large());
+        std::thread::sleep(Duration::from_secs(2));
+        session.put("/else", b"x");
+        session.rm("/else");
+        node.stop();
+    }
+}
+
+/// Stopped after any of its steps, it is refused to start, and comes to the same end when it is run again.
+#[test]
+fn an_interruption_anywhere_is_gone_on_from() {
+    let world = World::new();
+    world.served(true, |_, session| session.put("/kept", &large()));
+    world.lose_the_log();
+    let (code, said) = world.begin_new_log();
+    assert_eq!(code, 0, "{said}");
+    let mark = world.data().join("store/NEW-LOG");
+    let done = fs::read_to_string(&mark).unwrap();
+    // The mark alone, and nothing else done: a new plan as it is written first.
+    let begun = {
+        let rest = done.split("crc32c").next().unwrap().replace("finished 1", "finished 0");
+        format!("{rest}crc32c {:08x}\n", types::Crc32c::of(rest.as_bytes()).0)
+    };
+    let segment =
+        walk(&world.data().join("journal")).into_iter().find(|path| path.extension().unwrap() == "wseg").unwrap();
+    let first = done.lines().next().unwrap().strip_prefix("first ").unwrap().parse::<u64>().unwrap();
+    assert!(first > 1 << 20);
+
+    // Before the end: everything has followed, the mark does not say so yet.
+    fs::write(&mark, &begun).unwrap();
+    let said = world.refused();
+    assert!(said.contains("not brought to its end") && said.contains("--begin-new-log"), "{said}");
+    let (code, said) = world.begin_new_log();
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(fs::read_to_string(&mark).unwrap(), done);
+
+    // Between the mark and the log, and in the making of its first segment. The indexes stand as a later crash leaves them.
+    for torn in [None, Some(Vec::new()), Some(vec![0; 1 << 20]), Some(b"WEIRLOG\n torn".to_vec())] {
+        let world = World::new();
+        world.served(true, |_, session| session.put("/kept", &large()));
+        world.lose_the_log();
+        fs::write(world.data().join("store/NEW-LOG"), &begun).unwrap();
+        if let Some(torn) = torn {
+            fs::create_dir_all(world.data().join("journal")).unwrap();
+            fs::write(world.data().join("journal").join(segment.file_name().unwrap()), torn).unwrap();
+        }
+        assert!(world.refused().contains("--begin-new-log"));
+        let (code, said) = world.begin_new_log();
+        assert_eq!(code, 0, "{said}");
+        assert_eq!(fs::read_to_string(world.data().join("store/NEW-LOG")).unwrap(), done);
+        world.served(true, |_, session| assert_eq!(read(session, "/kept", 300_000), large()));
+        assert_eq!(world.findings(), []);
+    }
+}
+
+/// What is left of a log that lost its newest segments is kept beside the new one; one that is damaged is for another repair.
+#[test]
+fn what_is_left_of_the_log_is_moved_aside() {
+    let world = World::new();
+    world.served(true, |_, session| session.put("/first", &large()));
+    let backup = world.place.path().join("older");
+    fs::create_dir_all(&backup).unwrap();
+    for file in walk(&world.data().join("journal")) {
+        fs::copy(&file, backup.join(file.file_name().unwrap())).unwrap();
+    }
+    world.served(true, |_, session| session.put("/second", &large()));
+    let segment = walk(&world.data().join("journal")).into_iter().min().unwrap();
+    let whole = fs::read(&segment).unwrap();
+
+    let mut damaged = whole.clone();
+    let used = damaged.iter().rposition(|byte| *byte != 0).unwrap();
+    damaged[used / 2] ^= 1;
+    fs::write(&segment, &damaged).unwrap();
+    let (code, said) = world.begin_new_log();
+    assert!(code == 5 && said.contains("--repair-journal"), "{code} {said}");
+    fs::write(&segment, &whole).unwrap();
+    let (code, said) = world.begin_new_log();
+    assert!(code == 6 && said.contains("the log is there"), "{code} {said}");
+    assert!(!world.data().join("store/NEW-LOG").exists());
+
+    world.lose_the_log();
+    fs::rename(&backup, world.data().join("journal")).unwrap();
+    world.refused();
+    let left: Vec<Vec<u8>> = walk(&world.data().join("journal")).iter().map(|path| fs::read(path).unwrap()).collect();
+    let (code, said) = world.begin_new_log();
+    assert!(code == 0 && said.contains("journal-lost-1"), "{code} {said}");
+    let aside = walk(&world.data().join("journal-lost-1"));
+    assert!(aside.iter().map(|path| fs::read(path).unwrap()).eq(left), "as it was");
+    world.served(true, |_, session| {
+        assert_eq!(read(session, "/first", 300_000), large());
+        assert_eq!(read(session, "/second", 300_000), large());
+    });
+    // And once more, with the new one lost too.
+    world.lose_the_log();
+    assert_eq!(world.begin_new_log().0, 0);
+    world.served(true, |_, session| assert_eq!(read(session, "/second", 300_000), large()));
+    assert_eq!(world.findings(), []);
+}
+
+/// With the index of the namespace gone too, its checkpoint is what is left, or nothing: then nothing is begun.
+#[test]
+fn with_nothing_left_no_log_is_begun() {
+    for which in ["namespace", "store"] {
+        let world = World::new();
+        world.served(true, |_, session| session.put("/kept", &large()));
+        world.lose_the_log();
+        fs::rename(world.data().join(which).join("index"), world.place.path().join("index")).unwrap();
+        let (code, said) = world.begin_new_log();
+        assert!(code == 5 && said.contains("nothing left"), "{which}: {code} {said}");
+        assert!(!world.data().join("store/NEW-LOG").exists() && !world.data().join("journal").exists());
+        fs::remove_dir_all(world.data().join(which).join("index")).unwrap();
+        fs::rename(world.place.path().join("index"), world.data().join(which).join("index")).unwrap();
+        assert_eq!(world.begin_new_log().0, 0);
+        world.served(true, |_, session| assert_eq!(read(session, "/kept", 300_000), large()));
+    }
+}
+
+/// Where the checkpoints are further than the index, they count.
+#[test]
+fn an_index_that_is_gone_comes_back_from_its_checkpoint() {
+    let world = World::new();
+    world.served(true, |_, session| session.put("/kept", &large()));
+    // The first log is lost, and the new one's start makes checkpoints of the indexes.
+    world.lose_the_log();
+    assert_eq!(world.begin_new_log().0, 0);
+    world.lose_the_log();
+    for which in ["namespace", "store"] {
+        assert!(!walk(&world.data().join(which).join("checkpoint")).is_empty());
+        fs::remove_dir_all(world.data().join(which).join("index")).unwrap();
+    }
+    let (code, said) = world.begin_new_log();
+    assert_eq!(code, 0, "{said}");
+    world.served(true, |_, session| assert_eq!(read(session, "/kept", 300_000), large()));
+    assert_eq!(world.findings(), []);
+}
