@@ -7,6 +7,7 @@ mod lsm;
 mod model;
 mod real;
 mod verify;
+mod without_log;
 mod world;
 
 use std::sync::Arc;
