@@ -31,6 +31,8 @@ pub struct IndexConfig {
     pub generation_bytes: usize,
     /// How long changes stay in the overlay when there are few. Longer: more short-lived keys never reach the engine.
     pub sweep_interval: Duration,
+    /// How long the engine may hold changes in its memory alone. The log has them; should it be lost, this is what is lost with it.
+    pub flush_interval: Duration,
     /// Sealed segments of the log that may wait for a checkpoint; one more, and a checkpoint is made.
     pub segments_kept_max: usize,
     /// Bytes of entries (in memory while it is made) in one delta file of a checkpoint.
@@ -66,6 +68,7 @@ impl Default for IndexConfig {
             cache_bytes: 16 << 20,
             generation_bytes: 8 << 20,
             sweep_interval: Duration::from_secs(2),
+            flush_interval: Duration::from_secs(60),
             segments_kept_max: 4,
             delta_bytes_max: 24 << 20,
             deltas_max: 8,
@@ -173,6 +176,8 @@ pub(crate) struct EngineState {
     /// What readers looked at before it took generations in. Some may still do so; whoever is last would have to free generations
     /// and remove tables, which takes milliseconds: not the committer, but who sweeps next.
     pub(crate) retired: Vec<Retired>,
+    /// Since when it holds changes in its memory alone.
+    pub(crate) unflushed_since: Option<Instant>,
 }
 
 /// A view that was replaced, and how many of its generations the engine has taken in.

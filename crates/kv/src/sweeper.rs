@@ -78,7 +78,12 @@ fn caught(shared: &Shared, step: impl FnOnce() -> Result<bool, KvError>) -> Resu
 
 fn sweep_step(shared: &Shared) {
     shared.wake.0.lock().now = false;
-    let result = caught(shared, || shared.heal().and_then(|_| shared.sweep()));
+    let result = caught(shared, || {
+        shared.heal()?;
+        let moved = shared.sweep()?;
+        shared.flush_if_due()?;
+        Ok(moved)
+    });
     note(shared, "the index falls behind its log", &result, |stats| &mut stats.trouble);
 }
 
@@ -165,6 +170,21 @@ impl Shared {
         stats.versions_swept += versions as u64;
         stats.entries_applied += entries as u64;
         Ok(true)
+    }
+
+    /// On a quiet server it would take long until so much has come together that the engine flushes by itself.
+    pub(crate) fn flush_if_due(&self) -> Result<(), KvError> {
+        let mut alone = self.sweeping.lock();
+        if self.engine.flushed() == self.engine.applied() {
+            alone.unflushed_since = None;
+            return Ok(());
+        }
+        if alone.unflushed_since.get_or_insert_with(Instant::now).elapsed() >= self.config.flush_interval {
+            alone.check()?;
+            self.engine.flush()?;
+            alone.unflushed_since = None;
+        }
+        Ok(())
     }
 
     /// Gives readers the engine as it is now, without the `swept` oldest generations, which it holds. Generations are

@@ -113,9 +113,9 @@ pub struct FsckArgs {
     #[arg(long, conflicts_with = "repair_journal")]
     pub rebuild_store: bool,
     /// Where the folder `journal` is lost for good: begin a new log with what the indexes hold. Lost is everything that was
-    /// acknowledged after the indexes were last written to the disk (the last clean stop, or when enough had come together: on a
-    /// quiet node that can be long ago), the bytes of small files that lay in the log, and recordings in progress. Nothing is
-    /// removed; what is left of the old log is moved aside. Refused where the log is there; put it back if there is any copy.
+    /// acknowledged after the indexes were last written to the disk (about the last minute before the node ended), the bytes of
+    /// small files that lay in the log, and recordings in progress. Nothing is removed; what is left of the old log is moved aside.
+    /// Refused where the log is there; put it back if there is any copy.
     #[arg(long, conflicts_with_all = ["repair_journal", "rebuild_store"])]
     pub begin_new_log: bool,
     /// Print the result as JSON on stdout.

@@ -278,3 +278,21 @@ fn a_reader_leaves_the_freeing_to_the_sweeper() {
     assert!(world.index.sweep_now().unwrap());
     assert!(generation.upgrade().is_none(), "nobody frees it");
 }
+
+#[test]
+fn what_was_swept_does_not_stay_in_the_memory_of_the_engine_for_long() {
+    let engine = SurvivingEngine::new(usize::MAX);
+    let mut world = World::new(6, Kind::Surviving(engine.clone()), None);
+    let mut batch = Batch::new();
+    batch.put(b"a", b"value");
+    let seq = world.append(batch);
+    world.index.journal().sync_to(seq).unwrap();
+    assert!(world.index.sweep_now().unwrap());
+    let shared = &world.index.shared;
+    shared.flush_if_due().unwrap();
+    assert!(engine.flushed().seq < seq, "not at once");
+    let long_ago = std::time::Instant::now().checked_sub(world.config.flush_interval).unwrap();
+    shared.sweeping.lock().unflushed_since = Some(long_ago);
+    shared.flush_if_due().unwrap();
+    assert_eq!(engine.flushed().seq, seq);
+}
