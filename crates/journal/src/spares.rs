@@ -119,18 +119,20 @@ impl Shared {
 
     /// Makes what an append needs to go on in a new segment; at the latest when the error says so there is none.
     pub(crate) fn make_room(&self, urgent: bool) -> Result<(), JournalError> {
-        if !urgent {
-            return self.ensure_spares(SPARES, true);
-        }
-        match self.ensure_spares(1, true) {
-            Err(full @ JournalError::NoSpace { .. }) => {
-                let Some(ballast) = &self.config.ballast else { return Err(full) };
-                if !Ballast::new(self.disk.clone(), &ballast.path).release()? {
-                    return Err(full);
-                }
-                self.ensure_spares(1, true)
+        let wanted = if urgent { 1 } else { SPARES };
+        loop {
+            let full = match self.ensure_spares(wanted, true) {
+                Err(full @ JournalError::NoSpace { .. }) => full,
+                other => return other,
+            };
+            // What the log itself does not need any more comes first.
+            if self.remove_trimmed(&mut self.state.lock()) {
+                continue;
             }
-            other => other,
+            let Some(ballast) = self.config.ballast.as_ref().filter(|_| urgent) else { return Err(full) };
+            if !Ballast::new(self.disk.clone(), &ballast.path).release()? {
+                return Err(full);
+            }
         }
     }
 
@@ -183,7 +185,7 @@ impl Shared {
             }
             let hurry = state.segments.back().is_some_and(|s| s.end > s.bytes / 2);
             let made = MutexGuard::unlocked(&mut state, || self.ensure_spares(SPARES, hurry));
-            if made.is_err() && !state.stop {
+            if made.is_err() && !state.stop && !self.remove_trimmed(&mut state) {
                 self.wanted.wait_for(&mut state, RETRY);
             }
         }

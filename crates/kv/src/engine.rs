@@ -27,6 +27,15 @@ pub trait EntrySource {
     fn next(&mut self) -> Result<Option<Entry<'_>>, KvError>;
 }
 
+/// No entries: a step that changes the position alone.
+pub struct NoEntries;
+
+impl EntrySource for NoEntries {
+    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
+        Ok(None)
+    }
+}
+
 /// An ordered map on disk or in memory, changed by one thread (the sweeper) in big steps. It may lose what was applied
 /// since the last flush, or everything: the log and its checkpoints bring it back. It must never show a part of a step.
 pub trait Engine: Send + Sync {

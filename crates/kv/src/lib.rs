@@ -35,7 +35,7 @@ mod write_set;
 
 pub use batch::{BATCH_MAX, Batch, KEY_MAX, VALUE_MAX};
 pub use embedded::{BatchDone, Embedded, EmbeddedConfig, EmbeddedStats};
-pub use engine::{Applied, Engine, Entry, EntrySource, MemoryEngine};
+pub use engine::{Applied, Engine, Entry, EntrySource, MemoryEngine, NoEntries};
 pub use index::{IndexConfig, IndexStats, LoggedIndex};
 pub use lsm::{LsmConfig, LsmEngine};
 pub use memory_kv::{MemoryCounts, MemoryFaults, MemoryKv};

@@ -182,8 +182,8 @@ fn ahead(applied: Seq, ended: Seq, journal: &Journal) -> KvError {
     let place = journal.segments().last().map_or_else(String::new, |segment| format!(" (segment {})", segment.segment));
     KvError::Damaged(format!(
         "the log ends with record {ended}{place}, but record {applied} was durable once, because the index has it: records are \
-         missing at the end of the log; put the log's segments back as they were, or have the index follow the shorter \
-         log by a repair, which gives up what the missing records did"
+         missing at the end of the log; put the log's segments back as they were; if they are lost for good, \
+         docs/recover.md has the last resort"
     ))
 }
 

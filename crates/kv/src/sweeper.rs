@@ -89,12 +89,9 @@ fn sweep_step(shared: &Shared) {
 
 fn checkpoint_step(shared: &Shared) {
     let waiting = shared.segments_waiting().len();
-    let result = if waiting > shared.config.segments_kept_max {
-        let urgent = waiting > 8 * shared.config.segments_kept_max;
-        in_spare_time("checkpointing", urgent, || caught(shared, || shared.checkpoint()))
-    } else {
-        caught(shared, || shared.checkpoint())
-    };
+    let urgent = waiting <= shared.config.segments_kept_max || waiting > 8 * shared.config.segments_kept_max;
+    let made = in_spare_time("checkpointing", urgent, || caught(shared, || shared.make_checkpoint()));
+    let result = made.and_then(|made| caught(shared, || shared.trim_by_checkpoint().map(|()| made)));
     if shared.cancel.load(Ordering::Relaxed) {
         return; // perhaps given up half way
     }

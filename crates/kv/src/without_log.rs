@@ -7,7 +7,7 @@ use journal::{Seq, StreamId};
 
 use crate::KvError;
 use crate::checkpoint::CheckpointSet;
-use crate::engine::{Applied, Engine, Entry, EntrySource};
+use crate::engine::{Applied, Engine, NoEntries};
 use crate::index::IndexConfig;
 
 /// How far the parts of an index are that do not need the log.
@@ -74,16 +74,7 @@ impl WithoutLog {
     /// Says that `engine`, as it is, is where the log's record `applied` left it: the first step in another log. Durable when
     /// it returns.
     pub fn place(engine: &dyn Engine, applied: Applied) -> Result<(), KvError> {
-        engine.apply(&mut Nothing, applied)?;
+        engine.apply(&mut NoEntries, applied)?;
         engine.flush()
-    }
-}
-
-/// No entries.
-struct Nothing;
-
-impl EntrySource for Nothing {
-    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
-        Ok(None)
     }
 }

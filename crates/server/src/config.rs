@@ -22,6 +22,8 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Time-outs and periods.
     pub times: Times,
+    /// Kept uploads are not forgotten when their time is over: after a repair they may be more than they seem.
+    pub keep_uploads: bool,
     /// A planted bug, to prove that the tests find it.
     #[cfg(any(test, feature = "planted"))]
     pub planted: Option<Planted>,
@@ -60,6 +62,7 @@ impl ServerConfig {
             site: "weir".into(),
             limits: Limits::default(),
             times: Times::default(),
+            keep_uploads: false,
             #[cfg(any(test, feature = "planted"))]
             planted: None,
         }

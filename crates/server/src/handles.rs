@@ -88,8 +88,11 @@ impl Handles {
 
     /// Takes the file behind `handle` out of the table.
     pub(crate) fn remove(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
+        self.remove_from(&mut self.table.lock(), handle)
+    }
+
+    fn remove_from(&self, table: &mut Table, handle: FileHandle) -> Option<Arc<OpenFile>> {
         let (slot, uses) = parts_of(handle);
-        let mut table = self.table.lock();
         let file = table.slots.get_mut(usize::from(slot)).filter(|entry| entry.uses == uses)?.file.take()?;
         table.free.push(slot);
         self.shares.give_back(self.peer);
@@ -98,8 +101,9 @@ impl Handles {
 
     /// The same, where the file is closed now and it will be seen in `failure` whether that succeeds.
     pub(crate) fn close(&self, handle: FileHandle, failure: &Failure) {
-        if self.remove(handle).is_some()
-            && let Some(slot) = self.table.lock().slots.get_mut(usize::from(parts_of(handle).0))
+        let mut table = self.table.lock();
+        if self.remove_from(&mut table, handle).is_some()
+            && let Some(slot) = table.slots.get_mut(usize::from(parts_of(handle).0))
         {
             slot.failure = Some(Arc::clone(failure));
         }

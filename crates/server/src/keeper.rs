@@ -103,7 +103,9 @@ fn one_round(node: &Arc<Node>, round: u64, strays: &mut Strays) {
         complain(node, "deleting contents", &error);
     }
     if round.is_multiple_of(ROUNDS_PER_SWEEP) {
-        if let Err(error) = forget_uploads(node) {
+        if !node.config.keep_uploads
+            && let Err(error) = forget_uploads(node)
+        {
             complain(node, "forgetting uploads", &error);
         }
         if let Err(error) = strays.look(node) {

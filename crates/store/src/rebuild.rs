@@ -3,7 +3,7 @@
 //! Finds every complete or interrupted piece that a segment or a sidecar speaks of, beside what the log still says of the index. A
 //! piece whose removal the log still has stays away; one that was removed earlier, and whose bytes were not cleaned up yet, comes
 //! back: the namespace knows whether it wants it. Pieces whose bytes are only in the log come back as pieces in the making when the
-//! store is opened. Pieces without a byte have no place but the index: [`Store::add_empty`] is for those that the namespace names.
+//! store is opened. Pieces without a byte have no place but the index: [`Store::restore_empty`] is for those that the namespace names.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use kv::{Batch, ScanOrder};
 use types::{Adler32, BodyId, Crc32c, Incarnation, PieceId};
 
 use crate::record::{Ended, PIECES_END, PieceRecord, Place, SEEN_KEY, Seen, SegmentStat, piece_key, segment_key};
-use crate::segment::{FILE_HEADER, check_file_header, find_record, scan};
+use crate::segment::{FILE_HEADER, check_file_header, find_record, read_record};
 use crate::small::check;
 use crate::store::{Inner, RecordIndex, Store};
 use crate::{StoreConfig, StoreError};
@@ -96,19 +96,20 @@ impl Store {
         Ok(rebuilt)
     }
 
-    /// Makes a record of a complete piece without bytes, which only the index can have held. Appended, not synced. No effect where
-    /// the piece is known.
+    /// Makes a piece a complete one without bytes, of which only the index can have known. `over`: also where a content of it was found,
+    /// which must be an older one. Appended, not synced. Says whether it was not one already.
     ///
     /// # Errors
     /// When the log or the index refuses.
-    pub fn add_empty(&self, piece: PieceId, incarnation: Incarnation) -> Result<(), StoreError> {
-        if self.status(piece)?.is_some() {
-            return Ok(());
+    pub fn restore_empty(&self, piece: PieceId, incarnation: Incarnation, over: bool) -> Result<bool, StoreError> {
+        let there = self.inner.record(piece)?;
+        if there.as_ref().is_some_and(|there| there.len == 0 || !over) || self.inner.table.lock().contains_key(&piece) {
+            return Ok(false);
         }
         let record = PieceRecord {
             ended: Ended::Complete,
-            generation: 1,
-            incarnation,
+            generation: there.as_ref().map_or(1, |there| there.generation.saturating_add(1)),
+            incarnation: there.as_ref().map_or(incarnation, |there| there.incarnation),
             len: 0,
             adler32: Adler32::EMPTY,
             crc32c: Crc32c::EMPTY,
@@ -116,8 +117,8 @@ impl Store {
             page_crcs: Vec::new(),
             path_hint: Vec::new(),
         };
-        self.inner.replace_record(piece, None, Some(&record))?;
-        Ok(())
+        self.inner.replace_record(piece, there.as_ref(), Some(&record))?;
+        Ok(true)
     }
 }
 
@@ -127,29 +128,59 @@ impl Rebuilding {
         for entry in inner.disk.list(inner.segments.root())? {
             let Ok(number) = u64::from_str_radix(&entry.name, 16) else { continue };
             let path = inner.segments.path(number);
-            let file = inner.segments.open(number)?;
-            let len = file.len()?;
-            // Even what cannot be read is not written over.
-            self.segments.entry(number).or_default().end = len;
-            let mut header = vec![0; 64];
-            let got = file.read_at(&mut header, 0)?;
-            if let Err(e) = check_file_header(&header[..got]) {
-                rebuilt.unreadable.push(format!("the header of {path}: {e}"));
-            }
-            let (mut at, mut after_a_gap) = (FILE_HEADER, false);
-            while at < len {
-                let stopped = scan(&*file, at, len, &mut |offset, found| {
-                    let place = Place::Segment { segment: number, offset, header: found.header };
-                    let record = PieceRecord { place, ..found.record };
-                    self.take(found.piece, record, after_a_gap)
-                })?;
-                if stopped >= len {
-                    break;
+            if let Err(e) = self.segment(number, &path, rebuilt) {
+                if !matches!(e, StoreError::Disk(_)) {
+                    return Err(e);
                 }
-                let next = find_record(&*file, stopped + 1, len)?.unwrap_or(len);
-                rebuilt.unreadable.push(format!("{path} from byte {stopped} to byte {next}"));
-                (at, after_a_gap) = (next, true);
+                rebuilt.unreadable.push(format!("{path}: {e}"));
             }
+        }
+        Ok(())
+    }
+
+    fn segment(&mut self, number: u64, path: &str, rebuilt: &mut Rebuilt) -> Result<(), StoreError> {
+        let file = self.inner.segments.open(number)?;
+        let len = file.len()?;
+        // Even what cannot be read is not written over.
+        self.segments.entry(number).or_default().end = len;
+        let mut header = vec![0; 64];
+        if let Err(e) =
+            file.read_at(&mut header, 0).map_err(StoreError::from).and_then(|got| check_file_header(&header[..got]))
+        {
+            rebuilt.unreadable.push(format!("the header of {path}: {e}"));
+        }
+        let (mut at, mut gap) = (FILE_HEADER, None);
+        // Behind a gap a record is found by its looks: it may be what somebody has stored.
+        let mut doubtful = false;
+        while at < len {
+            let found =
+                read_record(&*file, at).ok().filter(|found| at + u64::from(found.header) + found.record.len <= len);
+            let taken = match found {
+                None => None,
+                Some(found) => {
+                    let next = at + u64::from(found.header) + found.record.len;
+                    let place = Place::Segment { segment: number, offset: at, header: found.header };
+                    let record = PieceRecord { place, ..found.record };
+                    let right = !doubtful || self.checks(found.piece, &record);
+                    if right {
+                        self.take(found.piece, record, doubtful)?;
+                    }
+                    right.then_some(next)
+                }
+            };
+            if let Some(next) = taken {
+                if let Some(start) = gap.take() {
+                    rebuilt.unreadable.push(format!("{path} from byte {start} to byte {at}"));
+                }
+                at = next;
+            } else {
+                gap.get_or_insert(at);
+                doubtful = true;
+                at = find_record(&*file, at + 1, len).unwrap_or(len);
+            }
+        }
+        if let Some(start) = gap {
+            rebuilt.unreadable.push(format!("{path} from byte {start} to its end"));
         }
         Ok(())
     }
@@ -160,23 +191,26 @@ impl Rebuilding {
             if side {
                 return Ok(());
             }
-            let files = inner.objects.open(piece, Access::Read)?;
-            match files.map(|files| files.newest_header()).transpose()?.flatten() {
-                Some(header) if header.piece == piece => {
+            let header = match inner.objects.open(piece, Access::Read) {
+                Ok(files) => files.map(|files| files.newest_header()).transpose(),
+                Err(e) => Err(e),
+            };
+            match header {
+                Ok(Some(Some(header))) if header.piece == piece => {
                     if let Some(record) = header.record() {
                         self.take(piece, record, false)?;
                     }
                 }
-                _ => rebuilt.unreadable.push(format!("{path}: no sidecar that speaks of it")),
+                Ok(_) => rebuilt.unreadable.push(format!("{path}: no sidecar that speaks of it")),
+                Err(e) => rebuilt.unreadable.push(format!("{path}: {e}")),
             }
             Ok(())
         })
     }
 
-    /// Takes a record for the index, unless there is a newer one. `doubtful`: found by its looks behind something unreadable, where it
-    /// may be what somebody has stored; it never stands in for another.
+    /// Takes a record for the index, unless there is a newer one. `doubtful`: it never stands in for another.
     fn take(&mut self, piece: PieceId, record: PieceRecord, doubtful: bool) -> Result<(), StoreError> {
-        if self.gone.contains(&piece) || doubtful && !self.checks(piece, &record) {
+        if self.gone.contains(&piece) {
             return Ok(());
         }
         let there = match self.batch.get(&piece) {

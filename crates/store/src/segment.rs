@@ -82,9 +82,6 @@ pub(crate) fn parse_record(bytes: &[u8]) -> Result<Found, StoreError> {
         return Err(start.fail("has no magic number"));
     }
     let (version, _, header) = (start.u16()?, start.u16()?, start.u32()?);
-    if version != VERSION {
-        return Err(StoreError::Unsupported { what: format!("{what} (version {version})") });
-    }
     let header_len = header as usize;
     if !(FIXED + 4..=HEADER_MAX).contains(&header_len) || header_len > bytes.len() {
         return Err(start.fail("has an impossible length"));
@@ -92,6 +89,9 @@ pub(crate) fn parse_record(bytes: &[u8]) -> Result<Found, StoreError> {
     let (body, crc) = bytes[..header_len].split_at(header_len - 4);
     if crc != Crc32c::of(body).0.to_le_bytes() {
         return Err(start.fail("does not check"));
+    }
+    if version != VERSION {
+        return Err(StoreError::Unsupported { what: format!("{what} (version {version})") });
     }
     let mut input = Decoder::new(&body[16..], what);
     let piece = input.piece()?;
@@ -155,30 +155,31 @@ pub(crate) fn scan(
 }
 
 /// Bytes read at a time while a record is looked for.
-const SEARCH_CHUNK: usize = 1 << 20;
+const SEARCH_CHUNK: usize = 64 << 10;
 
-/// The first place from `start` on, before `end`, where a record's header reads as it was written; `None`: there is none.
-pub(crate) fn find_record(file: &dyn DiskFile, start: u64, end: u64) -> Result<Option<u64>, StoreError> {
+/// The first place from `start` on, before `end`, where a record's header reads as it was written; `None`: there is none. What cannot
+/// be read is passed over.
+pub(crate) fn find_record(file: &dyn DiskFile, start: u64, end: u64) -> Option<u64> {
     let mut at = start;
     let mut chunk = vec![0; SEARCH_CHUNK];
     while at < end {
-        let got = file.read_at(&mut chunk, at)?;
-        for (offset, _) in
-            (at..end).zip(chunk[..got].windows(RECORD_MAGIC.len())).filter(|(_, seen)| seen == RECORD_MAGIC)
-        {
-            match read_record(file, offset) {
-                Ok(_) => return Ok(Some(offset)),
-                Err(StoreError::Damaged { .. }) => {}
-                Err(e) => return Err(e),
+        let Ok(got) = file.read_at(&mut chunk, at) else {
+            at = (at / PAGE_SIZE as u64 + 1) * PAGE_SIZE as u64;
+            continue;
+        };
+        let magics = (at..end).zip(chunk[..got].windows(RECORD_MAGIC.len())).filter(|(_, seen)| *seen == RECORD_MAGIC);
+        for (offset, _) in magics {
+            if read_record(file, offset).is_ok() {
+                return Some(offset);
             }
         }
         if got < SEARCH_CHUNK {
-            return Ok(None);
+            return None;
         }
         // A magic number can lie across the border of two chunks.
         at += (got - RECORD_MAGIC.len() + 1) as u64;
     }
-    Ok(None)
+    None
 }
 
 #[cfg(test)]

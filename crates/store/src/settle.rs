@@ -109,7 +109,12 @@ impl Inner {
     }
 
     /// Empties one segment of which less than half still counts.
+    ///
+    /// A segment goes with all that is in it, also what no record points to. Where the index may have forgotten something, none does.
     pub(crate) fn compact(&self) -> Result<(), StoreError> {
+        if !self.config.clear_away {
+            return Ok(());
+        }
         let mut newest = self.segments.newest.lock();
         let half_dead = {
             let segments = self.records.lock();

@@ -5,20 +5,11 @@
 use std::sync::Arc;
 
 use journal::{Journal, Repaired, Seq};
-use kv::{Applied, EntrySource, KvError};
+use kv::{Applied, NoEntries};
 
 use crate::config::Config;
 use crate::datadir::DataDir;
 use crate::foundation::{INDEXES, JOURNAL_DIR, OpenError, disk_of, engine, journal_config};
-
-/// No entries.
-struct Nothing;
-
-impl EntrySource for Nothing {
-    fn next(&mut self) -> Result<Option<(&[u8], Option<&[u8]>)>, KvError> {
-        Ok(None)
-    }
-}
 
 /// Makes both indexes follow the log that `repaired` is about.
 pub fn adopt(data: &DataDir, config: &Config, repaired: &Repaired) -> Result<(), OpenError> {
@@ -28,7 +19,7 @@ pub fn adopt(data: &DataDir, config: &Config, repaired: &Repaired) -> Result<(),
         let failed = |source| OpenError::Index { which, source };
         let engine = engine(data, dir, config).map_err(failed)?;
         if let Some(applied) = position(engine.applied(), repaired.last, &journal) {
-            engine.apply(&mut Nothing, applied).and_then(|()| engine.flush()).map_err(failed)?;
+            engine.apply(&mut NoEntries, applied).and_then(|()| engine.flush()).map_err(failed)?;
         }
         engine.close();
     }

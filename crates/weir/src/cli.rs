@@ -97,9 +97,9 @@ pub struct FsckArgs {
     /// whose totals are wrong. Never removes anything.
     #[arg(long)]
     pub repair: bool,
-    /// Remove contents that no name, writer, upload or deletion refers to. After `--repair-journal` look at them first:
-    /// they may be files whose names were lost.
-    #[arg(long)]
+    /// Remove contents that no name, writer, upload or deletion refers to. After `--repair-journal`, `--rebuild-store`
+    /// or `--begin-new-log` look at them first, in a run of their own: they may be files whose names were lost.
+    #[arg(long, conflicts_with_all = ["repair_journal", "rebuild_store", "begin_new_log"])]
     pub remove_unreferenced: bool,
     /// Do not read the files' bytes: compare names, records and lengths alone.
     #[arg(long)]

@@ -76,8 +76,21 @@ pub enum OpenError {
         text: String,
     },
     /// A new log was asked for where there is one.
-    #[error("the log is there, and all that the indexes hold follows from it: nothing was changed")]
+    #[error(
+        "the log is there, and goes as far as the indexes: nothing was changed. If it is another node's, move journal away first"
+    )]
     LogIsThere,
+    /// A new log was asked for where a part of the old one is left.
+    #[error(
+        "a part of the log is there, records {oldest} to {last}: put the missing segments back. If they are lost for good, rename \
+         journal to journal-lost-by-hand and run this again: what it holds is then given up. Nothing was changed"
+    )]
+    PartOfLog {
+        /// Its first record.
+        oldest: u64,
+        /// Its last.
+        last: u64,
+    },
     /// Neither the index nor its checkpoints hold anything that a new log could go on with.
     #[error(
         "there is no log, and neither the index of the {which} nor its checkpoints hold anything: with a new log there \
@@ -101,7 +114,7 @@ impl OpenError {
             | Self::NewLogUnfinished
             | Self::NewLogMark { .. }
             | Self::NothingToGoOnWith { .. } => return Exit::Damaged,
-            Self::LogIsThere => return Exit::Failed,
+            Self::LogIsThere | Self::PartOfLog { .. } => return Exit::Failed,
             Self::Journal(error) => error.code(),
             Self::Index { source, .. } => source.code(),
             Self::Namespace(error) => error.code(),

@@ -133,6 +133,7 @@ fn prepare(data: &DataDir, disk: &Arc<dyn Disk>, config: &Config) -> Result<(Beg
         if standings.iter().all(fits) {
             return Err(OpenError::LogIsThere);
         }
+        return Err(OpenError::PartOfLog { oldest: oldest.0, last: last.0 });
     }
     for (index, standing) in Index::all().iter().zip(&standings) {
         index.must_hold_something(&**disk, standing)?;
@@ -142,7 +143,7 @@ fn prepare(data: &DataDir, disk: &Arc<dyn Disk>, config: &Config) -> Result<(Beg
         referred = referred.max(index.bring_up(data, disk, config)?);
     }
     let known = standings.iter().map(Standing::furthest).max().unwrap_or_default();
-    let known = known.max(found.map_or(Seq::ZERO, |(_, last)| last));
+    let known = known.max(last_aside(&**disk, config)?);
     let aside = move_aside(&**disk)?;
     let beginning = Beginning::new(Seq(known.0.saturating_add(1 + LEFT_FREE)), referred.saturating_add(1));
     NewLog { beginning, finished: false }.write(&**disk)?;
@@ -159,6 +160,18 @@ fn find_log(disk: &dyn Disk, config: &Config) -> Result<Option<(Seq, Seq)>, Open
         Err(JournalError::Missing { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The last record of what lies aside: an interruption may have come between moving it there and the mark, or somebody has moved it.
+fn last_aside(disk: &dyn Disk, config: &Config) -> Result<Seq, OpenError> {
+    let mut last = Seq::ZERO;
+    for entry in disk.list("")?.into_iter().filter(|entry| entry.is_dir && entry.name.starts_with(ASIDE)) {
+        // What of it does not check says nothing; the numbers left free are for that.
+        if let Ok(found) = Journal::check(disk, &entry.name, &journal_config(config)) {
+            last = last.max(found.last);
+        }
+    }
+    Ok(last)
 }
 
 fn is_folder(disk: &dyn Disk, name: &str) -> Result<bool, DiskError> {

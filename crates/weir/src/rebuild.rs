@@ -43,16 +43,28 @@ pub fn rebuild(data: &DataDir, config: &Config) -> Result<Option<store::Rebuilt>
         disk.open(UNDER_WAY, OpenOptions { access: Access::CreateNew, direct: false })?.sync_data()?;
         disk.sync_dir(STORE_DIR)?;
     }
-    let (journal, index) = open(data, config, &disk, true)?;
-    let rebuilt = Store::rebuild_index(Arc::clone(&disk), STORE_DIR, Arc::clone(&journal), Arc::clone(&index) as _)?;
-    index.close().map_err(of_store)?;
-    journal.close()?;
-    Ok(Some(rebuilt))
+    fill(data, config, true).map(Some)
 }
 
-/// Complete files without a byte have no place but the index: those that the namespace names are put into it.
-pub fn restore_empty(foundation: &Foundation) -> Result<u64, OpenError> {
+/// Adds to the store's index what is newer in the files of contents: where the index is older than they are.
+pub fn catch_up(data: &DataDir, config: &Config) -> Result<store::Rebuilt, OpenError> {
+    fill(data, config, false)
+}
+
+fn fill(data: &DataDir, config: &Config, begin_empty: bool) -> Result<store::Rebuilt, OpenError> {
+    let disk = disk_of(data)?;
+    let (journal, index) = open(data, config, &disk, begin_empty)?;
+    let rebuilt = Store::rebuild_index(disk, STORE_DIR, Arc::clone(&journal), Arc::clone(&index) as _)?;
+    index.close().map_err(of_store)?;
+    journal.close()?;
+    Ok(rebuilt)
+}
+
+/// Complete files without a byte have no place but the index: those that the namespace names are put into it. `over`: also where the
+/// store has found bytes; only where the namespace is the newer of the two.
+pub fn restore_empty(foundation: &Foundation, over: bool) -> Result<u64, OpenError> {
     let read = kv::Kv::snapshot(&*foundation.embedded);
+    let incarnation = foundation.namespace.incarnation();
     let (mut after, mut restored) = (None, 0);
     loop {
         let page = namespace::bodies(&*read, GroupId::DEFAULT, after, PAGE)?;
@@ -62,9 +74,8 @@ pub fn restore_empty(foundation: &Foundation) -> Result<u64, OpenError> {
             let piece = PieceId::first(body.body);
             let complete = namespace::stat_ino(&*read, body.ino)
                 .is_ok_and(|inode| inode.content().is_some_and(|content| content.state == FileState::Complete));
-            if complete && foundation.store.status(piece)?.is_none() {
-                foundation.store.add_empty(piece, foundation.namespace.incarnation())?;
-                restored += 1;
+            if complete {
+                restored += u64::from(foundation.store.restore_empty(piece, incarnation, over)?);
             }
         }
     }

@@ -56,6 +56,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let foundation = Foundation::open(&data, &config, Purpose::Serve, now()).map_err(|error| refused(&data, error))?;
     let mut server_config = server::ServerConfig::new(address, boot);
     server_config.times.grace = config.grace;
+    server_config.keep_uploads = foundation.was_repaired;
     bound_open_files(&config, &mut server_config.limits);
     server_config.limits.writers_memory_max = config.writers_memory;
     serve_on(&foundation, &config, server_config, &stop, &mut clock)

@@ -63,7 +63,8 @@ fn formats_names_the_numbers_of_the_code() {
     let known = [
         ("segment of the log", size(journal::SEGMENT_BYTES_DEFAULT)),
         ("longest record of the log", size(journal::PAYLOAD_MAX as u64)),
-        ("changes move from memory to the index on disk every", format!("{} s", index.sweep_interval.as_secs())),
+        ("changes move from memory to the index every", format!("{} s", index.sweep_interval.as_secs())),
+        ("the index is on the disk at the latest after", format!("{} s", index.flush_interval.as_secs())),
         ("sealed segments that wait for a checkpoint at most", index.segments_kept_max.to_string()),
         ("small content: up to", size(store.small_max)),
         ("segment of small contents", size(store.segment_bytes)),

@@ -225,8 +225,9 @@ fn after_a_kill_the_indexes_are_behind() {
     let (code, said) = world.begin_new_log();
     assert_eq!(code, 1, "{said}");
     let findings = world.findings();
-    let unexplained = |(kind, _): &&(ProblemKind, String)| *kind == ProblemKind::UnexplainedFile;
-    assert!(findings.iter().filter(unexplained).count() >= 6, "{findings:?}");
+    // The five whose names are lost are known again, without a name; the recording has no end, so nothing speaks of it.
+    let of = |wanted| findings.iter().filter(|(kind, _)| *kind == wanted).count();
+    assert_eq!((of(ProblemKind::Unreferenced), of(ProblemKind::UnexplainedFile)), (5, 1), "{findings:?}");
     let used: BTreeSet<u64> = objects
         .iter()
         .filter_map(|path| u64::from_str_radix(path.file_name()?.to_str()?.split('.').next()?, 16).ok())
@@ -329,7 +330,7 @@ fn an_interruption_anywhere_is_gone_on_from() {
     }
 }
 
-/// What is left of a log that lost its newest segments is kept beside the new one; one that is damaged is for another repair.
+/// What is left of a log that lost its newest segments is not given up without being asked; one that is damaged is for another repair.
 #[test]
 fn what_is_left_of_the_log_is_moved_aside() {
     let world = World::new();
@@ -357,11 +358,16 @@ fn what_is_left_of_the_log_is_moved_aside() {
     world.lose_the_log();
     fs::rename(&backup, world.data().join("journal")).unwrap();
     world.refused();
-    let left: Vec<Vec<u8>> = walk(&world.data().join("journal")).iter().map(|path| fs::read(path).unwrap()).collect();
+    // What can be read of it is not given up without a word.
+    let (code, said) = world.begin_new_log();
+    assert!(code == 6 && said.contains("a part of the log is there"), "{code} {said}");
+    fs::rename(world.data().join("journal"), world.data().join("journal-lost-by-hand")).unwrap();
+    // Files that are no log are moved aside.
+    fs::create_dir(world.data().join("journal")).unwrap();
+    fs::write(world.data().join("journal/notes"), "of somebody").unwrap();
     let (code, said) = world.begin_new_log();
     assert!(code == 0 && said.contains("journal-lost-1"), "{code} {said}");
-    let aside = walk(&world.data().join("journal-lost-1"));
-    assert!(aside.iter().map(|path| fs::read(path).unwrap()).eq(left), "as it was");
+    assert_eq!(walk(&world.data().join("journal-lost-1")).len(), 1);
     world.served(true, |_, session| {
         assert_eq!(read(session, "/first", 300_000), large());
         assert_eq!(read(session, "/second", 300_000), large());

@@ -4,12 +4,19 @@ use journal::Seq;
 
 use crate::KvError;
 use crate::checkpoint::CheckpointSet;
-use crate::engine::{Applied, Entry, EntrySource};
+use crate::engine::{Applied, NoEntries};
 use crate::index::{Shared, from_journal};
 
 impl Shared {
     /// Makes deltas if more sealed segments wait than configured, merges if due, trims. Says whether files were made.
     pub(crate) fn checkpoint(&self) -> Result<bool, KvError> {
+        let made = self.make_checkpoint()?;
+        self.trim_by_checkpoint()?;
+        Ok(made)
+    }
+
+    /// The first part of [`Shared::checkpoint`]: the files. Nobody waits for it.
+    pub(crate) fn make_checkpoint(&self) -> Result<bool, KvError> {
         let mut set = self.checkpoints.lock();
         if set.rotten.is_some() {
             self.mend(&mut set)?;
@@ -35,17 +42,20 @@ impl Shared {
                 }
                 self.count(&merged)?;
             }
-            self.advance_idle_engine(set.upto())?;
             made = true;
         }
+        Ok(made)
+    }
+
+    /// The second part: the engine is made durable as far as the files are, and the log is trimmed. Sweeps wait for this.
+    pub(crate) fn trim_by_checkpoint(&self) -> Result<(), KvError> {
+        let upto = self.checkpoints.lock().upto();
+        self.advance_idle_engine(upto)?;
         self.sweeping.lock().check()?;
-        if self.engine.flushed().seq < set.upto() && self.engine.applied().seq > self.engine.flushed().seq {
+        if self.engine.flushed().seq < upto && self.engine.applied().seq > self.engine.flushed().seq {
             self.engine.flush()?;
         }
-        let upto = set.upto();
-        drop(set);
-        self.trim_below(upto)?;
-        Ok(made)
+        self.trim_below(upto)
     }
 
     /// The last records of the sealed segments that wait for a checkpoint.
@@ -104,7 +114,7 @@ impl Shared {
         }
         drop(appender);
         // Records that come now have numbers above `upto`, which is durable.
-        self.engine.apply(&mut Nothing, Applied { seq: upto, incarnation: self.journal.incarnation() })
+        self.engine.apply(&mut NoEntries, Applied { seq: upto, incarnation: self.journal.incarnation() })
     }
 
     /// Trims by what is there, without making anything.
@@ -132,13 +142,5 @@ impl Shared {
             _ => below,
         };
         self.journal.set_trim(self.stream, below).map_err(from_journal)
-    }
-}
-
-struct Nothing;
-
-impl EntrySource for Nothing {
-    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
-        Ok(None)
     }
 }

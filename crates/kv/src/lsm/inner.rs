@@ -18,8 +18,8 @@ use lsm_tree::{AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, Seq
 use parking_lot::{Condvar, Mutex};
 
 use super::{LsmConfig, decode_applied, encode_applied, marker};
-use crate::background::in_spare_time;
-use crate::engine::{Applied, Entry, EntrySource};
+use crate::background::{come_back, give_way, in_spare_time};
+use crate::engine::{Applied, EntrySource, NoEntries};
 use crate::{KvError, ScanOrder, Visit, batch};
 
 /// The engine's own key; behind all others, because none may begin with this byte.
@@ -51,8 +51,8 @@ pub(super) struct Inner {
     /// once would hold up the disk, so they are held here and let go one by one.
     merged: Mutex<(u64, VecDeque<(u64, Table)>)>,
     signal: (Mutex<Signal>, Condvar),
-    /// Gives up a compaction that is under way.
-    give_up: Arc<AtomicBool>,
+    /// For the compaction that is under way.
+    ways: Arc<Ways>,
     /// Why it is to be built again.
     unusable: Mutex<Option<String>>,
 }
@@ -74,9 +74,9 @@ impl Inner {
     pub(super) fn open(folder: &Path, config: LsmConfig) -> Result<Arc<Self>, KvError> {
         check_list(folder)?;
         let (next, visible) = (SequenceNumberCounter::new(1), SequenceNumberCounter::new(1));
-        let give_up = Arc::new(AtomicBool::new(false));
+        let ways = Arc::new(Ways::default());
         let tree = Config::new(folder, next.clone(), visible.clone())
-            .with_compaction_filter_factory(Some(Arc::new(GiveUp(Arc::clone(&give_up)))))
+            .with_compaction_filter_factory(Some(Arc::new(Making(Arc::clone(&ways)))))
             .use_cache(Arc::new(Cache::with_capacity_bytes(config.cache_bytes)))
             .use_descriptor_table(Some(Arc::new(DescriptorTable::new(config.open_files.max(16)))))
             .data_block_size_policy(BlockSizePolicy::all(8 << 10))
@@ -111,7 +111,7 @@ impl Inner {
             compactor: Mutex::default(),
             merged: Mutex::default(),
             signal: Default::default(),
-            give_up,
+            ways,
             unusable: Mutex::default(),
         });
         inner.start_compactor()?;
@@ -208,7 +208,7 @@ impl Inner {
             })?;
         }
         // Only now does it have a position: an interrupted load is begun anew.
-        self.apply(&mut Nothing, applied)?;
+        self.apply(&mut NoEntries, applied)?;
         self.flush()
     }
 
@@ -248,6 +248,7 @@ impl Inner {
                         signal.compact = false;
                     }
                     let urgent = inner.tree.l0_run_count() >= inner.config.flushed_runs_max / 2;
+                    inner.ways.in_spare_time.store(!urgent, Ordering::Relaxed);
                     in_spare_time("compacting", urgent, || inner.compact());
                     inner.signal.1.notify_all();
                 }
@@ -266,13 +267,16 @@ impl Inner {
             if self.signal.0.lock().stop {
                 return;
             }
+            if self.ways.in_spare_time.load(Ordering::Relaxed) {
+                give_way();
+            }
             let before = self.tree.current_version();
             let unneeded = self.unneeded();
             let result = self.guarded(|| {
                 let strategy = Arc::clone(&strategy);
                 self.tree.compact(strategy, unneeded).map_err(|error| self.trouble("compact", &error))
             });
-            if self.give_up.load(Ordering::Relaxed) {
+            if self.ways.give_up.load(Ordering::Relaxed) {
                 // Nothing is lost: what was to be merged stays, and what was half made goes when the tree is opened next.
                 return;
             }
@@ -308,7 +312,7 @@ impl Inner {
 
     /// Lets go of the tables that nobody needs any more, one by one.
     fn remove_merged(&self) {
-        while !self.give_up.load(Ordering::Relaxed) {
+        while !self.ways.give_up.load(Ordering::Relaxed) {
             let mut merged = self.merged.lock();
             let round = merged.0;
             if merged.1.front().is_none_or(|(since, _)| since + ROUNDS_HELD > round) {
@@ -325,7 +329,7 @@ impl Inner {
 
     /// Ends the thread, giving up its present compaction.
     pub(super) fn stop(&self) {
-        self.give_up.store(true, Ordering::Relaxed);
+        self.ways.give_up.store(true, Ordering::Relaxed);
         self.signal.0.lock().stop = true;
         self.signal.1.notify_all();
         if let Some(thread) = self.compactor.lock().take()
@@ -396,13 +400,21 @@ fn is_damage(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::NotFound | ErrorKind::InvalidData)
 }
 
-/// Keeps everything; fails, which ends the compaction, when it is to be given up: a stop waits for the compactor, which may get
-/// little time.
-struct GiveUp(Arc<AtomicBool>);
+/// What a compaction is told, and heeds.
+#[derive(Default)]
+struct Ways {
+    /// It is to be given up: a stop waits for the compactor, which may get little time.
+    give_up: AtomicBool,
+    /// It works in the time that others leave, until it takes the tree's lock.
+    in_spare_time: AtomicBool,
+}
 
-impl Factory for GiveUp {
+/// Goes along with the making of tables; keeps everything. An error ends the compaction.
+struct Making(Arc<Ways>);
+
+impl Factory for Making {
     fn name(&self) -> &'static str {
-        "give-up"
+        "making"
     }
 
     fn make_filter(&self, _: &Context) -> Box<dyn CompactionFilter> {
@@ -410,20 +422,19 @@ impl Factory for GiveUp {
     }
 }
 
-impl CompactionFilter for GiveUp {
+impl CompactionFilter for Making {
     fn filter_item(&mut self, _: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
-        if self.0.load(Ordering::Relaxed) {
+        if self.0.give_up.load(Ordering::Relaxed) {
             return Err(std::io::Error::from(std::io::ErrorKind::Interrupted).into());
         }
         Ok(Verdict::Keep)
     }
-}
 
-struct Nothing;
-
-impl EntrySource for Nothing {
-    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
-        Ok(None)
+    fn finish(self: Box<Self>) {
+        // What follows holds the tree's lock: steps and scans wait for it.
+        if self.0.in_spare_time.load(Ordering::Relaxed) {
+            come_back();
+        }
     }
 }
 
@@ -538,6 +549,7 @@ mod tests {
     use journal::Seq;
 
     use super::*;
+    use crate::engine::Entry;
 
     struct One(Option<(&'static [u8], Option<Vec<u8>>)>, Option<(&'static [u8], Option<Vec<u8>>)>);
 
@@ -557,7 +569,7 @@ mod tests {
     fn open(folder: &Path) -> Arc<Inner> {
         let inner = Inner::open(folder, LsmConfig { flushed_runs: 2, ..LsmConfig::default() }).unwrap();
         inner.stop();
-        inner.give_up.store(false, Ordering::Relaxed);
+        inner.ways.give_up.store(false, Ordering::Relaxed);
         inner.signal.0.lock().stop = false;
         inner
     }
@@ -618,7 +630,7 @@ mod tests {
             inner.flush().unwrap();
         }
         let before = inner.tree.current_version().id();
-        inner.give_up.store(true, Ordering::Relaxed);
+        inner.ways.give_up.store(true, Ordering::Relaxed);
         let strategy = Arc::new(Leveled::default().with_l0_threshold(2));
         assert!(inner.tree.compact(strategy, inner.unneeded()).is_err());
         assert_eq!((inner.tree.current_version().id(), inner.damaged()), (before, None));

@@ -223,10 +223,53 @@ fn a_piece_without_bytes_is_made_again() {
     let world = World::new(1);
     world.put(1, &bytes(1, 10));
     (0..4).for_each(|_| upkeep(&world));
-    world.store.add_empty(piece(2), types::Incarnation(1)).unwrap();
-    world.store.add_empty(piece(1), types::Incarnation(1)).unwrap();
+    let made = |body| world.store.restore_empty(piece(body), types::Incarnation(1), false).unwrap();
+    assert_eq!((made(2), made(2), made(1)), (true, false, false));
     world.journal.sync_to(world.journal.appended()).unwrap();
     let world = world.killed();
     assert_eq!((world.read_all(2), world.read_all(1)), (vec![], bytes(1, 10)));
+    // It was cut to nothing, and what it was before has been found.
+    assert!(world.store.restore_empty(piece(1), types::Incarnation(1), true).unwrap());
+    world.journal.sync_to(world.journal.appended()).unwrap();
+    assert_eq!(world.killed().read_all(1), b"");
     assert_eq!(world.store.verify(piece(2), &mut |_| true).unwrap().len, 0);
+}
+
+/// A disk that cannot be read in one place, and somebody's file that looks like a record of a later weir.
+#[test]
+fn one_bad_place_does_not_end_the_rebuild() {
+    let world = World::new(1);
+    let text = [b"WEIRPIEC\x07\x00".to_vec(), bytes(1, 2000)].concat();
+    for body in 1..=6 {
+        world.put(body, &text);
+    }
+    world.put(7, &bytes(7, 20_000));
+    (0..4).for_each(|_| upkeep(&world));
+    let disk = world.disk.kill();
+    assert!(disk.rot("store/segments/0000000000000001", 64 + 10), "a bit of a version");
+    assert!(disk.make_unreadable("store/segments/0000000000000001", 5000));
+    lose_log_and_index(&disk);
+    let rebuilt = rebuild(&disk);
+    assert!(rebuilt.small >= 3 && rebuilt.large == 1 && !rebuilt.unreadable.is_empty(), "{rebuilt:?}");
+    let world = World::open(disk, crate::StoreConfig { clear_away: false, ..small_config() }).unwrap();
+    assert_eq!((world.read_all(6), world.read_all(7)), (text, bytes(7, 20_000)));
+}
+
+/// Where the index may have forgotten something, no segment goes, however little of it counts.
+#[test]
+fn no_segment_is_emptied_where_nothing_is_cleared_away() {
+    let config = || crate::StoreConfig { clear_away: false, ..small_config() };
+    let world = World::open(SimDisk::new(1), config()).unwrap();
+    for body in 1..=40 {
+        world.put(body, &bytes(body, 3000));
+        world.store.tick().unwrap();
+    }
+    for body in 1..=39 {
+        world.store.delete(piece(body)).unwrap();
+    }
+    (0..4).for_each(|_| upkeep(&world));
+    assert!(world.disk.len_of("store/segments/0000000000000001").unwrap().is_some());
+    let world = World::open(world.disk.kill(), small_config()).unwrap();
+    (0..4).for_each(|_| upkeep(&world));
+    assert_eq!(world.disk.len_of("store/segments/0000000000000001").unwrap(), None, "otherwise it goes");
 }

@@ -55,10 +55,16 @@ pub fn run(args: &FsckArgs) -> Result<Exit, Failure> {
     if foundation.is_older {
         foundation.accept_older().map_err(|error| refused(&data, error))?;
     }
+    if rebuilt || args.begin_new_log {
+        // After a lost log the contents may be newer than their names.
+        let restored = rebuild::restore_empty(&foundation, rebuilt).map_err(|error| refused(&data, error))?;
+        let _ = writeln!(
+            std::io::stderr(),
+            "the store's index is whole again; files without a byte put into it: {restored}"
+        );
+    }
     if rebuilt {
-        let restored = rebuild::restore_empty(&foundation).map_err(|error| refused(&data, error))?;
         rebuild::finish(&*foundation.disk).map_err(|error| refused(&data, error.into()))?;
-        let _ = writeln!(std::io::stderr(), "the store's index is whole again; files without a byte: {restored}");
     }
     if args.begin_new_log {
         new_log::finish(&*foundation.disk).map_err(|error| refused(&data, error))?;
@@ -177,7 +183,9 @@ fn rebuild_store(data: &DataDir, config: &Config, report: &mut Report) -> Result
 /// `--begin-new-log`.
 fn begin_log(data: &DataDir, config: &Config, report: &mut Report) -> Result<(), Failure> {
     let begun = new_log::begin_new_log(data, config).map_err(|error| match &error {
-        OpenError::LogIsThere => Failure::new(error.exit(), error).while_doing("no new log was begun"),
+        OpenError::LogIsThere | OpenError::PartOfLog { .. } => {
+            Failure::new(error.exit(), error).while_doing("no new log was begun")
+        }
         _ => refused(data, error),
     })?;
     let aside = begun.aside.map_or_else(String::new, |aside| format!(". What was left of the old one is in {aside}"));
@@ -188,6 +196,11 @@ fn begin_log(data: &DataDir, config: &Config, report: &mut Report) -> Result<(),
     let _ = writeln!(std::io::stderr(), "{what}");
     let finding = Finding::general(Problem::Journal { what });
     report.add(Finding { repaired: Some("the node can start again; what was lost stays lost".into()), ..finding });
+    // Contents were moved, changed and settled after the index was last written to the disk: their files tell.
+    let rebuilt = rebuild::catch_up(data, config).map_err(|error| refused(data, error))?;
+    for file in rebuilt.unreadable {
+        report.add(Finding::general(Problem::UnexplainedFile { file }));
+    }
     Ok(())
 }
 
