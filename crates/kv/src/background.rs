@@ -30,7 +30,7 @@ pub(crate) fn in_spare_time<T: Send>(name: &str, urgent: bool, work: impl Fn() -
 
 /// Nice levels as this crate counts priorities (0 to 99).
 const NICE_0: u8 = 47;
-const NICE_10: u8 = 23;
+const NICE_10: u8 = 22;
 
 /// Lets others go before the present thread: all, if it can come back for what they wait for; else it only takes the smaller share.
 pub(crate) fn give_way() {
@@ -88,6 +88,7 @@ mod tests {
 
     #[test]
     fn it_gives_way_unless_it_is_urgent_and_the_caller_keeps_its_priority() {
+        let own = priority();
         let (idle, back) = if can_come_back() { ((0, 5), NORMAL) } else { ((10, 0), (10, 0)) };
         assert_eq!(in_spare_time("test", false, priority), idle);
         let returned = || {
@@ -95,8 +96,8 @@ mod tests {
             priority()
         };
         assert_eq!(in_spare_time("test", false, returned), back);
-        assert_eq!(in_spare_time("test", true, priority), NORMAL);
-        assert_eq!(priority(), NORMAL);
+        assert_eq!(in_spare_time("test", true, priority), own);
+        assert_eq!(priority(), own);
         assert_eq!(
             std::thread::spawn(|| (schedule(NormalThreadSchedulePolicy::Other, nice(NICE_10)), priority()))
                 .join()

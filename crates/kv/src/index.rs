@@ -87,6 +87,11 @@ impl Default for IndexConfig {
 }
 
 impl IndexConfig {
+    /// Sealed segments that wait at which checkpoints are made as fast as they can be: an opening reads all that is left of the log.
+    pub(crate) fn urgent_segments(&self) -> usize {
+        3 * self.segments_kept_max
+    }
+
     /// For tests on a simulated disk: small bounds, no thread.
     #[must_use]
     pub fn small() -> Self {

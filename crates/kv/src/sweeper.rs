@@ -89,7 +89,7 @@ fn sweep_step(shared: &Shared) {
 
 fn checkpoint_step(shared: &Shared) {
     let waiting = shared.segments_waiting().len();
-    let urgent = waiting <= shared.config.segments_kept_max || waiting > 8 * shared.config.segments_kept_max;
+    let urgent = waiting <= shared.config.segments_kept_max || waiting > shared.config.urgent_segments();
     let made = in_spare_time("checkpointing", urgent, || caught(shared, || shared.make_checkpoint()));
     let result = made.and_then(|made| caught(shared, || shared.trim_by_checkpoint().map(|()| made)));
     if shared.cancel.load(Ordering::Relaxed) {

@@ -3,6 +3,7 @@
 use journal::Seq;
 
 use crate::KvError;
+use crate::background::come_back;
 use crate::checkpoint::CheckpointSet;
 use crate::engine::{Applied, NoEntries};
 use crate::index::{Shared, from_journal};
@@ -30,6 +31,9 @@ impl Shared {
             // The appender's lock orders this after any append that is under way.
             let idle = self.appender.lock().last <= from.0;
             while set.upto() < target {
+                if self.waiting_after(set.upto()).len() > self.config.urgent_segments() {
+                    come_back();
+                }
                 let delta = if idle {
                     set.add_empty_delta(target)
                 } else {

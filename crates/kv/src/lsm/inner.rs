@@ -187,6 +187,7 @@ impl Inner {
             Ok(())
         })?;
         state.flushed = state.applied;
+        self.ways.piled_up.store(self.piles_up(), Ordering::Relaxed);
         self.signal.0.lock().compact = true;
         self.signal.1.notify_all();
         Ok(())
@@ -210,6 +211,11 @@ impl Inner {
         // Only now does it have a position: an interrupted load is begun anew.
         self.apply(&mut NoEntries, applied)?;
         self.flush()
+    }
+
+    /// Whether compaction falls behind.
+    fn piles_up(&self) -> bool {
+        self.tree.l0_run_count() >= self.config.flushed_runs_max / 2
     }
 
     /// Steps wait while flushed tables pile up: each one makes every read slower.
@@ -247,7 +253,7 @@ impl Inner {
                         }
                         signal.compact = false;
                     }
-                    let urgent = inner.tree.l0_run_count() >= inner.config.flushed_runs_max / 2;
+                    let urgent = inner.piles_up();
                     inner.ways.in_spare_time.store(!urgent, Ordering::Relaxed);
                     in_spare_time("compacting", urgent, || inner.compact());
                     inner.signal.1.notify_all();
@@ -405,8 +411,10 @@ fn is_damage(error: &std::io::Error) -> bool {
 struct Ways {
     /// It is to be given up: a stop waits for the compactor, which may get little time.
     give_up: AtomicBool,
-    /// It works in the time that others leave, until it takes the tree's lock.
+    /// It works in the time that others leave, until it takes the tree's lock, or tables pile up.
     in_spare_time: AtomicBool,
+    /// Flushed tables pile up.
+    piled_up: AtomicBool,
 }
 
 /// Goes along with the making of tables; keeps everything. An error ends the compaction.
@@ -426,6 +434,10 @@ impl CompactionFilter for Making {
     fn filter_item(&mut self, _: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
         if self.0.give_up.load(Ordering::Relaxed) {
             return Err(std::io::Error::from(std::io::ErrorKind::Interrupted).into());
+        }
+        if self.0.piled_up.load(Ordering::Relaxed) && self.0.in_spare_time.load(Ordering::Relaxed) {
+            self.0.in_spare_time.store(false, Ordering::Relaxed);
+            come_back();
         }
         Ok(Verdict::Keep)
     }
