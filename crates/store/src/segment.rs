@@ -163,8 +163,12 @@ pub(crate) fn find_record(file: &dyn DiskFile, start: u64, end: u64) -> Option<u
     let mut at = start;
     let mut chunk = vec![0; SEARCH_CHUNK];
     while at < end {
-        let Ok(got) = file.read_at(&mut chunk, at) else {
-            at = (at / PAGE_SIZE as u64 + 1) * PAGE_SIZE as u64;
+        let page_end = (at / PAGE_SIZE as u64 + 1) * PAGE_SIZE as u64;
+        let whole = file.read_at(&mut chunk, at).ok();
+        // One page at a time around what cannot be read.
+        let rest = usize::try_from(page_end - at).unwrap_or(PAGE_SIZE);
+        let Some(got) = whole.or_else(|| file.read_at(&mut chunk[..rest], at).ok()) else {
+            at = page_end;
             continue;
         };
         let magics = (at..end).zip(chunk[..got].windows(RECORD_MAGIC.len())).filter(|(_, seen)| *seen == RECORD_MAGIC);
@@ -172,6 +176,10 @@ pub(crate) fn find_record(file: &dyn DiskFile, start: u64, end: u64) -> Option<u
             if read_record(file, offset).is_ok() {
                 return Some(offset);
             }
+        }
+        if whole.is_none() {
+            at = page_end;
+            continue;
         }
         if got < SEARCH_CHUNK {
             return None;

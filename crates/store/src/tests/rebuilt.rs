@@ -250,7 +250,8 @@ fn one_bad_place_does_not_end_the_rebuild() {
     assert!(disk.make_unreadable("store/segments/0000000000000001", 5000));
     lose_log_and_index(&disk);
     let rebuilt = rebuild(&disk);
-    assert!(rebuilt.small >= 3 && rebuilt.large == 1 && !rebuilt.unreadable.is_empty(), "{rebuilt:?}");
+    // The first is damaged, and those from the second to the fourth have bytes in the page that cannot be read.
+    assert_eq!((rebuilt.small, rebuilt.large, rebuilt.unreadable.len()), (2, 1, 1), "{rebuilt:?}");
     let world = World::open(disk, crate::StoreConfig { clear_away: false, ..small_config() }).unwrap();
     assert_eq!((world.read_all(6), world.read_all(7)), (text, bytes(7, 20_000)));
 }
