@@ -174,24 +174,9 @@ impl Entry {
     }
 }
 
-/// Spreads well and is quick; to be found out it would not have to be more, because a full set only forgets.
+/// Seeded, for the names are chosen by clients; and all of its bits are good, for they are used in parts.
 pub(crate) fn hash(seed: u64, key: &[u8]) -> u64 {
-    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut hash = seed ^ key.len() as u64;
-    let (words, rest) = key.as_chunks::<8>();
-    for word in words {
-        hash = fold(hash ^ u64::from_le_bytes(*word), ODD);
-    }
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    fold(fold(hash ^ u64::from_le_bytes(last), ODD), seed | 1)
-}
-
-/// Both halves of the product.
-#[allow(clippy::cast_possible_truncation)]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    product as u64 ^ (product >> 64) as u64
+    xxhash_rust::xxh3::xxh3_64_with_seed(key, seed)
 }
 
 #[cfg(test)]
