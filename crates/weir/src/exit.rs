@@ -27,11 +27,23 @@ pub enum Exit {
     Unclean = 9,
     /// A thread that the node cannot do without has died: a bug. The node stopped rather than do half of its work.
     Broken = 10,
+    /// No such file or directory.
+    NotFound = 11,
+    /// The target is there already.
+    Exists = 12,
+    /// Not allowed.
+    Denied = 13,
+    /// No room.
+    NoSpace = 14,
+    /// The server cannot be reached, or went away for too long.
+    Unreachable = 15,
+    /// A checksum does not match.
+    Checksum = 16,
 }
 
 impl Exit {
     /// All of them, in order.
-    pub const ALL: [Exit; 11] = [
+    pub const ALL: [Exit; 17] = [
         Exit::Done,
         Exit::Wrong,
         Exit::Usage,
@@ -43,6 +55,12 @@ impl Exit {
         Exit::DiskFailed,
         Exit::Unclean,
         Exit::Broken,
+        Exit::NotFound,
+        Exit::Exists,
+        Exit::Denied,
+        Exit::NoSpace,
+        Exit::Unreachable,
+        Exit::Checksum,
     ];
 
     /// The number.
@@ -66,6 +84,12 @@ impl Exit {
             Exit::DiskFailed => "the disk failed; the node stopped rather than promise what it could not keep",
             Exit::Unclean => "stopped at once; nothing acknowledged is lost, the next start takes a little longer",
             Exit::Broken => "a thread of the node died, a bug of weir; nothing acknowledged is lost, stderr says which",
+            Exit::NotFound => "no such file or directory",
+            Exit::Exists => "the target is there already; --force replaces it",
+            Exit::Denied => "not allowed",
+            Exit::NoSpace => "no room left",
+            Exit::Unreachable => "the server cannot be reached, or went away for too long",
+            Exit::Checksum => "a checksum does not match: the bytes are damaged somewhere",
         }
     }
 

@@ -12,6 +12,7 @@ pub mod datadir;
 mod demo;
 pub mod exit;
 mod failure;
+pub mod files;
 pub mod foundation;
 pub mod fsck;
 pub mod listen;
@@ -23,6 +24,7 @@ mod runs;
 pub mod serve;
 mod signals;
 mod table;
+pub mod transfer;
 
 pub use failure::Failure;
 
@@ -39,6 +41,8 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Fsck(args) => fsck::run(&args),
+        cli::Command::Cp(args) => transfer::run(&args),
+        cli::Command::Files(command) => files::run(&command),
     };
     match result {
         Ok(exit) => exit,

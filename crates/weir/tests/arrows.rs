@@ -16,7 +16,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("namespace", &["kv"]),
     ("store", &["disk", "journal", "kv"]),
     ("server", &["wire", "namespace", "store"]),
-    ("weir", &["disk", "journal", "kv", "wire", "namespace", "store", "server"]),
+    ("client", &["wire"]),
+    ("weir", &["disk", "journal", "kv", "wire", "namespace", "store", "server", "client"]),
 ];
 
 /// What tests, benches and build scripts may use more: they build a world to test in.

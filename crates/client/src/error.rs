@@ -1,0 +1,97 @@
+//! What can go wrong between a client and its server.
+
+use std::io;
+use std::time::Duration;
+
+use wire::{ErrorNumber, WireError};
+
+use crate::{Endpoint, UrlError};
+
+/// Why something was not done. The texts say what was tried, where, and what went wrong.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say what the fields are
+pub enum ClientError {
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    #[error("cannot connect to {server}: {source}")]
+    Connect { server: Endpoint, source: io::Error },
+    #[error("{server} is no XRootD server: {source}")]
+    NotXrootd { server: Endpoint, source: WireError },
+    #[error("{server} lets in only who proves who they are (it offers {methods}); this version of weir cannot")]
+    Authentication { server: Endpoint, methods: String },
+    #[error("{server} wants TLS, which this version of weir does not speak")]
+    Tls { server: Endpoint },
+    #[error("the connection to {server} was lost: {source}")]
+    Lost { server: Endpoint, source: io::Error },
+    #[error("{server} has said nothing for {} s", after.as_secs())]
+    Silent { server: Endpoint, after: Duration },
+    #[error("{server} sent what the protocol does not allow: {source}")]
+    Protocol { server: Endpoint, source: WireError },
+    #[error("{server} sent what the protocol does not allow: {what}")]
+    Unexpected { server: Endpoint, what: String },
+    #[error("{what}: {text} ({}, from {server})", number.name())]
+    Refused { server: Endpoint, what: String, number: ErrorNumber, text: String },
+    #[error("{what}: sent from server to server {limit} times, last to {server}; gave up")]
+    Redirects { server: Endpoint, what: String, limit: u32 },
+    #[error("{what}: {server} asked to wait, {} s in all; gave up. It said: {text}", waited.as_secs())]
+    Waited { server: Endpoint, what: String, waited: Duration, text: String },
+    #[error("{what}: the request cannot be sent: {source}")]
+    Unsendable { what: String, source: WireError },
+    #[error("{what}: it ends at {end} bytes, {expected} were expected; has it been changed meanwhile?")]
+    Shorter { what: String, end: u64, expected: u64 },
+}
+
+/// What kind of an error it is, for whoever decides what to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// No such file or directory.
+    NotFound,
+    /// The name is taken.
+    Exists,
+    /// Not allowed.
+    Denied,
+    /// A directory where a file was needed, or the other way round.
+    WrongKind,
+    /// No room.
+    NoSpace,
+    /// The server cannot do this at all.
+    Unsupported,
+    /// The bytes are damaged.
+    Checksum,
+    /// The connection: trying again may help.
+    Connection,
+    /// The address, or what was asked for, makes no sense.
+    Usage,
+    /// Anything else.
+    Other,
+}
+
+impl ClientError {
+    /// What kind it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Url(_) | Self::Unsendable { .. } => Kind::Usage,
+            Self::Connect { .. } | Self::Lost { .. } | Self::Silent { .. } | Self::Waited { .. } => Kind::Connection,
+            Self::Authentication { .. } | Self::Tls { .. } => Kind::Denied,
+            Self::Refused { number, .. } => match *number {
+                ErrorNumber::NOT_FOUND | ErrorNumber::ATTR_NOT_FOUND => Kind::NotFound,
+                ErrorNumber::EXISTS => Kind::Exists,
+                ErrorNumber::NOT_AUTHORIZED | ErrorNumber::AUTH_FAILED | ErrorNumber::FS_READ_ONLY => Kind::Denied,
+                ErrorNumber::IS_DIRECTORY | ErrorNumber::NOT_FILE => Kind::WrongKind,
+                ErrorNumber::NO_SPACE | ErrorNumber::OVER_QUOTA => Kind::NoSpace,
+                ErrorNumber::UNSUPPORTED | ErrorNumber::INVALID_REQUEST | ErrorNumber::IMPOSSIBLE => Kind::Unsupported,
+                ErrorNumber::ARG_INVALID | ErrorNumber::ARG_MISSING | ErrorNumber::ARG_TOO_LONG => Kind::Usage,
+                ErrorNumber::CHECKSUM => Kind::Checksum,
+                _ => Kind::Other,
+            },
+            _ => Kind::Other,
+        }
+    }
+
+    /// May a new connection help? Only where the old one was the trouble.
+    #[must_use]
+    pub fn is_connection(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Silent { .. })
+    }
+}

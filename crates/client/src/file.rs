@@ -1,0 +1,130 @@
+//! A file that is open at a server.
+
+use wire::request::{OpenOptions, Read, Sync, Target, Truncate, Write};
+use wire::response::StatReply;
+use wire::{FileHandle, Request};
+
+use crate::session::Answer;
+use crate::{ClientError, Session, Settings, Url};
+
+/// An open file with a connection of its own.
+#[derive(Debug)]
+pub struct RemoteFile {
+    pub(crate) session: Session,
+    pub(crate) handle: FileHandle,
+    pub(crate) url: Url,
+    pub(crate) options: OpenOptions,
+    pub(crate) settings: Settings,
+    stat: StatReply,
+}
+
+impl RemoteFile {
+    pub(crate) fn new(
+        session: Session,
+        url: Url,
+        handle: FileHandle,
+        stat: StatReply,
+        options: OpenOptions,
+        settings: Settings,
+    ) -> Self {
+        Self { session, handle, url, options, settings, stat }
+    }
+
+    /// Its attributes when it was opened.
+    #[must_use]
+    pub fn stat(&self) -> &StatReply {
+        &self.stat
+    }
+
+    /// Where it is: the server that holds it, after redirects.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Reads once; fewer bytes than asked for only at the end of the file.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn read_at(&mut self, offset: u64, into: &mut [u8]) -> Result<usize, ClientError> {
+        let mut got = 0;
+        while got < into.len() {
+            let left = into.len() - got;
+            let len = u32::try_from(left.min(4 << 20)).unwrap_or(4 << 20);
+            let read =
+                Read { handle: self.handle, offset: offset + got as u64, len, path_id: None, read_ahead: Vec::new() };
+            let body = self.call("read", Request::Read(read))?;
+            if body.len() > left {
+                let what = format!("{} bytes, where {left} were asked for", body.len());
+                return Err(ClientError::Unexpected { server: self.url.server.clone(), what });
+            }
+            into[got..got + body.len()].copy_from_slice(&body);
+            got += body.len();
+            if body.is_empty() {
+                break;
+            }
+        }
+        Ok(got)
+    }
+
+    /// Writes; all of it is with the server when this returns.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), ClientError> {
+        for (index, part) in data.chunks(4 << 20).enumerate() {
+            let offset = offset + (index as u64) * (4 << 20);
+            let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
+            let stream =
+                self.session.send(&Request::Write(Write { handle: self.handle, offset, path_id: 0, len }), &[part])?;
+            loop {
+                let (to, response) = self.session.response()?;
+                match response {
+                    wire::Response::Ok(_) if to == stream => break,
+                    wire::Response::WaitResp { .. } if to == stream => {}
+                    other => return Err(self.session.refused(&format!("write to {}", self.url), other)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn sync(&mut self) -> Result<(), ClientError> {
+        let request = Request::Sync(Sync { handle: self.handle });
+        self.call("sync", request).map(drop)
+    }
+
+    /// Sets its length.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn truncate(&mut self, len: u64) -> Result<(), ClientError> {
+        let request = Request::Truncate(Truncate { len, target: Target::Handle(self.handle) });
+        self.call("truncate", request).map(drop)
+    }
+
+    /// Closes it, which for a written file says that it is complete. Gives the connection back for further use.
+    ///
+    /// # Errors
+    /// Of the server (a write that had not been answered yet may be what fails) or of the connection.
+    pub fn close(mut self) -> Result<Session, ClientError> {
+        let request = Request::Close(wire::request::Close { handle: self.handle });
+        self.call("close", request)?;
+        Ok(self.session)
+    }
+
+    pub(crate) fn call(&mut self, what: &str, request: Request) -> Result<Vec<u8>, ClientError> {
+        let what = format!("{what} {}", self.url);
+        match self.session.call(&what, &request)? {
+            Answer::Done(body) => Ok(body),
+            Answer::Elsewhere(_) => {
+                let what = format!("{what}: a redirect in the middle of a file");
+                Err(ClientError::Unexpected { server: self.url.server.clone(), what })
+            }
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! Operations on names: each asks one server, follows it elsewhere, and comes back.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use wire::request::{
+    Access, Chmod, Dirlist, DirlistOptions, Fattr, FattrOp, Mkdir, MkdirOptions, Mv, Open, OpenOptions, Query,
+    QueryKind, Rm, Rmdir, Stat, StatOptions, Target, Truncate,
+};
+use wire::response::{
+    ChecksumReply, ConfigReply, FattrList, FattrReply, OpenReply, Redirect, Response, SpaceReply, StatReply,
+};
+use wire::{ErrorNumber, FileHandle, Opaque, PathArg, Request};
+
+use crate::session::Answer;
+use crate::{ClientError, Endpoint, Entry, ListingParser, RemoteFile, Session, Settings, Url};
+
+/// Pauses between attempts to connect again.
+pub(crate) const PAUSES: [Duration; 5] = [
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
+
+/// A server's space, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Space {
+    /// In all.
+    pub total: u64,
+    /// Not used.
+    pub free: u64,
+    /// Used.
+    pub used: u64,
+}
+
+/// Keeps connections and asks over them. Used by one thread.
+#[derive(Debug, Default)]
+pub struct Client {
+    settings: Settings,
+    sessions: HashMap<(Endpoint, Option<String>), Session>,
+    met: HashSet<Endpoint>,
+}
+
+impl Client {
+    /// With these settings.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// Its settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// A connection of its own to the server of `url`.
+    ///
+    /// # Errors
+    /// As [`Session::connect`].
+    pub fn connect(&mut self, url: &Url) -> Result<Session, ClientError> {
+        let user = url.user.as_deref().unwrap_or(&self.settings.user);
+        let session = Session::connect(&url.server, user, &self.settings)?;
+        self.met.insert(url.server.clone());
+        Ok(session)
+    }
+
+    /// A connection to be used by the caller alone, one that is there already if possible.
+    ///
+    /// # Errors
+    /// As [`Session::connect`].
+    pub fn take_session(&mut self, url: &Url) -> Result<Session, ClientError> {
+        match self.sessions.remove(&(url.server.clone(), url.user.clone())) {
+            Some(session) => Ok(session),
+            None => self.connect(url),
+        }
+    }
+
+    /// Gives a connection back, on which nothing is under way.
+    pub fn give_back(&mut self, session: Session, url: &Url) {
+        self.sessions.insert((session.server().clone(), url.user.clone()), session);
+    }
+
+    /// Attributes of `url`.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn stat(&mut self, url: &Url) -> Result<StatReply, ClientError> {
+        let stat = Stat { options: StatOptions::NONE, target: Target::Path(url.target()) };
+        let (session, body) = self.ask(url, "stat", Request::Stat(stat), true)?;
+        let reply = StatReply::decode(&body).map_err(|source| session.malformed(source));
+        self.give_back(session, url);
+        reply
+    }
+
+    /// Attributes, or `None` where there is nothing.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn look(&mut self, url: &Url) -> Result<Option<StatReply>, ClientError> {
+        match self.stat(url) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(ClientError::Refused { number: ErrorNumber::NOT_FOUND, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lists a directory with attributes; `each` gets the entries as they come. `options` adds to the attributes.
+    ///
+    /// # Errors
+    /// Of the server, of the connection, or what `each` gives back.
+    pub fn list<E: From<ClientError>>(
+        &mut self,
+        url: &Url,
+        options: DirlistOptions,
+        mut each: impl FnMut(Entry) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let what = format!("list {url}");
+        let mut at = url.clone();
+        for _ in 0..=self.settings.redirects_max {
+            let request = Request::Dirlist(Dirlist { options: options | DirlistOptions::DSTAT, target: at.target() });
+            let mut session = self.take_session(&at)?;
+            let mut parser = ListingParser::default();
+            session.queue(&request)?;
+            let elsewhere = loop {
+                let (_, response) = session.response()?;
+                let (part, last) = match response {
+                    Response::OkSoFar(part) => (part, false),
+                    Response::Ok(part) => (part, true),
+                    Response::Redirect(redirect) => break Some(redirect),
+                    Response::Wait { seconds, .. } => {
+                        std::thread::sleep(Duration::from_secs(u64::from(seconds)).min(self.settings.wait_max));
+                        session.queue(&request)?;
+                        continue;
+                    }
+                    Response::WaitResp { .. } => continue,
+                    other => {
+                        let error = session.refused(&what, other);
+                        self.give_back(session, &at);
+                        return Err(error.into());
+                    }
+                };
+                for entry in parser.push(&part, last, &session)? {
+                    each(entry)?;
+                }
+                if last {
+                    break None;
+                }
+            };
+            self.give_back(session, &at);
+            match elsewhere {
+                None => return Ok(()),
+                Some(redirect) => at = follow(&at, &redirect)?,
+            }
+        }
+        Err(ClientError::Redirects { server: at.server, what, limit: self.settings.redirects_max }.into())
+    }
+
+    /// Makes a directory, with its parents if wanted.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn mkdir(&mut self, url: &Url, mode: u16, parents: bool) -> Result<(), ClientError> {
+        let options = if parents { MkdirOptions::MKPATH } else { MkdirOptions::NONE };
+        self.tell(url, "mkdir", Request::Mkdir(Mkdir { options, mode: Access(mode), target: url.target() }))
+    }
+
+    /// Renames within one server.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn mv(&mut self, from: &Url, to: &Url) -> Result<(), ClientError> {
+        self.tell(from, "mv", Request::Mv(Mv { from: from.target(), to: to.target() }))
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn rm(&mut self, url: &Url) -> Result<(), ClientError> {
+        self.tell(url, "rm", Request::Rm(Rm { target: url.target() }))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn rmdir(&mut self, url: &Url) -> Result<(), ClientError> {
+        self.tell(url, "rmdir", Request::Rmdir(Rmdir { target: url.target() }))
+    }
+
+    /// Sets permission bits.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn chmod(&mut self, url: &Url, mode: u16) -> Result<(), ClientError> {
+        let request = Request::Chmod(Chmod { mode: Access(mode), target: url.target() });
+        self.ask(url, "chmod", request, true).map(|(session, _)| self.give_back(session, url))
+    }
+
+    /// Sets a file's length.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn truncate(&mut self, url: &Url, len: u64) -> Result<(), ClientError> {
+        let request = Request::Truncate(Truncate { len, target: Target::Path(url.target()) });
+        self.ask(url, "truncate", request, true).map(|(session, _)| self.give_back(session, url))
+    }
+
+    /// The checksum that the server keeps or computes; of `algorithm`, or of the kind that it prefers. Name and value.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn checksum(&mut self, url: &Url, algorithm: Option<&str>) -> Result<(String, String), ClientError> {
+        let mut args = Vec::new();
+        let mut target = url.clone();
+        if let Some(algorithm) = algorithm {
+            add_opaque(&mut target, &format!("cks.type={algorithm}"));
+        }
+        target.target().write(&mut args);
+        let body = self.query(url, "checksum", QueryKind::Checksum, args)?;
+        let server = url.server.clone();
+        let reply = ChecksumReply::decode(&body).map_err(|source| ClientError::Protocol { server, source })?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok((text(reply.algorithm), text(reply.value)))
+    }
+
+    /// What the server says to each of these configuration keys; one that it does not know comes back as it is.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn config(&mut self, url: &Url, keys: &[&str]) -> Result<Vec<String>, ClientError> {
+        let body = self.query(url, "query config", QueryKind::Config, keys.join(" ").into_bytes())?;
+        let server = url.server.clone();
+        let reply = ConfigReply::decode(&body).map_err(|source| ClientError::Protocol { server, source })?;
+        Ok(reply.values.iter().map(|value| String::from_utf8_lossy(value).into_owned()).collect())
+    }
+
+    /// The space where `url` is.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn space(&mut self, url: &Url) -> Result<Space, ClientError> {
+        let body = self.query(url, "query space", QueryKind::Space, url.path.clone().into_bytes())?;
+        let server = url.server.clone();
+        let reply = SpaceReply::decode(&body).map_err(|source| ClientError::Protocol { server, source })?;
+        Ok(Space { total: reply.total, free: reply.free, used: reply.used })
+    }
+
+    /// Any other query; the answer as it came.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn query(&mut self, url: &Url, what: &str, kind: QueryKind, args: Vec<u8>) -> Result<Vec<u8>, ClientError> {
+        let request = Request::Query(Query { kind, handle: FileHandle::default(), args });
+        let (session, body) = self.ask(url, what, request, true)?;
+        self.give_back(session, url);
+        Ok(body)
+    }
+
+    /// Names and values of the extended attributes.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn xattrs(&mut self, url: &Url) -> Result<Vec<(String, Vec<u8>)>, ClientError> {
+        let op = FattrOp::List { with_values: true };
+        let request = Request::Fattr(Fattr { target: Target::Path(url.target()), op });
+        let (session, body) = self.ask(url, "list attributes", request, true)?;
+        let list = FattrList::decode(&body, true).map_err(|source| session.malformed(source));
+        self.give_back(session, url);
+        let name = |name: Vec<u8>| String::from_utf8_lossy(name.strip_prefix(b"U.").unwrap_or(&name)).into_owned();
+        Ok(list?.attributes.into_iter().map(|(key, value)| (name(key), value.unwrap_or_default())).collect())
+    }
+
+    /// The value of one extended attribute.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn xattr(&mut self, url: &Url, name: &str) -> Result<Vec<u8>, ClientError> {
+        let op = FattrOp::Get(vec![name.as_bytes().to_vec()]);
+        let reply = self.fattr(url, "get attribute", op, true)?;
+        Ok(reply.results.into_iter().find_map(|result| result.value).unwrap_or_default())
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn set_xattr(&mut self, url: &Url, name: &str, value: &[u8]) -> Result<(), ClientError> {
+        let pairs = vec![(name.as_bytes().to_vec(), value.to_vec())];
+        self.fattr(url, "set attribute", FattrOp::Set { only_new: false, pairs }, false).map(drop)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn remove_xattr(&mut self, url: &Url, name: &str) -> Result<(), ClientError> {
+        self.fattr(url, "remove attribute", FattrOp::Del(vec![name.as_bytes().to_vec()]), false).map(drop)
+    }
+
+    fn fattr(&mut self, url: &Url, what: &str, op: FattrOp, values: bool) -> Result<FattrReply, ClientError> {
+        let request = Request::Fattr(Fattr { target: Target::Path(url.target()), op });
+        let (session, body) = self.ask(url, what, request, true)?;
+        // Values follow only where an attribute was found.
+        let reply = FattrReply::decode(&body, values).or_else(|_| FattrReply::decode(&body, false));
+        let reply = reply.map_err(|source| session.malformed(source));
+        self.give_back(session, url);
+        let reply = reply?;
+        if let Some(bad) = reply.results.iter().find(|result| result.number != 0) {
+            let number = ErrorNumber(u32::from(bad.number));
+            let text = String::from_utf8_lossy(&bad.name).into_owned();
+            return Err(ClientError::Refused {
+                server: url.server.clone(),
+                what: format!("{what} of {url}"),
+                number,
+                text,
+            });
+        }
+        Ok(reply)
+    }
+
+    /// Opens a file. The file has a connection of its own until it is closed.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn open(&mut self, url: &Url, options: OpenOptions, mode: u16) -> Result<RemoteFile, ClientError> {
+        let options = options | OpenOptions::RETSTAT;
+        let request = Request::Open(Open { mode: Access(mode), options, target: url.target() });
+        // Opening for writing again what another request of ours has made is not asked for twice.
+        let repeatable = !options.has(OpenOptions::NEW);
+        let (session, at, body) = self.ask_there(url, "open", request, repeatable)?;
+        let reply = OpenReply::decode(&body).map_err(|source| session.malformed(source))?;
+        let stat = reply.stat.unwrap_or_default();
+        Ok(RemoteFile::new(session, at, reply.handle, stat, options, self.settings.clone()))
+    }
+
+    fn tell(&mut self, url: &Url, what: &str, request: Request) -> Result<(), ClientError> {
+        self.ask(url, what, request, false).map(|(session, _)| self.give_back(session, url))
+    }
+
+    fn ask(
+        &mut self,
+        url: &Url,
+        what: &str,
+        request: Request,
+        repeatable: bool,
+    ) -> Result<(Session, Vec<u8>), ClientError> {
+        self.ask_there(url, what, request, repeatable).map(|(session, _, body)| (session, body))
+    }
+
+    /// Asks, follows redirects, and tries again over a new connection where that does no harm. Also tells where the
+    /// answer came from.
+    fn ask_there(
+        &mut self,
+        url: &Url,
+        what: &str,
+        request: Request,
+        repeatable: bool,
+    ) -> Result<(Session, Url, Vec<u8>), ClientError> {
+        let what = format!("{what} {url}");
+        let began = Instant::now();
+        let mut attempts = 0;
+        let (mut at, mut asked, mut redirects) = (url.clone(), request.clone(), 0);
+        loop {
+            let known = self.met.contains(&at.server);
+            let connected = self.take_session(&at);
+            let reached = connected.is_ok();
+            let failed = match connected.and_then(|mut session| Ok((session.call(&what, &asked)?, session))) {
+                Ok((Answer::Done(body), session)) => return Ok((session, at, body)),
+                Ok((Answer::Elsewhere(redirect), session)) => {
+                    self.give_back(session, &at);
+                    redirects += 1;
+                    if redirects > self.settings.redirects_max {
+                        let limit = self.settings.redirects_max;
+                        return Err(ClientError::Redirects { server: at.server, what, limit });
+                    }
+                    at = follow(&at, &redirect)?;
+                    retarget(&mut asked, &at);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            // A server that has never been reached is not waited for; one that was there may just be starting again.
+            let again = failed.is_connection() && known && (repeatable || !reached);
+            if !again || began.elapsed() > self.settings.recovery_max {
+                return Err(failed);
+            }
+            tracing::info!(%failed, "trying again");
+            std::thread::sleep(PAUSES[attempts.min(PAUSES.len() - 1)]);
+            attempts += 1;
+            (at, asked, redirects) = (url.clone(), request.clone(), 0);
+        }
+    }
+}
+
+/// Puts more behind the `?`.
+pub(crate) fn add_opaque(url: &mut Url, more: &str) {
+    let more = more.trim_matches(['?', '&']);
+    if more.is_empty() {
+        return;
+    }
+    match &mut url.opaque {
+        Some(opaque) => {
+            opaque.push('&');
+            opaque.push_str(more);
+        }
+        None => url.opaque = Some(more.to_owned()),
+    }
+}
+
+/// Where a redirect leads: the same path at another server with more behind its `?`, or a whole new address.
+fn follow(from: &Url, redirect: &Redirect) -> Result<Url, ClientError> {
+    match redirect {
+        Redirect::Host { port, host } => {
+            let text = String::from_utf8_lossy(host);
+            let (host, more) = text.split_once('?').unwrap_or((&text, ""));
+            let text = if *port == 0 { host.to_owned() } else { format!("{host}:{port}") };
+            let bad = |why| crate::UrlError { text: text.clone(), why };
+            let server = match host.starts_with('[') || !host.contains(':') {
+                true => Endpoint::parse(&text).map_err(bad)?,
+                false => Endpoint { host: host.to_owned(), port: *port },
+            };
+            let mut to = Url { server, ..from.clone() };
+            add_opaque(&mut to, more);
+            Ok(to)
+        }
+        Redirect::Url { url, .. } => {
+            let mut to = Url::parse(&String::from_utf8_lossy(url))?;
+            if to.path == "/" {
+                to.path.clone_from(&from.path);
+            }
+            if let Some(opaque) = &from.opaque {
+                add_opaque(&mut to, opaque);
+            }
+            Ok(to)
+        }
+    }
+}
+
+/// Makes a request name the place that a redirect led to.
+fn retarget(request: &mut Request, to: &Url) {
+    let with = |arg: &mut PathArg| {
+        arg.path = to.path.clone().into_bytes();
+        arg.opaque = to.opaque.as_ref().and_then(|opaque| Opaque::parse(opaque.as_bytes()).ok());
+    };
+    match request {
+        Request::Open(open) => with(&mut open.target),
+        Request::Stat(Stat { target: Target::Path(arg), .. })
+        | Request::Truncate(Truncate { target: Target::Path(arg), .. })
+        | Request::Fattr(Fattr { target: Target::Path(arg), .. }) => with(arg),
+        Request::Mkdir(mkdir) => with(&mut mkdir.target),
+        Request::Rm(rm) => with(&mut rm.target),
+        Request::Rmdir(rmdir) => with(&mut rmdir.target),
+        Request::Chmod(chmod) => with(&mut chmod.target),
+        Request::Mv(mv) => with(&mut mv.from),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+
+    #[test]
+    fn redirects_keep_the_path_and_add_what_they_bring() {
+        let from = Url::parse("root://m//a/b?x=1").unwrap();
+        let to = |port, host: &str| follow(&from, &Redirect::Host { port, host: host.as_bytes().to_vec() }).unwrap();
+        let there = to(1095, "disk1?&cap=9");
+        assert_eq!(
+            (there.to_string().as_str(), there.opaque.as_deref()),
+            ("root://disk1:1095//a/b", Some("x=1&cap=9"))
+        );
+        assert_eq!(to(7, "::1").server, Endpoint { host: "::1".into(), port: 7 });
+        assert_eq!(to(7, "[::1]").server, Endpoint { host: "::1".into(), port: 7 });
+        assert_eq!(to(7, "d").opaque.as_deref(), Some("x=1"));
+        let url = b"root://d:2//other?k=v".to_vec();
+        let there = follow(&from, &Redirect::Url { flags: 0, url }).unwrap();
+        assert_eq!((there.to_string().as_str(), there.opaque.as_deref()), ("root://d:2//other", Some("k=v&x=1")));
+    }
+}

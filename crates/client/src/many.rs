@@ -1,0 +1,473 @@
+//! Many small files over one connection: the requests for dozens of them are under way at once, so that a file costs no
+//! round trip of its own.
+//!
+//! A file's write and close are sent together. Data travels as pages with their CRC32C where the server takes them, so
+//! each file is checked on arrival without a further question. After a lost connection nothing is repeated here: the
+//! caller gets back what was not finished, and knows what is known of each ([`SmallFile::opened`]).
+
+use std::collections::{HashMap, HashSet};
+
+use types::Crc32c;
+use wire::request::{Access, Close, Open, OpenOptions, PgFlags, Pgread, Pgwrite, Rm, Write};
+use wire::response::{OpenReply, Status, StatusInfo};
+use wire::{FileHandle, PathArg, Request, Response, ResponseStatus, StreamId, page};
+
+use crate::{ClientError, Session};
+
+/// A small file to be written, and what has become of it.
+#[derive(Debug)]
+pub struct SmallFile<T> {
+    /// The path at the server.
+    pub path: String,
+    /// Its permission bits.
+    pub mode: u16,
+    /// What it holds; at most a few MiB.
+    pub data: Vec<u8>,
+    /// May it replace what is there?
+    pub replace: bool,
+    /// The caller's name for it.
+    pub tag: T,
+    /// Whether the server has opened it for us: from then on what is there is ours.
+    pub opened: bool,
+}
+
+/// A small file that is done with.
+#[derive(Debug)]
+pub struct Written<T> {
+    /// The file.
+    pub file: SmallFile<T>,
+    /// Whether it is there, whole.
+    pub result: Result<(), ClientError>,
+}
+
+/// Writes small files.
+#[derive(Debug)]
+pub struct ManyWriter<T> {
+    session: Session,
+    files: HashMap<StreamId, (Step, Box<Writing<T>>)>,
+    closing: HashMap<StreamId, StreamId>,
+}
+
+#[derive(Debug)]
+struct Writing<T> {
+    file: SmallFile<T>,
+    failed: Option<ClientError>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Open,
+    Close,
+    CleanUp,
+}
+
+impl<T> ManyWriter<T> {
+    /// Over this connection.
+    #[must_use]
+    pub fn new(session: Session) -> Self {
+        Self { session, files: HashMap::new(), closing: HashMap::new() }
+    }
+
+    /// Files under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Begins with a file.
+    ///
+    /// # Errors
+    /// Of the connection; the file is then among [`ManyWriter::unfinished`].
+    pub fn put(&mut self, file: SmallFile<T>) -> Result<(), ClientError> {
+        let how = if file.replace { OpenOptions::DELETE } else { OpenOptions::NEW };
+        let target = PathArg { path: file.path.clone().into_bytes(), opaque: announced(file.data.len()) };
+        let options = how | OpenOptions::UPDATE | OpenOptions::MKPATH;
+        let request = Request::Open(Open { mode: Access(file.mode), options, target });
+        self.step(Step::Open, &request, &[], Box::new(Writing { file, failed: None })).map(drop)
+    }
+
+    /// Waits until one more file is done with; `None`: nothing is under way.
+    ///
+    /// # Errors
+    /// Of the connection: nothing more comes over it.
+    pub fn next(&mut self) -> Result<Option<Written<T>>, ClientError> {
+        while !self.files.is_empty() {
+            let (stream, response) = self.response()?;
+            // The answer to a write whose close is under way already changes what the close will tell.
+            if let Some(close) = self.closing.remove(&stream) {
+                if let Some(error) = self.write_failed(response)
+                    && let Some((_, writing)) = self.files.get_mut(&close)
+                {
+                    writing.failed = Some(error);
+                }
+                continue;
+            }
+            let Some((step, writing)) = self.files.remove(&stream) else {
+                let what = "an answer to a question that was not asked".to_owned();
+                return Err(ClientError::Unexpected { server: self.session.server().clone(), what });
+            };
+            if let Some(done) = self.advance(stream, step, writing, response)? {
+                return Ok(Some(done));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Is an answer here already?
+    #[must_use]
+    pub fn has_input(&self) -> bool {
+        self.session.has_input()
+    }
+
+    /// Sends what was gathered.
+    ///
+    /// # Errors
+    /// Of the connection.
+    pub fn flush(&mut self) -> Result<(), ClientError> {
+        self.session.flush()
+    }
+
+    /// After an error of the connection: the files of which nobody knows whether they are there.
+    #[must_use]
+    pub fn unfinished(self) -> Vec<SmallFile<T>> {
+        self.files.into_values().map(|(_, writing)| writing.file).collect()
+    }
+
+    /// The connection, when nothing is under way.
+    #[must_use]
+    pub fn into_session(self) -> Session {
+        self.session
+    }
+
+    fn advance(
+        &mut self,
+        stream: StreamId,
+        step: Step,
+        mut writing: Box<Writing<T>>,
+        response: Response,
+    ) -> Result<Option<Written<T>>, ClientError> {
+        match (step, response) {
+            (_, Response::WaitResp { .. }) => {
+                self.files.insert(stream, (step, writing));
+                Ok(None)
+            }
+            (Step::Open, Response::Ok(body)) => {
+                let reply = OpenReply::decode(&body).map_err(|source| self.session.malformed(source))?;
+                writing.file.opened = true;
+                self.write_and_close(reply.handle, writing)?;
+                Ok(None)
+            }
+            (Step::Open, Response::Wait { seconds, .. }) => {
+                std::thread::sleep(std::time::Duration::from_secs(u64::from(seconds.clamp(1, 60))));
+                self.put(writing.file)?;
+                Ok(None)
+            }
+            (Step::Close, Response::Ok(_)) if writing.failed.is_none() => {
+                Ok(Some(Written { file: writing.file, result: Ok(()) }))
+            }
+            (Step::Close, response) => {
+                // What is there is not what was sent: it must not stay.
+                if writing.failed.is_none() {
+                    writing.failed = Some(self.session.refused(&format!("close {}", writing.file.path), response));
+                }
+                let target = PathArg::plain(writing.file.path.as_bytes());
+                self.step(Step::CleanUp, &Request::Rm(Rm { target }), &[], writing)?;
+                Ok(None)
+            }
+            (Step::CleanUp, _) => {
+                let result = Err(writing.failed.unwrap_or_else(|| self.nothing_failed()));
+                Ok(Some(Written { file: writing.file, result }))
+            }
+            (Step::Open, response) => {
+                let error = self.session.refused(&format!("open {}", writing.file.path), response);
+                Ok(Some(Written { file: writing.file, result: Err(error) }))
+            }
+        }
+    }
+
+    fn nothing_failed(&self) -> ClientError {
+        let what = "a file was taken away for no reason".to_owned();
+        ClientError::Unexpected { server: self.session.server().clone(), what }
+    }
+
+    fn write_and_close(&mut self, handle: FileHandle, writing: Box<Writing<T>>) -> Result<(), ClientError> {
+        let data = &writing.file.data;
+        let mut write = None;
+        if !data.is_empty() && self.session.has_pages() {
+            let sums: Vec<[u8; 4]> =
+                data.chunks(types::PAGE_SIZE).map(|page| Crc32c::of(page).0.to_be_bytes()).collect();
+            let mut parts: Vec<&[u8]> = Vec::with_capacity(2 * sums.len());
+            for (sum, page) in sums.iter().zip(data.chunks(types::PAGE_SIZE)) {
+                parts.push(sum);
+                parts.push(page);
+            }
+            let wire_len = u32::try_from(data.len() + 4 * sums.len()).unwrap_or(u32::MAX);
+            let request = Pgwrite { handle, offset: 0, path_id: 0, flags: PgFlags::NONE, wire_len };
+            write = Some(self.session.send(&Request::Pgwrite(request), &parts)?);
+        } else if !data.is_empty() {
+            let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+            let request = Write { handle, offset: 0, path_id: 0, len };
+            write = Some(self.session.send(&Request::Write(request), &[data])?);
+        }
+        let close = self.step(Step::Close, &Request::Close(Close { handle }), &[], writing)?;
+        if let Some(write) = write {
+            self.closing.insert(write, close);
+        }
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        step: Step,
+        request: &Request,
+        data: &[&[u8]],
+        writing: Box<Writing<T>>,
+    ) -> Result<StreamId, ClientError> {
+        match self.session.send(request, data) {
+            Ok(stream) => {
+                self.files.insert(stream, (step, writing));
+                Ok(stream)
+            }
+            Err(error) => {
+                // It must be told apart from what is finished.
+                self.files.insert(StreamId::default(), (step, writing));
+                Err(error)
+            }
+        }
+    }
+
+    fn write_failed(&self, response: Response) -> Option<ClientError> {
+        match response {
+            Response::Ok(_) | Response::Status(Status { data_len: 0, .. }) => None,
+            Response::Status(_) => {
+                let what = "pages arrived damaged".to_owned();
+                Some(ClientError::Unexpected { server: self.session.server().clone(), what })
+            }
+            other => Some(self.session.refused("write", other)),
+        }
+    }
+
+    /// The next answer; the list of bad pages that follows a status is read away.
+    fn response(&mut self) -> Result<(StreamId, Response), ClientError> {
+        let (stream, response) = self.session.response()?;
+        if let Response::Status(status) = &response {
+            let _ = self.session.body(status.data_len)?;
+        }
+        Ok((stream, response))
+    }
+}
+
+/// A length, announced so that the server can take a file whose connection is lost for complete.
+fn announced(len: usize) -> Option<wire::Opaque> {
+    wire::Opaque::parse(format!("oss.asize={len}").as_bytes()).ok()
+}
+
+/// A small file that was read.
+#[derive(Debug)]
+pub struct Read<T> {
+    /// The caller's name for it.
+    pub tag: T,
+    /// Its path.
+    pub path: String,
+    /// What it holds, checked page by page where the server sends pages.
+    pub result: Result<Vec<u8>, ClientError>,
+}
+
+/// Reads small files.
+#[derive(Debug)]
+pub struct ManyReader<T> {
+    session: Session,
+    files: HashMap<StreamId, Reading<T>>,
+    closes: HashSet<StreamId>,
+}
+
+#[derive(Debug)]
+struct Reading<T> {
+    tag: T,
+    path: String,
+    len: usize,
+    handle: Option<FileHandle>,
+    data: Vec<u8>,
+}
+
+impl<T> ManyReader<T> {
+    /// Over this connection.
+    #[must_use]
+    pub fn new(session: Session) -> Self {
+        Self { session, files: HashMap::new(), closes: HashSet::new() }
+    }
+
+    /// Files under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Begins with the file at `path`, of `len` bytes as far as is known.
+    ///
+    /// # Errors
+    /// Of the connection; the file is then among [`ManyReader::unfinished`].
+    pub fn ask(&mut self, path: String, len: usize, tag: T) -> Result<(), ClientError> {
+        let options = OpenOptions::READ | OpenOptions::RETSTAT;
+        let open = Open { mode: Access::NONE, options, target: PathArg::plain(path.as_bytes()) };
+        self.send(&Request::Open(open), Reading { tag, path, len, handle: None, data: Vec::new() })
+    }
+
+    /// Waits until one more file is done with; `None`: nothing is under way.
+    ///
+    /// # Errors
+    /// Of the connection: nothing more comes over it.
+    pub fn next(&mut self) -> Result<Option<Read<T>>, ClientError> {
+        while !self.files.is_empty() {
+            if let Some(done) = self.receive()? {
+                return Ok(Some(done));
+            }
+        }
+        Ok(None)
+    }
+
+    /// After an error of the connection: what has not been read.
+    #[must_use]
+    pub fn unfinished(self) -> Vec<(T, String)> {
+        self.files.into_values().map(|reading| (reading.tag, reading.path)).collect()
+    }
+
+    /// The connection, once the answers to all closes are here.
+    ///
+    /// # Errors
+    /// Of the connection.
+    pub fn into_session(mut self) -> Result<Session, ClientError> {
+        while !self.closes.is_empty() {
+            self.receive()?;
+        }
+        Ok(self.session)
+    }
+
+    fn send(&mut self, request: &Request, reading: Reading<T>) -> Result<(), ClientError> {
+        let sent = self.session.queue(request);
+        self.files.insert(sent.as_ref().map(|stream| *stream).unwrap_or_default(), reading);
+        sent.map(drop)
+    }
+
+    fn receive(&mut self) -> Result<Option<Read<T>>, ClientError> {
+        let incoming = self.session.incoming()?;
+        let body = self.session.body(incoming.len)?;
+        let Some((stream, response)) = self.session.understand(incoming, &body)? else { return Ok(None) };
+        if incoming.status != ResponseStatus::WaitResp && self.closes.remove(&stream) {
+            return Ok(None);
+        }
+        let Some(mut reading) = self.files.remove(&stream) else {
+            let what = "an answer to a question that was not asked".to_owned();
+            return Err(ClientError::Unexpected { server: self.session.server().clone(), what });
+        };
+        match (reading.handle, response) {
+            (_, Response::WaitResp { .. }) => {
+                self.files.insert(stream, reading);
+                Ok(None)
+            }
+            (None, Response::Ok(body)) => {
+                let reply = OpenReply::decode(&body).map_err(|source| self.session.malformed(source))?;
+                if let Some(stat) = &reply.stat {
+                    reading.len = usize::try_from(stat.size).unwrap_or(usize::MAX);
+                }
+                reading.handle = Some(reply.handle);
+                self.read_on(reading)
+            }
+            (None, Response::Wait { seconds, .. }) => {
+                std::thread::sleep(std::time::Duration::from_secs(u64::from(seconds.clamp(1, 60))));
+                self.ask(reading.path, reading.len, reading.tag)?;
+                Ok(None)
+            }
+            (Some(handle), Response::Ok(part) | Response::OkSoFar(part)) => {
+                reading.data.extend_from_slice(&part);
+                self.go_on(stream, handle, reading, incoming.status == ResponseStatus::OkSoFar, part.len())
+            }
+            (Some(handle), Response::Status(status)) => {
+                let wire = self.session.body(status.data_len)?;
+                let more = status.result != wire::response::ResultKind::Final;
+                match self.take_pages(&status, &wire, &mut reading) {
+                    Ok(got) => self.go_on(stream, handle, reading, more, got),
+                    Err(error) => self.end(handle, reading, Some(error)),
+                }
+            }
+            (handle, other) => {
+                let error = self.session.refused(&format!("read {}", reading.path), other);
+                match handle {
+                    Some(handle) => self.end(handle, reading, Some(error)),
+                    None => Ok(Some(Read { tag: reading.tag, path: reading.path, result: Err(error) })),
+                }
+            }
+        }
+    }
+
+    /// Takes pages into the file's data, each compared with its sum.
+    fn take_pages(&self, status: &Status, wire: &[u8], reading: &mut Reading<T>) -> Result<usize, ClientError> {
+        let server = || self.session.server().clone();
+        let StatusInfo::Pgread { offset } = status.info else {
+            return Err(ClientError::Unexpected { server: server(), what: "the status of another request".to_owned() });
+        };
+        if offset != reading.data.len() as u64 {
+            return Err(ClientError::Unexpected { server: server(), what: "pages out of order".to_owned() });
+        }
+        let before = reading.data.len();
+        for page in page::received(offset, wire).map_err(|source| self.session.malformed(source))? {
+            if !page.is_good() {
+                let what = format!("a page of {} at {}, damaged on its way", reading.path, page.offset);
+                return Err(ClientError::Unexpected { server: server(), what });
+            }
+            reading.data.extend_from_slice(page.data);
+        }
+        Ok(reading.data.len() - before)
+    }
+
+    fn go_on(
+        &mut self,
+        stream: StreamId,
+        handle: FileHandle,
+        reading: Reading<T>,
+        more: bool,
+        got: usize,
+    ) -> Result<Option<Read<T>>, ClientError> {
+        if more {
+            self.files.insert(stream, reading);
+            return Ok(None);
+        }
+        if reading.data.len() >= reading.len {
+            return self.end(handle, reading, None);
+        }
+        if got == 0 {
+            let (end, expected) = (reading.data.len() as u64, reading.len as u64);
+            let what = format!("read {}", reading.path);
+            return self.end(handle, reading, Some(ClientError::Shorter { what, end, expected }));
+        }
+        self.read_on(reading)
+    }
+
+    fn read_on(&mut self, reading: Reading<T>) -> Result<Option<Read<T>>, ClientError> {
+        let Some(handle) = reading.handle else { return Ok(None) };
+        let left = reading.len - reading.data.len();
+        if left == 0 {
+            return self.end(handle, reading, None);
+        }
+        let (offset, len) = (reading.data.len() as u64, u32::try_from(left.min(1 << 20)).unwrap_or(1 << 20));
+        let request = if self.session.has_pages() {
+            Request::Pgread(Pgread { handle, offset, len, path_id: 0, flags: PgFlags::NONE, given: 0 })
+        } else {
+            Request::Read(wire::request::Read { handle, offset, len, path_id: None, read_ahead: Vec::new() })
+        };
+        self.send(&request, reading)?;
+        Ok(None)
+    }
+
+    fn end(
+        &mut self,
+        handle: FileHandle,
+        reading: Reading<T>,
+        failed: Option<ClientError>,
+    ) -> Result<Option<Read<T>>, ClientError> {
+        let close = self.session.queue(&Request::Close(Close { handle }))?;
+        self.closes.insert(close);
+        let Reading { tag, path, data, .. } = reading;
+        Ok(Some(Read { tag, path, result: failed.map_or(Ok(data), Err) }))
+    }
+}

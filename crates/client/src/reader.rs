@@ -1,0 +1,192 @@
+//! Reads a file, several requests ahead, into buffers of the caller.
+
+use std::ops::DerefMut;
+
+use wire::request::Read;
+use wire::{Request, Response, ResponseStatus, StreamId};
+
+use crate::{ClientError, Incoming, RemoteFile, Session};
+
+/// A part of a file in a buffer.
+#[derive(Debug)]
+pub struct Chunk<B> {
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// Bytes of it, at the front of the buffer.
+    pub len: usize,
+    /// The buffer.
+    pub buffer: B,
+}
+
+/// Reads parts of a file with several requests under way. The caller supplies buffers with the places that they are for, and gets
+/// them back filled, in the order in which the server answers.
+#[derive(Debug)]
+pub struct Reader<B> {
+    file: RemoteFile,
+    pending: Vec<Pending<B>>,
+}
+
+#[derive(Debug)]
+struct Pending<B> {
+    stream: StreamId,
+    offset: u64,
+    want: usize,
+    got: usize,
+    buffer: B,
+}
+
+impl<B: DerefMut<Target = [u8]>> Reader<B> {
+    /// Reads `file`.
+    #[must_use]
+    pub fn new(file: RemoteFile) -> Self {
+        Self { file, pending: Vec::new() }
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &RemoteFile {
+        &self.file
+    }
+
+    /// Requests under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Asks for `len` bytes (at least 1, at most the buffer's length) at `offset`.
+    ///
+    /// # Errors
+    /// Of the connection, when it cannot be made again.
+    pub fn ask(&mut self, offset: u64, len: usize, buffer: B) -> Result<(), ClientError> {
+        let want = len.min(buffer.len());
+        self.pending.push(Pending { stream: StreamId::default(), offset, want, got: 0, buffer });
+        let last = self.pending.len() - 1;
+        match self.send(last).and_then(|()| self.file.session.flush()) {
+            Ok(()) => Ok(()),
+            Err(lost) => self.again(lost),
+        }
+    }
+
+    /// Waits for the next part that is complete; `None`: nothing is under way.
+    ///
+    /// # Errors
+    /// Of the server; of the connection, when it cannot be made again; [`ClientError::Shorter`] where the file ends
+    /// before a part does.
+    pub fn next(&mut self) -> Result<Option<Chunk<B>>, ClientError> {
+        while !self.pending.is_empty() {
+            match self.receive() {
+                Ok(Some(done)) => {
+                    let Pending { offset, want, got, buffer, .. } = self.pending.swap_remove(done);
+                    if got < want {
+                        let (what, end) = (format!("read {}", self.file.url()), offset + got as u64);
+                        return Err(ClientError::Shorter { what, end, expected: offset + want as u64 });
+                    }
+                    return Ok(Some(Chunk { offset, len: got, buffer }));
+                }
+                Ok(None) => {}
+                Err(lost) => self.again(lost)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Closes the file.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn close(self) -> Result<Session, ClientError> {
+        self.file.close()
+    }
+
+    fn again(&mut self, mut lost: ClientError) -> Result<(), ClientError> {
+        loop {
+            self.file.recover(lost)?;
+            let sent = (0..self.pending.len()).try_for_each(|index| self.send(index));
+            match sent.and_then(|()| self.file.session.flush()) {
+                Ok(()) => return Ok(()),
+                Err(error) => lost = error,
+            }
+        }
+    }
+
+    fn send(&mut self, index: usize) -> Result<(), ClientError> {
+        let pending = &mut self.pending[index];
+        let len = u32::try_from(pending.want - pending.got).unwrap_or(u32::MAX);
+        let offset = pending.offset + pending.got as u64;
+        let read = Read { handle: self.file.handle, offset, len, path_id: None, read_ahead: Vec::new() };
+        pending.stream = self.file.session.queue(&Request::Read(read))?;
+        Ok(())
+    }
+
+    /// Takes one answer; tells which request is complete by it, if any.
+    fn receive(&mut self) -> Result<Option<usize>, ClientError> {
+        let incoming = self.file.session.incoming()?;
+        let place = |stream| self.pending.iter().position(|pending| pending.stream == stream);
+        match (incoming.status, place(incoming.stream)) {
+            (ResponseStatus::Ok | ResponseStatus::OkSoFar, Some(index)) => self.take_data(incoming, index),
+            _ => {
+                let body = self.file.session.body(incoming.len)?;
+                let Some((stream, response)) = self.file.session.understand(incoming, &body)? else { return Ok(None) };
+                let Some(index) = place(stream) else {
+                    return Err(self.unexpected("an answer to a question that was not asked".to_owned()));
+                };
+                self.take_other(index, response)
+            }
+        }
+    }
+
+    fn take_data(&mut self, incoming: Incoming, index: usize) -> Result<Option<usize>, ClientError> {
+        let pending = &mut self.pending[index];
+        let len = usize::try_from(incoming.len).unwrap_or(usize::MAX);
+        let Some(into) = pending.buffer.get_mut(pending.got..pending.want).and_then(|room| room.get_mut(..len)) else {
+            return Err(self.unexpected(format!("{len} bytes more than were asked for")));
+        };
+        self.file.session.body_into(into)?;
+        pending.got += len;
+        self.complete_or_ask(index, incoming.status == ResponseStatus::Ok, len)
+    }
+
+    /// An answer may be shorter than the question: a server may bound what it sends at once. Only one without any bytes
+    /// says that the file ends.
+    fn complete_or_ask(&mut self, index: usize, last: bool, len: usize) -> Result<Option<usize>, ClientError> {
+        let pending = &self.pending[index];
+        if !last {
+            return Ok(None);
+        }
+        if pending.got == pending.want || len == 0 {
+            return Ok(Some(index));
+        }
+        self.send(index)?;
+        self.file.session.flush()?;
+        Ok(None)
+    }
+
+    fn take_other(&mut self, index: usize, response: Response) -> Result<Option<usize>, ClientError> {
+        match response {
+            Response::WaitResp { .. } => Ok(None),
+            // Put off, and now here.
+            Response::Ok(data) | Response::OkSoFar(data)
+                if data.len() <= self.pending[index].want - self.pending[index].got =>
+            {
+                let pending = &mut self.pending[index];
+                pending.buffer[pending.got..pending.got + data.len()].copy_from_slice(&data);
+                pending.got += data.len();
+                self.complete_or_ask(index, true, data.len())
+            }
+            Response::Wait { seconds, text } => {
+                tracing::info!(seconds, "the server asks to wait: {}", text.escape_ascii());
+                let pause = std::time::Duration::from_secs(u64::from(seconds)).min(self.file.settings.wait_max);
+                std::thread::sleep(pause);
+                self.send(index)?;
+                self.file.session.flush()?;
+                Ok(None)
+            }
+            other => Err(self.file.session.refused(&format!("read {}", self.file.url()), other)),
+        }
+    }
+
+    fn unexpected(&self, what: String) -> ClientError {
+        ClientError::Unexpected { server: self.file.url().server.clone(), what }
+    }
+}

@@ -1,0 +1,445 @@
+//! One connection, logged in: requests out, answers in.
+
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use wire::request::{CapVer, Expect, Login, LoginAbility, LoginAbility2, Protocol, ProtocolFlags};
+use wire::response::{Attn, LoginReply, ProtocolReply, Redirect, ServerFlags};
+use wire::{
+    HANDSHAKE_REPLY_LEN, Handshake, HandshakeReply, PROTOCOL_VERSION, RESPONSE_HEADER_LEN, Request, Response,
+    ResponseHeader, ResponseStatus, SessionId, StreamId,
+};
+
+use crate::{ClientError, Endpoint, Settings};
+
+/// What is read ahead of where it is wanted.
+const INPUT_LEN: usize = 64 << 10;
+/// Requests are gathered up to this many bytes before they are sent.
+const GATHER_MAX: usize = 64 << 10;
+/// Data up to this length is copied behind its request rather than sent from where it lies.
+const COPIED_MAX: usize = 16 << 10;
+/// Longest answer that is taken into memory in one piece.
+const ANSWER_MAX: u32 = 64 << 20;
+
+/// The head of an answer. The body, `len` bytes, is to be read before anything else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Incoming {
+    /// To which request.
+    pub stream: StreamId,
+    /// What kind of answer.
+    pub status: ResponseStatus,
+    /// Bytes of its body.
+    pub len: u32,
+}
+
+/// A connection to a server, logged in. See the crate's documentation for how it is used.
+#[derive(Debug)]
+pub struct Session {
+    server: Endpoint,
+    socket: TcpStream,
+    id: SessionId,
+    flags: ServerFlags,
+    silence_max: Duration,
+    wait_max: Duration,
+    input: Vec<u8>,
+    input_at: usize,
+    input_end: usize,
+    output: Vec<u8>,
+    next_stream: u16,
+}
+
+/// What came of a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    /// The whole answer.
+    Done(Vec<u8>),
+    /// Ask there.
+    Elsewhere(Redirect),
+}
+
+impl Session {
+    /// Connects and logs in as `user`.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`], [`ClientError::NotXrootd`], [`ClientError::Tls`], [`ClientError::Authentication`].
+    pub fn connect(server: &Endpoint, user: &str, settings: &Settings) -> Result<Self, ClientError> {
+        let cannot = |source| ClientError::Connect { server: server.clone(), source };
+        let socket = connect(server, settings.connect_timeout).map_err(cannot)?;
+        socket.set_nodelay(true).map_err(cannot)?;
+        socket.set_read_timeout(Some(settings.connect_timeout)).map_err(cannot)?;
+        socket.set_write_timeout(Some(settings.silence_max)).map_err(cannot)?;
+        let mut session = Self {
+            server: server.clone(),
+            socket,
+            id: SessionId::default(),
+            flags: ServerFlags::NONE,
+            silence_max: settings.connect_timeout,
+            wait_max: settings.wait_max,
+            input: vec![0; INPUT_LEN],
+            input_at: 0,
+            input_end: 0,
+            output: Vec::new(),
+            next_stream: 0,
+        };
+        session.log_in(user, settings)?;
+        session.silence_max = settings.silence_max;
+        session.socket.set_read_timeout(Some(settings.silence_max)).map_err(cannot)?;
+        Ok(session)
+    }
+
+    fn log_in(&mut self, user: &str, settings: &Settings) -> Result<(), ClientError> {
+        self.output.extend_from_slice(&Handshake.to_bytes());
+        let flags = ProtocolFlags::NONE;
+        let protocol = Protocol { client_version: PROTOCOL_VERSION, flags, expect: Expect::LOGIN };
+        self.queue(&Request::Protocol(protocol))?;
+        self.flush()?;
+        let mut reply = [0; HANDSHAKE_REPLY_LEN];
+        self.body_into(&mut reply)?;
+        let server = self.server.clone();
+        HandshakeReply::decode(&reply).map_err(|source| ClientError::NotXrootd { server, source })?;
+        let body = self.answer("log in")?;
+        let reply = ProtocolReply::decode(&body).map_err(|source| self.malformed(source))?;
+        self.flags = reply.flags;
+        if reply.flags.has(ServerFlags::TLS_LOGIN) {
+            return Err(ClientError::Tls { server: self.server.clone() });
+        }
+        let mut name = [0; 8];
+        let user = if user.is_empty() { "nobody" } else { user };
+        let len = user.len().min(name.len());
+        name[..len].copy_from_slice(&user.as_bytes()[..len]);
+        let info = format!("?xrd.appname={}&xrd.info=weir-{}", settings.application, env!("CARGO_PKG_VERSION"));
+        let ability = LoginAbility::FULLURL | LoginAbility::MULTIPR | LoginAbility::READRDOK | LoginAbility::HASIPV64;
+        self.queue(&Request::Login(Login {
+            pid: std::process::id(),
+            user: name,
+            ability2: LoginAbility2::NONE,
+            ability,
+            capver: CapVer::XRDCL5,
+            info: info.into_bytes(),
+        }))?;
+        let body = self.answer("log in")?;
+        let reply = LoginReply::decode(&body).map_err(|source| self.malformed(source))?;
+        if !reply.methods.is_empty() {
+            let methods = String::from_utf8_lossy(&reply.methods).chars().take(200).collect();
+            return Err(ClientError::Authentication { server: self.server.clone(), methods });
+        }
+        self.id = reply.session;
+        Ok(())
+    }
+
+    /// Which server it is.
+    #[must_use]
+    pub fn server(&self) -> &Endpoint {
+        &self.server
+    }
+
+    /// What the server said that it is and can do.
+    #[must_use]
+    pub fn flags(&self) -> ServerFlags {
+        self.flags
+    }
+
+    /// What the server called this session.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// Does the server speak pgread and pgwrite?
+    #[must_use]
+    pub fn has_pages(&self) -> bool {
+        self.flags.has(ServerFlags::SUPPORTS_PGRW)
+    }
+
+    /// Puts a request without data behind those to be sent; it goes out with [`Session::flush`], or when an answer is
+    /// waited for.
+    ///
+    /// # Errors
+    /// [`ClientError::Unsendable`], or the connection's.
+    pub fn queue(&mut self, request: &Request) -> Result<StreamId, ClientError> {
+        self.send(request, &[])
+    }
+
+    /// The same with the data that belongs behind the request ([`Request::following`] bytes in all).
+    ///
+    /// # Errors
+    /// [`ClientError::Unsendable`], or the connection's.
+    pub fn send(&mut self, request: &Request, data: &[&[u8]]) -> Result<StreamId, ClientError> {
+        self.next_stream = self.next_stream.wrapping_add(1);
+        let stream = StreamId(self.next_stream.to_be_bytes());
+        request
+            .encode(stream, &mut self.output)
+            .map_err(|source| ClientError::Unsendable { what: request.kind().name().to_owned(), source })?;
+        let len: usize = data.iter().map(|part| part.len()).sum();
+        if len <= COPIED_MAX {
+            for part in data {
+                self.output.extend_from_slice(part);
+            }
+        } else {
+            let mut parts = Vec::with_capacity(1 + data.len());
+            let output = std::mem::take(&mut self.output);
+            parts.push(IoSlice::new(&output));
+            parts.extend(data.iter().map(|part| IoSlice::new(part)));
+            let sent = write_all(&mut self.socket, &mut parts);
+            self.output = output;
+            self.output.clear();
+            sent.map_err(|error| self.lost(error))?;
+        }
+        if self.output.len() >= GATHER_MAX {
+            self.flush()?;
+        }
+        Ok(stream)
+    }
+
+    /// Sends what was gathered.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn flush(&mut self) -> Result<(), ClientError> {
+        if self.output.is_empty() {
+            return Ok(());
+        }
+        let sent = self.socket.write_all(&self.output);
+        self.output.clear();
+        sent.map_err(|error| self.lost(error))
+    }
+
+    /// Waits for the head of the next answer.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`], [`ClientError::Silent`], [`ClientError::Protocol`].
+    pub fn incoming(&mut self) -> Result<Incoming, ClientError> {
+        self.flush()?;
+        let mut header = [0; RESPONSE_HEADER_LEN];
+        self.body_into(&mut header)?;
+        let header = ResponseHeader::parse(&header).map_err(|source| self.malformed(source))?;
+        Ok(Incoming { stream: header.stream, status: header.status, len: header.dlen })
+    }
+
+    /// Is there something of the next answer already, so that reading it will not wait for long?
+    #[must_use]
+    pub fn has_input(&self) -> bool {
+        self.input_at < self.input_end
+    }
+
+    /// Receives the next `into.len()` bytes.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn body_into(&mut self, mut into: &mut [u8]) -> Result<(), ClientError> {
+        loop {
+            let ready = &self.input[self.input_at..self.input_end];
+            let take = ready.len().min(into.len());
+            let (filled, rest) = into.split_at_mut(take);
+            filled.copy_from_slice(&ready[..take]);
+            self.input_at += take;
+            into = rest;
+            if into.is_empty() {
+                return Ok(());
+            }
+            // Nothing is left in the buffer. What is large goes where it is wanted.
+            if into.len() >= INPUT_LEN {
+                let got = self.receive_into(into)?;
+                into = &mut into[got..];
+            } else {
+                let mut input = std::mem::take(&mut self.input);
+                let got = self.receive_into(&mut input);
+                self.input = input;
+                (self.input_at, self.input_end) = (0, got?);
+            }
+        }
+    }
+
+    fn receive_into(&mut self, into: &mut [u8]) -> Result<usize, ClientError> {
+        loop {
+            match self.socket.read(into) {
+                Ok(0) => return Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
+                Ok(got) => return Ok(got),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.lost(error)),
+            }
+        }
+    }
+
+    /// Receives a body of `len` bytes into memory of its own.
+    ///
+    /// # Errors
+    /// The connection's; [`ClientError::Unexpected`] if it is too long.
+    pub fn body(&mut self, len: u32) -> Result<Vec<u8>, ClientError> {
+        if len > ANSWER_MAX {
+            let what = format!("an answer of {len} bytes, where at most {ANSWER_MAX} make sense");
+            return Err(ClientError::Unexpected { server: self.server.clone(), what });
+        }
+        let mut body = vec![0; usize::try_from(len).unwrap_or(0)];
+        self.body_into(&mut body)?;
+        Ok(body)
+    }
+
+    /// The next answer in full, bodies of up to 64 MiB. An answer that had been put off comes under its request's own
+    /// stream; messages for people are logged and left out.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn response(&mut self) -> Result<(StreamId, Response), ClientError> {
+        loop {
+            let incoming = self.incoming()?;
+            let body = self.body(incoming.len)?;
+            if let Some(found) = self.understand(incoming, &body)? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// An answer whose head has been read, and its body.
+    pub(crate) fn understand(
+        &self,
+        incoming: Incoming,
+        body: &[u8],
+    ) -> Result<Option<(StreamId, Response)>, ClientError> {
+        let header = ResponseHeader { stream: incoming.stream, status: incoming.status, dlen: incoming.len };
+        match Response::decode(&header, body).map_err(|source| self.malformed(source))? {
+            Response::Attn(Attn::Response(stream, response)) => Ok(Some((stream, *response))),
+            Response::Attn(Attn::Message(text)) => {
+                tracing::info!(server = %self.server, "the server says: {}", text.escape_ascii());
+                Ok(None)
+            }
+            Response::Attn(Attn::Other { .. }) => Ok(None),
+            response => Ok(Some((incoming.stream, response))),
+        }
+    }
+
+    /// Asks, and waits for the answer; nothing else may be under way. Waiting that the server asks for is done here.
+    pub(crate) fn call(&mut self, what: &str, request: &Request) -> Result<Answer, ClientError> {
+        let mut waited = Duration::ZERO;
+        loop {
+            let stream = self.queue(request)?;
+            match self.gather(what, stream)? {
+                Ok(answer) => return Ok(answer),
+                Err((pause, text)) => {
+                    waited += pause;
+                    if waited > self.wait_max {
+                        return Err(ClientError::Waited {
+                            server: self.server.clone(),
+                            what: what.to_owned(),
+                            waited,
+                            text,
+                        });
+                    }
+                    tracing::info!(server = %self.server, ?pause, "the server asks to wait: {text}");
+                    std::thread::sleep(pause);
+                }
+            }
+        }
+    }
+
+    /// The answer to a request that was queued before the call, where neither waiting nor going elsewhere makes sense.
+    fn answer(&mut self, what: &str) -> Result<Vec<u8>, ClientError> {
+        let stream = StreamId(self.next_stream.to_be_bytes());
+        match self.gather(what, stream)? {
+            Ok(Answer::Done(body)) => Ok(body),
+            Ok(Answer::Elsewhere(_)) | Err(_) => {
+                let what = "it wants to be left alone for a while, or sends away who has not logged in yet".to_owned();
+                Err(ClientError::Unexpected { server: self.server.clone(), what })
+            }
+        }
+    }
+
+    /// All parts of the answer to `stream`; the inner error is a wish to wait.
+    #[allow(clippy::type_complexity)] // a result of a result: what came, or when to ask again
+    fn gather(&mut self, what: &str, stream: StreamId) -> Result<Result<Answer, (Duration, String)>, ClientError> {
+        let mut body = Vec::new();
+        let mut put_off = false;
+        let found = loop {
+            let (to, response) = self.response()?;
+            if to != stream {
+                let what = "an answer to a question that was not asked".to_owned();
+                return Err(ClientError::Unexpected { server: self.server.clone(), what });
+            }
+            match response {
+                Response::Ok(last) => {
+                    body.extend_from_slice(&last);
+                    break Ok(Ok(Answer::Done(body)));
+                }
+                Response::OkSoFar(part) => {
+                    if body.len() + part.len() > usize::try_from(ANSWER_MAX).unwrap_or(usize::MAX) {
+                        let what = format!("an answer of more than {ANSWER_MAX} bytes");
+                        return Err(ClientError::Unexpected { server: self.server.clone(), what });
+                    }
+                    body.extend_from_slice(&part);
+                }
+                Response::Redirect(redirect) => break Ok(Ok(Answer::Elsewhere(redirect))),
+                Response::Wait { seconds, text } => {
+                    let pause = Duration::from_secs(u64::from(seconds)).max(Duration::from_millis(100));
+                    break Ok(Err((pause.min(self.wait_max), String::from_utf8_lossy(&text).into_owned())));
+                }
+                // The answer comes by itself; until then the server may say nothing for longer than otherwise.
+                Response::WaitResp { .. } => {
+                    put_off = true;
+                    self.be_patient(self.wait_max)?;
+                }
+                other => break Err(self.refused(what, other)),
+            }
+        };
+        if put_off {
+            self.be_patient(self.silence_max)?;
+        }
+        found
+    }
+
+    fn be_patient(&mut self, how_long: Duration) -> Result<(), ClientError> {
+        self.socket.set_read_timeout(Some(how_long)).map_err(|error| self.lost(error))
+    }
+
+    /// The error that an answer is.
+    pub(crate) fn refused(&self, what: &str, response: Response) -> ClientError {
+        let server = self.server.clone();
+        match response {
+            Response::Error { number, text } => {
+                let text = String::from_utf8_lossy(&text).trim_end().to_owned();
+                ClientError::Refused { server, what: what.to_owned(), number, text }
+            }
+            other => ClientError::Unexpected { server, what: format!("{:?} as the answer to: {what}", other.status()) },
+        }
+    }
+
+    pub(crate) fn malformed(&self, source: wire::WireError) -> ClientError {
+        ClientError::Protocol { server: self.server.clone(), source }
+    }
+
+    fn lost(&self, source: io::Error) -> ClientError {
+        let server = self.server.clone();
+        match source.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                ClientError::Silent { server, after: self.silence_max }
+            }
+            _ => ClientError::Lost { server, source },
+        }
+    }
+}
+
+fn connect(server: &Endpoint, timeout: Duration) -> io::Result<TcpStream> {
+    let mut last = None;
+    for address in (server.host.as_str(), server.port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
+}
+
+fn write_all(socket: &mut TcpStream, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+    let mut left = parts;
+    while !left.is_empty() {
+        // The kernel takes at most 1024 parts in one call.
+        let count = left.len().min(1024);
+        match socket.write_vectored(&left[..count]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(sent) => IoSlice::advance_slices(&mut left, sent),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

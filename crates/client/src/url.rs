@@ -1,0 +1,214 @@
+//! Addresses: `root://[user@]host[:port]//path[?key=value&…]`.
+
+use std::fmt;
+
+use wire::{Opaque, PathArg};
+
+/// The port that a server listens on if nothing else is said (IANA: `xrootd`).
+pub const DEFAULT_PORT: u16 = 1094;
+/// Longest address taken; servers bound paths much lower.
+const URL_MAX: usize = 16 << 10;
+
+/// A server.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Endpoint {
+    /// Name or address; an IPv6 address without its brackets.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+impl Endpoint {
+    /// From `host`, `host:port` or `[v6]:port`.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, rest) = rest.split_once(']').ok_or("a `[` without its `]`")?;
+                let port = match rest {
+                    "" => None,
+                    rest => {
+                        Some(rest.strip_prefix(':').ok_or("something other than a port stands behind the address")?)
+                    }
+                };
+                (host, port)
+            }
+            None => match text.split_once(':') {
+                Some((_, rest)) if rest.contains(':') => return Err("an IPv6 address needs brackets, [::1]"),
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            },
+        };
+        if host.is_empty() || host.bytes().any(|b| b <= b' ' || b == 0x7f) {
+            return Err("it names no host");
+        }
+        let port = match port {
+            None => DEFAULT_PORT,
+            Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or("its port is no number from 1 to 65535")?,
+        };
+        Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+/// A place on a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Url {
+    /// Which server.
+    pub server: Endpoint,
+    /// Who to log in as; `None`: the name of whoever runs this.
+    pub user: Option<String>,
+    /// Absolute, without doubled slashes at its beginning.
+    pub path: String,
+    /// What stood behind the `?`.
+    pub opaque: Option<String>,
+}
+
+/// Not an address of this kind.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{text}` is not a root:// address: {why}")]
+pub struct UrlError {
+    /// What was given.
+    pub text: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+impl Url {
+    /// Is it meant to be one? (`root://` or `xroot://`, and those with TLS, which are then refused.)
+    #[must_use]
+    pub fn is_meant(text: &str) -> bool {
+        ["root://", "xroot://", "roots://", "xroots://"].iter().any(|scheme| text.starts_with(scheme))
+    }
+
+    /// Understands `text`.
+    ///
+    /// # Errors
+    /// [`UrlError`] tells what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        let wrong = |why| UrlError { text: text.chars().take(200).collect(), why };
+        if text.len() > URL_MAX || text.contains('\0') {
+            return Err(wrong("it is too long, or holds a NUL"));
+        }
+        if text.starts_with("roots://") || text.starts_with("xroots://") {
+            return Err(wrong("this version has no TLS; use root://"));
+        }
+        let rest = text.strip_prefix("x").unwrap_or(text).strip_prefix("root://");
+        let rest = rest.ok_or_else(|| wrong("it does not begin with root://"))?;
+        let (authority, path) = match rest.find(['/', '?']) {
+            Some(at) => rest.split_at(at),
+            None => (rest, "/"),
+        };
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user.split(':').next().unwrap_or(user).to_owned()), host),
+            None => (None, authority),
+        };
+        let server = Endpoint::parse(host).map_err(wrong)?;
+        let (path, opaque) = match path.split_once('?') {
+            Some((path, opaque)) => (path, Some(opaque.to_owned()).filter(|opaque| !opaque.is_empty())),
+            None => (path, None),
+        };
+        let path = format!("/{}", path.trim_start_matches('/'));
+        Ok(Self { server, user: user.filter(|user| !user.is_empty()), path, opaque })
+    }
+
+    /// The entry `name` in it.
+    #[must_use]
+    pub fn join(&self, name: &str) -> Self {
+        let path = format!("{}/{}", self.path.trim_end_matches('/'), name.trim_start_matches('/'));
+        Self { path, ..self.clone() }
+    }
+
+    /// The directory that it is in; `None` for the root.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        let (parent, name) = self.path.trim_end_matches('/').rsplit_once('/')?;
+        let path = if parent.is_empty() { "/" } else { parent }.to_owned();
+        (!name.is_empty()).then(|| Self { path, ..self.clone() })
+    }
+
+    /// Its last name; empty for the root.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+    }
+
+    /// As a request carries it.
+    #[must_use]
+    pub fn target(&self) -> PathArg {
+        let opaque = self.opaque.as_ref().and_then(|opaque| Opaque::parse(opaque.as_bytes()).ok());
+        PathArg { path: self.path.clone().into_bytes(), opaque }
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("root://")?;
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
+        // What stands behind `?` may be a secret.
+        write!(f, "{}/{}", self.server, self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_understood() {
+        for (text, shown, path, opaque) in [
+            ("root://host", "root://host:1094//", "/", None),
+            ("root://host/", "root://host:1094//", "/", None),
+            ("root://host//a/b", "root://host:1094//a/b", "/a/b", None),
+            ("root://host/a", "root://host:1094//a", "/a", None),
+            ("xroot://u@host:99//a?x=1&y=?", "root://u@host:99//a", "/a", Some("x=1&y=?")),
+            ("root://[::1]:99//a", "root://[::1]:99//a", "/a", None),
+            ("root://[::1]", "root://[::1]:1094//", "/", None),
+            ("root://host?k=v", "root://host:1094//", "/", Some("k=v")),
+            ("root://u:secret@host//a", "root://u@host:1094//a", "/a", None),
+        ] {
+            let url = Url::parse(text).unwrap();
+            assert_eq!((url.to_string().as_str(), url.path.as_str()), (shown, path), "{text}");
+            assert_eq!(url.opaque.as_deref(), opaque, "{text}");
+            assert_eq!(Url::parse(&url.to_string()).unwrap().path, url.path);
+        }
+        for text in [
+            "",
+            "/a",
+            "http://host/",
+            "root://",
+            "root:///a",
+            "root://h:0//a",
+            "root://h:x//a",
+            "root://::1//a",
+            "roots://h//a",
+            "root://[::1//a",
+            "root://[::1]x//a",
+            "root://a b//c",
+        ] {
+            assert!(Url::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_and_parents() {
+        let url = Url::parse("root://h//a/b/").unwrap();
+        assert_eq!((url.name(), url.parent().unwrap().path.as_str()), ("b", "/a"));
+        assert_eq!(url.parent().unwrap().parent().unwrap().path, "/");
+        assert_eq!(url.parent().unwrap().parent().unwrap().parent(), None);
+        assert_eq!(url.join("c").path, "/a/b/c");
+        assert_eq!(Url::parse("root://h").unwrap().join("c").path, "/c");
+    }
+}

@@ -1,0 +1,127 @@
+//! Writes a file, several requests ahead of the answers, from buffers of the caller.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+
+use wire::request::Write;
+use wire::{Request, Response, StreamId};
+
+use crate::{Chunk, ClientError, RemoteFile, Session};
+
+/// Writes parts of a file with several requests under way. Each buffer is kept until the server has answered for it, so that it
+/// can be sent again over a new connection.
+#[derive(Debug)]
+pub struct Writer<B> {
+    file: RemoteFile,
+    pending: VecDeque<Pending<B>>,
+}
+
+#[derive(Debug)]
+struct Pending<B> {
+    stream: StreamId,
+    chunk: Chunk<B>,
+}
+
+/// What [`Writer::put`] gives back.
+pub type Sent<B> = Option<Chunk<B>>;
+
+impl<B: Deref<Target = [u8]>> Writer<B> {
+    /// Writes to `file`.
+    #[must_use]
+    pub fn new(file: RemoteFile) -> Self {
+        Self { file, pending: VecDeque::new() }
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &RemoteFile {
+        &self.file
+    }
+
+    /// Sends a part. Where as many as the settings' `window` are under way, one is waited for; it is given back.
+    ///
+    /// # Errors
+    /// Of the server; of the connection, when it cannot be made again.
+    pub fn put(&mut self, chunk: Chunk<B>) -> Result<Sent<B>, ClientError> {
+        self.pending.push_back(Pending { stream: StreamId::default(), chunk });
+        let last = self.pending.len() - 1;
+        if let Err(lost) = self.send(last) {
+            self.again(lost)?;
+        }
+        if self.pending.len() >= self.file.settings.window.max(1) { self.answered() } else { Ok(None) }
+    }
+
+    /// Waits until the server has answered for one part more, and gives it back; `None`: nothing is under way.
+    ///
+    /// # Errors
+    /// As [`Writer::put`].
+    pub fn answered(&mut self) -> Result<Sent<B>, ClientError> {
+        while !self.pending.is_empty() {
+            match self.receive() {
+                Ok(Some(done)) => return Ok(self.pending.remove(done).map(|pending| pending.chunk)),
+                Ok(None) => {}
+                Err(lost) => self.again(lost)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits for all answers and closes the file: it is complete.
+    ///
+    /// # Errors
+    /// As [`Writer::put`].
+    pub fn finish(mut self) -> Result<Session, ClientError> {
+        while self.answered()?.is_some() {}
+        self.file.close()
+    }
+
+    /// Gives the file up: the connection is cut, so that the server does not take it for complete.
+    pub fn abandon(self) {
+        drop(self);
+    }
+
+    /// Makes what was written so far durable.
+    ///
+    /// # Errors
+    /// As [`Writer::put`].
+    pub fn sync(&mut self) -> Result<(), ClientError> {
+        while self.answered()?.is_some() {}
+        self.file.sync()
+    }
+
+    fn again(&mut self, mut lost: ClientError) -> Result<(), ClientError> {
+        loop {
+            self.file.recover(lost)?;
+            match (0..self.pending.len()).try_for_each(|index| self.send(index)) {
+                Ok(()) => return Ok(()),
+                Err(error) => lost = error,
+            }
+        }
+    }
+
+    fn send(&mut self, index: usize) -> Result<(), ClientError> {
+        let pending = &mut self.pending[index];
+        let data = &pending.chunk.buffer[..pending.chunk.len];
+        let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let write = Write { handle: self.file.handle, offset: pending.chunk.offset, path_id: 0, len };
+        pending.stream = self.file.session.send(&Request::Write(write), &[data])?;
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<Option<usize>, ClientError> {
+        let (stream, response) = self.file.session.response()?;
+        let place = self.pending.iter().position(|pending| pending.stream == stream);
+        match (response, place) {
+            (Response::Ok(_), Some(index)) => Ok(Some(index)),
+            (Response::WaitResp { .. }, Some(_)) => Ok(None),
+            (Response::Wait { seconds, text }, Some(index)) => {
+                tracing::info!(seconds, "the server asks to wait: {}", text.escape_ascii());
+                let pause = std::time::Duration::from_secs(u64::from(seconds)).min(self.file.settings.wait_max);
+                std::thread::sleep(pause);
+                self.send(index)?;
+                Ok(None)
+            }
+            (other, _) => Err(self.file.session.refused(&format!("write {}", self.file.url()), other)),
+        }
+    }
+}

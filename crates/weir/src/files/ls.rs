@@ -1,0 +1,189 @@
+//! `weir ls`, `weir find` and `weir du`: what directories hold.
+
+use serde_json::json;
+
+use super::output::Output;
+use super::show::{long_line, printable};
+use super::tree::{Entry, Info, Kind, Tree};
+use crate::cli::{DuArgs, FindArgs, LsArgs};
+use crate::config::units::show_size;
+use crate::transfer::{Place, TransferError};
+
+/// Directories below directories that are gone into.
+const DEPTH_MAX: usize = 256;
+
+/// Lists places.
+pub fn ls(tree: &mut Tree, args: &LsArgs, out: &mut Output) -> Result<(), TransferError> {
+    let several = args.places.len() > 1 || args.recursive;
+    let mut first = true;
+    for text in &args.places {
+        let place = Place::parse(text).map_err(client::ClientError::from)?;
+        // A directory is listed without asking first what it is: one question less.
+        let listed = if args.directory { None } else { list_one(tree, &place, args, several, &mut first, out, 0)? };
+        if listed.is_none() {
+            let info = tree.info(&place)?;
+            print(args, text, &Entry { name: text.clone(), info, checksum: None }, out)?;
+        }
+    }
+    Ok(())
+}
+
+/// Lists a directory; `None`: it is none.
+fn list_one(
+    tree: &mut Tree,
+    place: &Place,
+    args: &LsArgs,
+    heading: bool,
+    first: &mut bool,
+    out: &mut Output,
+    depth: usize,
+) -> Result<Option<()>, TransferError> {
+    let mut below = Vec::new();
+    let mut headed = !heading || args.json;
+    let base = place.to_string();
+    let mut head = |out: &mut Output| {
+        let gap = if std::mem::take(first) { "" } else { "\n" };
+        out.line(&format!("{gap}{}:", printable(&base)))
+    };
+    let listed = tree.list(place, args.checksums, &mut |entry| {
+        if !std::mem::replace(&mut headed, true) {
+            head(out)?;
+        }
+        print(args, &base, &entry, out)?;
+        if args.recursive && entry.info.kind == Kind::Directory && depth < DEPTH_MAX {
+            below.push(entry.name);
+        }
+        Ok(())
+    });
+    match listed {
+        Ok(()) => {}
+        Err(error) if depth == 0 && tree.info(place)?.kind != Kind::Directory => {
+            drop(error);
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    }
+    if !headed {
+        head(out)?;
+    }
+    for name in below {
+        list_one(tree, &place.join(&name), args, heading, first, out, depth + 1)?;
+    }
+    Ok(Some(()))
+}
+
+fn print(args: &LsArgs, base: &str, entry: &Entry, out: &mut Output) -> Result<(), TransferError> {
+    if args.json {
+        return out
+            .json(&json!({ "directory": base, "name": entry.name, "info": entry.info, "checksum": entry.checksum }));
+    }
+    let sum = match (&entry.checksum, args.checksums) {
+        (Some(sum), true) => format!("  {}", printable(sum)),
+        _ => String::new(),
+    };
+    if args.long {
+        out.line(&format!("{}{sum}", long_line(&entry.name, &entry.info, args.human)))
+    } else {
+        let slash = if entry.info.kind == Kind::Directory { "/" } else { "" };
+        out.line(&format!("{}{slash}{sum}", printable(&entry.name)))
+    }
+}
+
+/// Goes through a tree; `each` gets every place below `from` (and not itself) with its attributes, directories before what they hold.
+fn through(
+    tree: &mut Tree,
+    from: &Place,
+    depth: usize,
+    each: &mut dyn FnMut(&Place, &Info, usize) -> Result<(), TransferError>,
+) -> Result<(), TransferError> {
+    let mut below = Vec::new();
+    tree.list(from, false, &mut |entry| {
+        let place = from.join(&entry.name);
+        each(&place, &entry.info, depth)?;
+        if entry.info.kind == Kind::Directory && depth < DEPTH_MAX {
+            below.push(place);
+        }
+        Ok(())
+    })?;
+    below.iter().try_for_each(|place| through(tree, place, depth + 1, each))
+}
+
+/// Prints the places below others that fit.
+pub fn find(tree: &mut Tree, args: &FindArgs, now: i64, out: &mut Output) -> Result<(), TransferError> {
+    for text in &args.places {
+        let from = Place::parse(text).map_err(client::ClientError::from)?;
+        through(tree, &from, 1, &mut |place, info, depth| {
+            let name = place.name();
+            let age = now.saturating_sub(info.mtime);
+            let fits = args.name.as_ref().is_none_or(|pattern| pattern.matches(&name))
+                && args.kind.is_none_or(|kind| kind == info.kind)
+                && args.larger.is_none_or(|than| info.kind == Kind::File && info.size > than)
+                && args.smaller.is_none_or(|than| info.kind == Kind::File && info.size < than)
+                && args.newer.is_none_or(|than| age < i64::try_from(than.as_secs()).unwrap_or(i64::MAX))
+                && args.older.is_none_or(|than| age > i64::try_from(than.as_secs()).unwrap_or(i64::MAX))
+                && args.max_depth.is_none_or(|most| depth <= most);
+            match (fits, args.json) {
+                (false, _) => Ok(()),
+                (true, true) => out.json(&json!({ "place": place.to_string(), "info": info })),
+                (true, false) => out.line(&printable(&place.to_string())),
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Prints what trees hold, in bytes and files.
+pub fn du(tree: &mut Tree, args: &DuArgs, out: &mut Output) -> Result<(), TransferError> {
+    for text in &args.places {
+        let from = Place::parse(text).map_err(client::ClientError::from)?;
+        let info = tree.info(&from)?;
+        let sum = if info.kind == Kind::Directory {
+            sum_up(tree, &from, args, 0, out)?
+        } else {
+            Sum { bytes: info.size, files: 1 }
+        };
+        print_sum(args, &from, &sum, out)?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    bytes: u64,
+    files: u64,
+}
+
+fn sum_up(tree: &mut Tree, at: &Place, args: &DuArgs, depth: usize, out: &mut Output) -> Result<Sum, TransferError> {
+    let mut sum = Sum::default();
+    let mut below = Vec::new();
+    tree.list(at, false, &mut |entry| {
+        if entry.info.kind == Kind::Directory {
+            below.push(entry.name);
+        } else {
+            sum.files += 1;
+            sum.bytes = sum.bytes.saturating_add(entry.info.size);
+        }
+        Ok(())
+    })?;
+    if depth >= DEPTH_MAX {
+        return Ok(sum);
+    }
+    for name in below {
+        let place = at.join(&name);
+        let inner = sum_up(tree, &place, args, depth + 1, out)?;
+        sum.bytes = sum.bytes.saturating_add(inner.bytes);
+        sum.files += inner.files;
+        if args.max_depth.is_some_and(|most| depth < most) {
+            print_sum(args, &place, &inner, out)?;
+        }
+    }
+    Ok(sum)
+}
+
+fn print_sum(args: &DuArgs, place: &Place, sum: &Sum, out: &mut Output) -> Result<(), TransferError> {
+    if args.json {
+        return out.json(&json!({ "place": place.to_string(), "bytes": sum.bytes, "files": sum.files }));
+    }
+    let size = if args.human { show_size(sum.bytes) } else { sum.bytes.to_string() };
+    out.line(&format!("{size:>14} {:>10} files  {}", sum.files, printable(&place.to_string())))
+}

@@ -1,0 +1,308 @@
+//! `weir stat`, `mkdir`, `mv`, `rm`, `ln`, `touch`, `xattr`, `checksum`, `df`, `cat`: one name at a time.
+
+use client::{Algorithm, Client};
+use serde_json::json;
+use wire::request::OpenOptions;
+
+use super::output::Output;
+use super::show::{civil_time, mode_text, printable};
+use super::tree::{Kind, Tree};
+use crate::cli::{CatArgs, ChecksumArgs, DfArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs, TouchArgs, XattrCommand};
+use crate::config::units::show_size;
+use crate::transfer::{Place, TransferError};
+
+/// Bytes that are read at a time.
+const PART: usize = 1 << 20;
+
+fn place(text: &str) -> Result<Place, TransferError> {
+    Ok(Place::parse(text).map_err(client::ClientError::from)?)
+}
+
+/// Shows attributes.
+pub fn stat(tree: &mut Tree, args: &StatArgs, out: &mut Output) -> Result<(), TransferError> {
+    for text in &args.places {
+        let at = place(text)?;
+        let info = tree.info(&at)?;
+        if args.json {
+            out.json(&json!({ "place": at.to_string(), "info": info }))?;
+            continue;
+        }
+        let kind = match info.kind {
+            Kind::File => "file",
+            Kind::Directory => "directory",
+            Kind::Link => "symbolic link",
+            Kind::Other => "other",
+        };
+        out.line(&format!("{}: {kind}", printable(&at.to_string())))?;
+        out.line(&format!("  size      {} ({})", info.size, show_size(info.size)))?;
+        out.line(&format!("  modified  {} UTC", civil_time(info.mtime)))?;
+        if let Some(ctime) = info.ctime {
+            out.line(&format!("  changed   {} UTC", civil_time(ctime)))?;
+        }
+        if let (Some(_), Some(owner), Some(group)) = (info.mode, &info.owner, &info.group) {
+            out.line(&format!("  access    {} {owner} {group}", mode_text(&info)))?;
+        }
+        if let Some(note) = info.note {
+            out.line(&format!("  note      {note}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes directories.
+pub fn mkdir(tree: &mut Tree, args: &MkdirArgs) -> Result<(), TransferError> {
+    args.places.iter().try_for_each(|text| tree.mkdir(&place(text)?, args.mode, args.parents))
+}
+
+/// Renames, or moves into a directory.
+pub fn mv(tree: &mut Tree, args: &MvArgs) -> Result<(), TransferError> {
+    let (target, sources) = args.places.split_last().ok_or(TransferError::Stopped)?;
+    let to = place(target)?;
+    let into = match tree.info(&to) {
+        Ok(info) => info.kind == Kind::Directory,
+        Err(error) if error.exit() == crate::exit::Exit::NotFound => false,
+        Err(error) => return Err(error),
+    };
+    if sources.len() > 1 && !into {
+        return Err(TransferError::NotADirectory { path: to.to_string() });
+    }
+    for text in sources {
+        let from = place(text)?;
+        let to = if into { to.join(&from.name()) } else { to.clone() };
+        if !args.force && tree.info(&to).is_ok() {
+            return Err(TransferError::Exists { path: to.to_string() });
+        }
+        tree.rename(&from, &to)?;
+    }
+    Ok(())
+}
+
+/// Removes.
+pub fn rm(tree: &mut Tree, args: &RmArgs) -> Result<(), TransferError> {
+    for text in &args.places {
+        let at = place(text)?;
+        let info = match tree.info(&at) {
+            Err(error) if args.force && error.exit() == crate::exit::Exit::NotFound => continue,
+            // A link that leads nowhere has no attributes, and can be removed.
+            Err(error) if !matches!(&at, Place::Local(path) if path.is_symlink()) => return Err(error),
+            info => info.ok(),
+        };
+        let link = matches!(&at, Place::Local(path) if path.is_symlink());
+        if info.is_some_and(|info| info.kind == Kind::Directory) && !link {
+            if !args.recursive {
+                return Err(TransferError::IsDirectory { path: at.to_string() });
+            }
+            remove_below(tree, &at, 0)?;
+            tree.remove(&at, true)?;
+        } else {
+            tree.remove(&at, false)?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_below(tree: &mut Tree, at: &Place, depth: usize) -> Result<(), TransferError> {
+    let mut entries = Vec::new();
+    tree.list(at, false, &mut |entry| {
+        entries.push((entry.name, entry.info.kind));
+        Ok(())
+    })?;
+    for (name, kind) in entries {
+        let place = at.join(&name);
+        if kind == Kind::Directory {
+            if depth < 256 {
+                remove_below(tree, &place, depth + 1)?;
+            }
+            tree.remove(&place, true)?;
+        } else {
+            tree.remove(&place, false)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a second name.
+pub fn ln(tree: &mut Tree, args: &LnArgs) -> Result<(), TransferError> {
+    tree.link(&args.target, &place(&args.name)?, args.symbolic)
+}
+
+/// Makes empty files, or sets the time of the last change to now.
+pub fn touch(tree: &mut Tree, args: &TouchArgs) -> Result<(), TransferError> {
+    args.places.iter().try_for_each(|text| tree.touch(&place(text)?))
+}
+
+/// Shows and changes extended attributes.
+pub fn xattr(tree: &mut Tree, command: &XattrCommand, out: &mut Output) -> Result<(), TransferError> {
+    use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
+    let failed =
+        |what, path: &std::path::Path, error: rustix::io::Errno| TransferError::local(what, path)(error.into());
+    let user = |name: &str| format!("user.{name}");
+    match command {
+        XattrCommand::Ls { place: text } => match place(text)? {
+            Place::Remote(url) => {
+                for (name, value) in tree.client.xattrs(&url)? {
+                    out.line(&format!("{}={}", printable(&name), value.escape_ascii()))?;
+                }
+            }
+            Place::Local(path) => {
+                let mut names = vec![0; 64 << 10];
+                let len =
+                    listxattr(&path, &mut names[..]).map_err(|error| failed("list attributes of", &path, error))?;
+                for name in names[..len].split(|byte| *byte == 0) {
+                    let Some(name) = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix("user.")) else {
+                        continue;
+                    };
+                    let mut value = vec![0; 64 << 10];
+                    let len = getxattr(&path, user(name), &mut value[..])
+                        .map_err(|error| failed("read an attribute of", &path, error))?;
+                    out.line(&format!("{}={}", printable(name), value[..len].escape_ascii()))?;
+                }
+            }
+            Place::Standard => {}
+        },
+        XattrCommand::Get { place: text, name } => {
+            let value = match place(text)? {
+                Place::Remote(url) => tree.client.xattr(&url, name)?,
+                Place::Local(path) => {
+                    let mut value = vec![0; 64 << 10];
+                    let len = getxattr(&path, user(name), &mut value[..])
+                        .map_err(|error| failed("read an attribute of", &path, error))?;
+                    value.truncate(len);
+                    value
+                }
+                Place::Standard => Vec::new(),
+            };
+            out.bytes(&value)?;
+            out.line("")?;
+        }
+        XattrCommand::Set { place: text, name, value } => match place(text)? {
+            Place::Remote(url) => tree.client.set_xattr(&url, name, value.as_bytes())?,
+            Place::Local(path) => setxattr(&path, user(name), value.as_bytes(), XattrFlags::empty())
+                .map_err(|error| failed("set an attribute of", &path, error))?,
+            Place::Standard => {}
+        },
+        XattrCommand::Rm { place: text, name } => match place(text)? {
+            Place::Remote(url) => tree.client.remove_xattr(&url, name)?,
+            Place::Local(path) => {
+                removexattr(&path, user(name)).map_err(|error| failed("remove an attribute of", &path, error))?
+            }
+            Place::Standard => {}
+        },
+    }
+    Ok(())
+}
+
+/// Shows checksums of whole files.
+pub fn checksum(tree: &mut Tree, args: &ChecksumArgs, out: &mut Output) -> Result<(), TransferError> {
+    for text in &args.places {
+        let at = place(text)?;
+        let (algorithm, value) = match &at {
+            Place::Remote(url) => tree.client.checksum(url, args.algorithm.as_deref())?,
+            _ => {
+                let name = args.algorithm.as_deref().unwrap_or("crc32c");
+                let Some(algorithm) = Algorithm::parse(name) else {
+                    return Err(TransferError::NoSuchChecksum { name: name.to_owned() });
+                };
+                let mut sum = algorithm.of_nothing();
+                read_all(&mut tree.client, &at, &mut |part| {
+                    sum = sum.combine(algorithm.of(part), part.len() as u64);
+                    Ok(())
+                })?;
+                (name.to_owned(), format!("{:08x}", sum.value))
+            }
+        };
+        if args.json {
+            out.json(&json!({ "place": at.to_string(), "algorithm": algorithm, "value": value }))?;
+        } else {
+            out.line(&format!("{algorithm}:{value}  {}", printable(&at.to_string())))?;
+        }
+    }
+    Ok(())
+}
+
+/// Shows the space where places are.
+pub fn df(tree: &mut Tree, args: &DfArgs, out: &mut Output) -> Result<(), TransferError> {
+    if !args.json {
+        out.line(&format!("{:>12} {:>12} {:>12} {:>5}  place", "total", "used", "free", "used"))?;
+    }
+    for text in &args.places {
+        let at = place(text)?;
+        let (total, used, free) = match &at {
+            Place::Remote(url) => {
+                let space = tree.client.space(url)?;
+                (space.total, space.used, space.free)
+            }
+            Place::Local(path) => {
+                let found =
+                    rustix::fs::statvfs(path).map_err(|error| TransferError::local("look at", path)(error.into()))?;
+                let (total, free) = (found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize);
+                (total, total.saturating_sub(found.f_bfree * found.f_frsize), free)
+            }
+            Place::Standard => (0, 0, 0),
+        };
+        if args.json {
+            out.json(&json!({ "place": at.to_string(), "total": total, "used": used, "free": free }))?;
+            continue;
+        }
+        let percent =
+            if total == 0 { 0 } else { u64::try_from(u128::from(used) * 100 / u128::from(total)).unwrap_or(100) };
+        let show = |bytes| if args.human { show_size(bytes) } else { bytes.to_string() };
+        let (total, used, free) = (show(total), show(used), show(free));
+        out.line(&format!("{total:>12} {used:>12} {free:>12} {percent:>4}%  {}", printable(&at.to_string())))?;
+    }
+    Ok(())
+}
+
+/// Prints what files hold.
+pub fn cat(tree: &mut Tree, args: &CatArgs, out: &mut Output) -> Result<(), TransferError> {
+    args.places.iter().try_for_each(|text| {
+        let at = place(text)?;
+        read_all(&mut tree.client, &at, &mut |part| out.bytes(part))
+    })
+}
+
+/// Reads a file from its beginning to its end; one that is being written as far as it reaches.
+fn read_all(
+    client: &mut Client,
+    at: &Place,
+    each: &mut dyn FnMut(&[u8]) -> Result<(), TransferError>,
+) -> Result<(), TransferError> {
+    use std::io::Read as _;
+    let mut buffer = vec![0; PART];
+    match at {
+        Place::Remote(url) => {
+            let mut file = client.open(url, OpenOptions::READ, 0)?;
+            let mut offset = 0;
+            loop {
+                let got = file.read_at(offset, &mut buffer)?;
+                if got == 0 {
+                    break;
+                }
+                each(&buffer[..got])?;
+                offset += got as u64;
+            }
+            let session = file.close()?;
+            client.give_back(session, url);
+            Ok(())
+        }
+        Place::Local(path) => {
+            let mut file = std::fs::File::open(path).map_err(TransferError::local("open", path))?;
+            loop {
+                match file.read(&mut buffer).map_err(TransferError::local("read", path))? {
+                    0 => return Ok(()),
+                    got => each(&buffer[..got])?,
+                }
+            }
+        }
+        Place::Standard => {
+            let mut input = std::io::stdin().lock();
+            loop {
+                let failed = |source| TransferError::Local { what: "read", path: "standard input".into(), source };
+                match input.read(&mut buffer).map_err(failed)? {
+                    0 => return Ok(()),
+                    got => each(&buffer[..got])?,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,546 @@
+//! One large file from anywhere to anywhere: one thread or more reads and sums, this one writes, buffers go round between.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use client::{Algorithm, Chunk, Client, Reader, Sum, Url, Writer};
+use disk::AlignedBuf;
+use wire::request::OpenOptions;
+
+use super::context::Context;
+use super::error::TransferError;
+use super::local::{LocalSink, LocalSource, mode_of};
+use super::place::Place;
+use super::pool::Pool;
+use super::sums::SumOfParts;
+
+/// Bytes of one request.
+const CHUNK: usize = 2 << 20;
+/// Buffers between reading and writing, besides those that are with the servers.
+const BETWEEN: usize = 2;
+
+/// How a copy ended well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Copied {
+    /// Bytes that were moved.
+    pub bytes: u64,
+    /// The file's length.
+    pub len: u64,
+    /// The checksum of what was moved, if it was computed.
+    pub sum: Option<Sum>,
+    /// Whether a server's checksum was compared with it.
+    pub verified: bool,
+    /// It was there already.
+    pub skipped: bool,
+}
+
+/// A file and where it is to be. `client` keeps the connections for both ends.
+pub struct Bulk<'a> {
+    /// Settings, progress, what is known of servers.
+    pub context: &'a Context,
+    /// From where.
+    pub from: &'a Place,
+    /// To where: the file itself.
+    pub to: &'a Place,
+    /// May it replace what is there, whatever the settings say? (It is ours, of an attempt that was cut.)
+    pub own: bool,
+}
+
+/// What is read.
+enum Source {
+    Local(LocalSource),
+    /// Connections, each with the file open.
+    Remote(Vec<Reader<AlignedBuf>>),
+    Standard,
+}
+
+/// What is written.
+enum Sink {
+    Local(LocalSink),
+    Remote(Writer<AlignedBuf>),
+    Standard { at: u64, early: BTreeMap<u64, Chunk<AlignedBuf>> },
+}
+
+type Summed = (Chunk<AlignedBuf>, Option<Sum>);
+type Work<'w> = Box<dyn FnOnce(SyncSender<Summed>) -> Result<(), TransferError> + Send + 'w>;
+
+impl Bulk<'_> {
+    /// Copies it.
+    pub fn copy(&self, client: &mut Client) -> Result<Copied, TransferError> {
+        let algorithm = self.algorithm(client);
+        let (mut source, len, mode) = self.open_source(client)?;
+        if self.context.options.resume
+            && let Some(len) = len
+            && let Some(done) = self.is_there(client, len, algorithm)?
+        {
+            return Ok(done);
+        }
+        let (mut sink, from) = self.open_sink(client, len, mode)?;
+        let mut sums = algorithm.map(SumOfParts::new);
+        if from > 0 {
+            self.sum_beginning(&sink, from, sums.as_mut())?;
+            if let Source::Local(_) = &source
+                && let Place::Local(path) = self.from
+            {
+                source = Source::Local(LocalSource::open(path, from, self.context.options.direct)?);
+            }
+        }
+        let moved = match self.pump(source, &mut sink, (from, len), sums.as_mut()) {
+            Ok(moved) => moved,
+            Err(error) => {
+                self.give_up(client, sink);
+                return Err(error);
+            }
+        };
+        let len = from + moved;
+        let sum = sums.and_then(|sums| sums.whole(len));
+        let mut verified = false;
+        if let (Place::Remote(url), Some(sum)) = (self.from, sum)
+            && let Some(text) = self.told(client, url, sum.algorithm)
+        {
+            if !sum.is(&text) {
+                self.give_up(client, sink);
+                let expected = format!("{}:{text}", sum.algorithm.name());
+                return Err(TransferError::Damaged { from: url.to_string(), expected, found: sum });
+            }
+            verified = true;
+        }
+        self.finish(client, sink, len)?;
+        if let (Place::Remote(url), Some(sum)) = (self.to, sum)
+            && let Some(text) = self.told(client, url, sum.algorithm)
+        {
+            self.compare(client, url, sum, &text)?;
+            verified = true;
+        }
+        Ok(Copied { bytes: moved, len, sum, verified, skipped: false })
+    }
+
+    /// The checksum to compare: one that the target's server keeps, else the source's; of its own accord, or as wished.
+    fn algorithm(&self, client: &mut Client) -> Option<Algorithm> {
+        if !self.context.options.verify {
+            return None;
+        }
+        let offered = |place: &Place, client: &mut Client| match place {
+            Place::Remote(url) => self.context.offered(client, url),
+            _ => None,
+        };
+        offered(self.to, client).or_else(|| offered(self.from, client))
+    }
+
+    /// What the server says that the file's checksum is, if it says anything.
+    fn told(&self, client: &mut Client, url: &Url, algorithm: Algorithm) -> Option<String> {
+        match client.checksum(url, Some(algorithm.name())) {
+            Ok((name, value)) if name == algorithm.name() => Some(value),
+            Ok(_) => None,
+            Err(error) => {
+                tracing::debug!(%error, "no checksum to compare");
+                None
+            }
+        }
+    }
+
+    fn open_source(&self, client: &mut Client) -> Result<(Source, Option<u64>, u16), TransferError> {
+        match self.from {
+            Place::Local(path) => {
+                let source = LocalSource::open(path, 0, self.context.options.direct)?;
+                let len = source.len();
+                Ok((Source::Local(source), Some(len), mode_of(path)?))
+            }
+            Place::Remote(url) => {
+                let file = client.open(url, OpenOptions::READ, 0)?;
+                let (len, mode) = (file.stat().size, file.stat().extra.as_ref().map_or(0o644, |extra| extra.mode));
+                let mut readers = vec![Reader::new(file)];
+                let streams = if matches!(self.to, Place::Standard) { 1 } else { self.context.options.streams };
+                let useful = len.div_ceil(CHUNK as u64 * 4).clamp(1, 64);
+                for _ in 1..u64::from(streams).min(useful) {
+                    readers.push(Reader::new(client.open(url, OpenOptions::READ, 0)?));
+                }
+                Ok((Source::Remote(readers), Some(len), mode & 0o777))
+            }
+            Place::Standard => Ok((Source::Standard, None, 0o644)),
+        }
+    }
+
+    /// With `--resume`: is the whole file at its place already?
+    fn is_there(
+        &self,
+        client: &mut Client,
+        len: u64,
+        algorithm: Option<Algorithm>,
+    ) -> Result<Option<Copied>, TransferError> {
+        let there = match self.to {
+            Place::Local(path) => path.metadata().ok().filter(std::fs::Metadata::is_file).map(|found| found.len()),
+            Place::Remote(url) => client.look(url)?.map(|stat| stat.size),
+            Place::Standard => None,
+        };
+        if there != Some(len) {
+            return Ok(None);
+        }
+        let Some(algorithm) = algorithm else {
+            return Ok(Some(Copied { bytes: 0, len, sum: None, verified: false, skipped: true }));
+        };
+        let mut sum_of = |place: &Place| -> Result<Option<String>, TransferError> {
+            match place {
+                Place::Local(path) => Ok(Some(format!("{:08x}", self.sum_local(path, len, algorithm)?.value))),
+                Place::Remote(url) => Ok(self.told(client, url, algorithm)),
+                Place::Standard => Ok(None),
+            }
+        };
+        let same = match (sum_of(self.from)?, sum_of(self.to)?) {
+            (Some(from), Some(to)) => u32::from_str_radix(&from, 16) == u32::from_str_radix(&to, 16),
+            _ => false,
+        };
+        Ok(same.then_some(Copied { bytes: 0, len, sum: None, verified: true, skipped: true }))
+    }
+
+    fn sum_local(&self, path: &std::path::Path, len: u64, algorithm: Algorithm) -> Result<Sum, TransferError> {
+        let mut source = LocalSource::open(path, 0, self.context.options.direct)?;
+        let mut sum = algorithm.of_nothing();
+        let mut buffer = AlignedBuf::new(CHUNK);
+        let mut read = 0;
+        while read < len {
+            let Some(chunk) = source.next(buffer)? else { break };
+            sum = sum.combine(algorithm.of(&chunk.buffer[..chunk.len]), chunk.len as u64);
+            read += chunk.len as u64;
+            buffer = chunk.buffer;
+        }
+        Ok(sum)
+    }
+
+    /// Opens the target, and tells from where on it is to be written.
+    fn open_sink(&self, client: &mut Client, len: Option<u64>, mode: u16) -> Result<(Sink, u64), TransferError> {
+        let options = &self.context.options;
+        let force = options.force || self.own;
+        match self.to {
+            Place::Standard => Ok((Sink::Standard { at: 0, early: BTreeMap::new() }, 0)),
+            Place::Local(path) => {
+                let resume = options.resume && len.is_some();
+                let mut sink = LocalSink::create(path, len, mode, force, resume, options.direct)?;
+                // The last block of an earlier copy may be only partly there.
+                let have = sink.len() - sink.len() % disk::ALIGNMENT as u64;
+                let have = if len.is_some_and(|len| have <= len) { have } else { 0 };
+                sink.cut(have)?;
+                Ok((Sink::Local(sink), have))
+            }
+            Place::Remote(url) => {
+                let mut target = url.clone();
+                if let Some(len) = len {
+                    target.opaque = Some(match &url.opaque {
+                        Some(opaque) => format!("{opaque}&oss.asize={len}"),
+                        None => format!("oss.asize={len}"),
+                    });
+                }
+                if options.resume
+                    && let (Some(found), Some(len)) = (client.look(url)?, len)
+                {
+                    if found.size < len {
+                        let resumed = target.opaque.map(|opaque| format!("{opaque}&weir.resume=1"));
+                        target.opaque = resumed;
+                        let file = client.open(&target, OpenOptions::UPDATE, mode)?;
+                        return Ok((Sink::Remote(Writer::new(file)), found.size));
+                    }
+                    if !force {
+                        let (path, from) = (url.to_string(), self.from.to_string());
+                        return Err(TransferError::NoBeginning { path, from });
+                    }
+                }
+                let how = if force { OpenOptions::DELETE } else { OpenOptions::NEW };
+                let file = client.open(&target, how | OpenOptions::UPDATE | OpenOptions::MKPATH, mode);
+                let file = file.map_err(|error| match error.kind() {
+                    client::Kind::Exists => TransferError::Exists { path: url.to_string() },
+                    _ => error.into(),
+                })?;
+                Ok((Sink::Remote(Writer::new(file)), 0))
+            }
+        }
+    }
+
+    /// The sum of what an earlier copy has left: of the local side of it, whichever that is.
+    fn sum_beginning(&self, sink: &Sink, len: u64, sums: Option<&mut SumOfParts>) -> Result<(), TransferError> {
+        let Some(sums) = sums else { return Ok(()) };
+        let algorithm = sums.algorithm();
+        match (sink, self.from) {
+            (Sink::Local(sink), _) => {
+                let mut buffer = vec![0; CHUNK];
+                let mut at = 0;
+                while at < len {
+                    let part = usize::try_from(len - at).unwrap_or(usize::MAX).min(CHUNK);
+                    sink.read(at, &mut buffer[..part])?;
+                    sums.add(at, part as u64, algorithm.of(&buffer[..part]));
+                    at += part as u64;
+                }
+            }
+            (_, Place::Local(path)) => {
+                let mut source = LocalSource::open(path, 0, self.context.options.direct)?;
+                let (mut buffer, mut at) = (AlignedBuf::new(CHUNK), 0);
+                while at < len {
+                    let Some(chunk) = source.next(buffer)? else { break };
+                    let part = chunk.len.min(usize::try_from(len - at).unwrap_or(usize::MAX));
+                    sums.add(at, part as u64, algorithm.of(&chunk.buffer[..part]));
+                    at += part as u64;
+                    buffer = chunk.buffer;
+                }
+            }
+            _ => {}
+        }
+        self.context.progress.skipped(len);
+        Ok(())
+    }
+
+    /// Moves everything from `from` on; tells how many bytes those were.
+    fn pump(
+        &self,
+        source: Source,
+        sink: &mut Sink,
+        (from, len): (u64, Option<u64>),
+        mut sums: Option<&mut SumOfParts>,
+    ) -> Result<u64, TransferError> {
+        let algorithm = sums.as_ref().map(|sums| sums.algorithm());
+        let window = self.context.settings.window.max(1);
+        let reading = match &source {
+            Source::Remote(readers) => readers.len() * window,
+            Source::Local(_) | Source::Standard => 1,
+        };
+        let writing = if matches!(sink, Sink::Remote(_)) { window } else { 1 };
+        let count = reading + writing + BETWEEN;
+        let wanted = len.map_or(count, |len| usize::try_from((len - from).div_ceil(CHUNK as u64)).unwrap_or(count));
+        let pool = Pool::new(count.min(wanted.max(1)), CHUNK);
+        let claims = AtomicU64::new(from);
+        let (sender, receiver) = sync_channel::<Summed>(count);
+        let mut moved = 0;
+        let result = std::thread::scope(|scope| {
+            let (pool, claims) = (&pool, &claims);
+            let work: Vec<Work<'_>> = match source {
+                Source::Local(local) => vec![Box::new(move |sender| read_local(local, pool, algorithm, &sender))],
+                Source::Standard => vec![Box::new(move |sender| read_standard(pool, algorithm, &sender))],
+                Source::Remote(remote) => {
+                    let end = len.unwrap_or(u64::MAX);
+                    let read = |reader| -> Work<'_> {
+                        Box::new(move |sender| read_remote(reader, (claims, end), window, pool, algorithm, &sender))
+                    };
+                    remote.into_iter().map(read).collect()
+                }
+            };
+            let mut readers = Vec::new();
+            for work in work {
+                let sender = sender.clone();
+                readers.push(scope.spawn(move || work(sender).inspect_err(|_| pool.stop())));
+            }
+            drop(sender);
+            let written = self.write_all(receiver, sink, pool, sums.as_deref_mut(), &mut moved);
+            if written.is_err() {
+                pool.stop();
+            }
+            let mut failed = written.err();
+            for reader in readers {
+                let ended = reader.join().unwrap_or(Err(TransferError::Stopped));
+                // What the others gave up for says more than that they did.
+                if let Err(error) = ended
+                    && failed.as_ref().is_none_or(|failed| matches!(failed, TransferError::Stopped))
+                {
+                    failed = Some(error);
+                }
+            }
+            failed.map_or(Ok(()), Err)
+        });
+        result.map(|()| moved)
+    }
+
+    fn write_all(
+        &self,
+        receiver: Receiver<Summed>,
+        sink: &mut Sink,
+        pool: &Pool,
+        mut sums: Option<&mut SumOfParts>,
+        moved: &mut u64,
+    ) -> Result<(), TransferError> {
+        for (chunk, sum) in receiver {
+            if self.context.stopping() {
+                return Err(TransferError::Stopped);
+            }
+            let (offset, len) = (chunk.offset, chunk.len as u64);
+            if let (Some(sums), Some(sum)) = (sums.as_deref_mut(), sum) {
+                sums.add(offset, len, sum);
+            }
+            sink.put(chunk, pool)?;
+            *moved += len;
+            self.context.progress.moved(len);
+        }
+        sink.drain(pool)
+    }
+
+    fn finish(&self, client: &mut Client, sink: Sink, len: u64) -> Result<(), TransferError> {
+        match sink {
+            Sink::Local(local) => local.finish(len, self.context.options.sync),
+            Sink::Remote(writer) => {
+                let url = writer.file().url().clone();
+                let session = writer.finish()?;
+                client.give_back(session, &url);
+                Ok(())
+            }
+            Sink::Standard { .. } => std::io::stdout().flush().map_err(|source| TransferError::Local {
+                what: "write to",
+                path: "standard output".to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// Leaves nothing that looks like a copy. What can be gone on with (`--resume`) stays.
+    fn give_up(&self, client: &mut Client, sink: Sink) {
+        let resume = self.context.options.resume;
+        match sink {
+            Sink::Local(local) if !resume => local.remove(),
+            Sink::Local(_) | Sink::Standard { .. } => {}
+            Sink::Remote(writer) => {
+                let replacing = self.context.options.force && !self.own;
+                writer.abandon();
+                // A replacement in the making is not what stands under that name.
+                if !resume
+                    && !replacing
+                    && let Place::Remote(url) = self.to
+                {
+                    let _ = client.rm(url);
+                }
+            }
+        }
+    }
+
+    fn compare(&self, client: &mut Client, url: &Url, sum: Sum, found: &str) -> Result<(), TransferError> {
+        if sum.is(found) {
+            return Ok(());
+        }
+        let left = if self.context.options.resume || self.context.options.force {
+            "it was left where it is"
+        } else if client.rm(url).is_ok() {
+            "it was removed"
+        } else {
+            "it could not be removed"
+        };
+        let algorithm = sum.algorithm.name().to_owned();
+        let sent = format!("{:08x}", sum.value);
+        Err(TransferError::Differs { from: self.from.to_string(), algorithm, found: found.to_owned(), sent, left })
+    }
+}
+
+impl Sink {
+    fn put(&mut self, mut chunk: Chunk<AlignedBuf>, pool: &Pool) -> Result<(), TransferError> {
+        match self {
+            Self::Local(local) => {
+                local.put(&mut chunk)?;
+                pool.give(chunk.buffer);
+            }
+            Self::Remote(writer) => {
+                if let Some(done) = writer.put(chunk)? {
+                    pool.give(done.buffer);
+                }
+            }
+            Self::Standard { at, early } => {
+                early.insert(chunk.offset, chunk);
+                while let Some(next) = early.remove(at) {
+                    let failed =
+                        |source| TransferError::Local { what: "write to", path: "standard output".to_owned(), source };
+                    std::io::stdout().write_all(&next.buffer[..next.len]).map_err(failed)?;
+                    *at += next.len as u64;
+                    pool.give(next.buffer);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, pool: &Pool) -> Result<(), TransferError> {
+        if let Self::Remote(writer) = self {
+            while let Some(done) = writer.answered()? {
+                pool.give(done.buffer);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn hand_on(
+    chunk: Chunk<AlignedBuf>,
+    algorithm: Option<Algorithm>,
+    sender: &SyncSender<Summed>,
+) -> Result<(), TransferError> {
+    let sum = algorithm.map(|algorithm| algorithm.of(&chunk.buffer[..chunk.len]));
+    sender.send((chunk, sum)).map_err(|_| TransferError::Stopped)
+}
+
+fn read_local(
+    mut source: LocalSource,
+    pool: &Pool,
+    algorithm: Option<Algorithm>,
+    sender: &SyncSender<Summed>,
+) -> Result<(), TransferError> {
+    // There may be just as many buffers as parts: none must be waited for at the end.
+    while !source.is_at_end() {
+        let buffer = pool.take().ok_or(TransferError::Stopped)?;
+        let Some(chunk) = source.next(buffer)? else { break };
+        hand_on(chunk, algorithm, sender)?;
+    }
+    Ok(())
+}
+
+fn read_standard(pool: &Pool, algorithm: Option<Algorithm>, sender: &SyncSender<Summed>) -> Result<(), TransferError> {
+    let mut input = std::io::stdin().lock();
+    let mut offset = 0;
+    loop {
+        let mut buffer = pool.take().ok_or(TransferError::Stopped)?;
+        let mut len = 0;
+        while len < buffer.len() {
+            let got = input.read(&mut buffer[len..]).map_err(|source| TransferError::Local {
+                what: "read",
+                path: "standard input".to_owned(),
+                source,
+            })?;
+            if got == 0 {
+                break;
+            }
+            len += got;
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        hand_on(Chunk { offset, len, buffer }, algorithm, sender)?;
+        offset += len as u64;
+    }
+}
+
+fn read_remote(
+    mut reader: Reader<AlignedBuf>,
+    (claims, end): (&AtomicU64, u64),
+    window: usize,
+    pool: &Pool,
+    algorithm: Option<Algorithm>,
+    sender: &SyncSender<Summed>,
+) -> Result<(), TransferError> {
+    let mut more = true;
+    loop {
+        while more && reader.under_way() < window {
+            // Only who has nothing under way may wait for others here.
+            let buffer = match pool.try_take() {
+                Some(buffer) => buffer,
+                None if reader.under_way() > 0 => break,
+                None => pool.take().ok_or(TransferError::Stopped)?,
+            };
+            let offset = claims.fetch_add(CHUNK as u64, Ordering::Relaxed);
+            if offset >= end {
+                pool.give(buffer);
+                more = false;
+                break;
+            }
+            reader.ask(offset, usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK), buffer)?;
+        }
+        match reader.next()? {
+            Some(chunk) => hand_on(chunk, algorithm, sender)?,
+            None if more => {}
+            None => break,
+        }
+    }
+    reader.close()?;
+    Ok(())
+}

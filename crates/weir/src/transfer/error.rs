@@ -1,0 +1,81 @@
+//! Why a file was not copied.
+
+use std::io;
+
+use client::{ClientError, Kind, Sum};
+
+use crate::exit::Exit;
+
+/// Why something was not copied. The text names the file and what went wrong.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say what the fields are
+pub enum TransferError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("{what} {path}: {source}")]
+    Local { what: &'static str, path: String, source: io::Error },
+    #[error("{path} is there already; --force replaces it, --resume goes on with what is part of a copy")]
+    Exists { path: String },
+    #[error("{path} is a directory; -r copies it with all that is in it")]
+    IsDirectory { path: String },
+    #[error("{path} is not a file that can be copied")]
+    NotAFile { path: String },
+    #[error("the copy of {from} is not what was read: the server says {algorithm} {found}, sent was {sent}; {left}")]
+    Differs { from: String, algorithm: String, found: String, sent: String, left: &'static str },
+    #[error("{from} has changed while it was copied: it had {expected} bytes, {found} were read")]
+    Changed { from: String, expected: u64, found: u64 },
+    #[error("{from} came damaged: the server says {expected}, received was {found}; nothing was put in place")]
+    Damaged { from: String, expected: String, found: Sum },
+    #[error("{path}: what is there is no beginning of {from}; --force replaces it")]
+    NoBeginning { path: String, from: String },
+    #[error("{path} is no directory")]
+    NotADirectory { path: String },
+    #[error("{from} cannot be renamed to {to}, which is elsewhere; copy it, then remove it")]
+    Elsewhere { from: String, to: String },
+    #[error("{0}; the XRootD protocol has no request for this, and only weir's servers take it all the same")]
+    OnlyWeir(ClientError),
+    #[error("`{name}` is no checksum that can be computed here; crc32c and adler32 are")]
+    NoSuchChecksum { name: String },
+    #[error("stopped, because something else failed")]
+    Stopped,
+}
+
+impl TransferError {
+    /// A local operation that failed.
+    pub fn local(what: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.display().to_string();
+        move |source| Self::Local { what, path, source }
+    }
+
+    /// The exit code for it, if it is the only one.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Client(error) => match error.kind() {
+                Kind::NotFound => Exit::NotFound,
+                Kind::Exists => Exit::Exists,
+                Kind::Denied => Exit::Denied,
+                Kind::NoSpace => Exit::NoSpace,
+                Kind::Connection => Exit::Unreachable,
+                Kind::Checksum => Exit::Checksum,
+                Kind::Usage => Exit::Usage,
+                Kind::WrongKind | Kind::Unsupported | Kind::Other => Exit::Failed,
+            },
+            Self::Local { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => Exit::NotFound,
+                io::ErrorKind::AlreadyExists => Exit::Exists,
+                io::ErrorKind::PermissionDenied => Exit::Denied,
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::NoSpace,
+                _ => Exit::Failed,
+            },
+            Self::Exists { .. } | Self::NoBeginning { .. } => Exit::Exists,
+            Self::Differs { .. } | Self::Damaged { .. } => Exit::Checksum,
+            Self::NoSuchChecksum { .. } | Self::NotADirectory { .. } | Self::IsDirectory { .. } => Exit::Usage,
+            Self::NotAFile { .. }
+            | Self::Changed { .. }
+            | Self::Elsewhere { .. }
+            | Self::OnlyWeir(_)
+            | Self::Stopped => Exit::Failed,
+        }
+    }
+}

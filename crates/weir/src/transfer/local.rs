@@ -1,0 +1,305 @@
+//! Local files: read and written past the page cache where that costs less.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use client::Chunk;
+use disk::AlignedBuf;
+use rustix::fs::OFlags;
+use rustix::io::ReadWriteFlags;
+
+use super::error::TransferError;
+
+/// Files below this are read and written through the page cache: opening them twice would cost more than it saves.
+const DIRECT_MIN: u64 = 32 << 20;
+/// What direct I/O aligns to.
+const ALIGNMENT: u64 = disk::ALIGNMENT as u64;
+/// Places of a file that are looked at to tell whether it is in the page cache.
+const PROBES: u64 = 16;
+
+/// Whether to go past the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Direct {
+    /// Where it pays: large files; for reading, those that are not in the page cache already.
+    Auto,
+    /// For all files that are large enough to be worth it.
+    Always,
+    /// Never.
+    Never,
+}
+
+fn direct_flag() -> i32 {
+    i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0)
+}
+
+/// A local file that is read from its beginning on.
+#[derive(Debug)]
+pub struct LocalSource {
+    path: PathBuf,
+    file: File,
+    direct: bool,
+    offset: u64,
+    end: u64,
+}
+
+impl LocalSource {
+    /// Opens `path` to be read from `from` on.
+    pub fn open(path: &Path, from: u64, direct: Direct) -> Result<Self, TransferError> {
+        let file = File::open(path).map_err(TransferError::local("open", path))?;
+        let metadata = file.metadata().map_err(TransferError::local("stat", path))?;
+        if metadata.is_dir() {
+            return Err(TransferError::IsDirectory { path: path.display().to_string() });
+        }
+        if !metadata.is_file() {
+            return Err(TransferError::NotAFile { path: path.display().to_string() });
+        }
+        let len = metadata.len();
+        let pays = match direct {
+            Direct::Never => false,
+            Direct::Always => len >= DIRECT_MIN,
+            Direct::Auto => len >= DIRECT_MIN && !is_cached(&file, len),
+        };
+        let reopened =
+            pays.then(|| OpenOptions::new().read(true).custom_flags(direct_flag()).open(path).ok()).flatten();
+        let direct = reopened.is_some() && from.is_multiple_of(ALIGNMENT);
+        let file = reopened.filter(|_| direct).unwrap_or(file);
+        if !direct {
+            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
+        }
+        Ok(Self { path: path.to_owned(), file, direct, offset: from, end: len })
+    }
+
+    /// Its length when it was opened.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.end
+    }
+
+    /// Has all of it been read?
+    #[must_use]
+    pub fn is_at_end(&self) -> bool {
+        self.offset >= self.end
+    }
+
+    /// Reads the next part; `None` at the end.
+    pub fn next(&mut self, mut buffer: AlignedBuf) -> Result<Option<Chunk<AlignedBuf>>, TransferError> {
+        let offset = self.offset;
+        if offset >= self.end {
+            return Ok(None);
+        }
+        let want = usize::try_from(self.end - offset).unwrap_or(usize::MAX).min(buffer.len());
+        let mut got = 0;
+        while got < want {
+            // Direct reads are of whole blocks; what lies behind the end is not given.
+            let to = if self.direct { buffer.len() } else { want };
+            match self.file.read_at(&mut buffer[got..to], offset + got as u64) {
+                Ok(0) => break,
+                Ok(len) => got += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if self.direct && error.kind() == io::ErrorKind::InvalidInput => {
+                    self.file = File::open(&self.path).map_err(TransferError::local("open", &self.path))?;
+                    self.direct = false;
+                }
+                Err(error) => return Err(TransferError::local("read", &self.path)(error)),
+            }
+            if self.direct && !(got as u64).is_multiple_of(ALIGNMENT) {
+                break; // the end of the file
+            }
+        }
+        let len = got.min(want);
+        if len < want {
+            let (expected, found) = (self.end, offset + len as u64);
+            return Err(TransferError::Changed { from: self.path.display().to_string(), expected, found });
+        }
+        self.offset += len as u64;
+        Ok(Some(Chunk { offset, len, buffer }))
+    }
+}
+
+/// Is it in the page cache, as far as a few looks can tell?
+fn is_cached(file: &File, len: u64) -> bool {
+    let mut byte = [0];
+    let there = (0..PROBES).filter(|probe| {
+        let mut into = [io::IoSliceMut::new(&mut byte)];
+        let offset = len / PROBES * probe;
+        rustix::io::preadv2(file, &mut into, offset, ReadWriteFlags::NOWAIT).is_ok_and(|got| got == 1)
+    });
+    there.count() as u64 == PROBES
+}
+
+/// A local file in the making: it gets its name when it is whole.
+#[derive(Debug)]
+pub struct LocalSink {
+    target: PathBuf,
+    part: PathBuf,
+    file: File,
+    direct: Option<File>,
+    force: bool,
+    len: u64,
+}
+
+/// How the part of a copy is called.
+#[must_use]
+pub fn part_path(target: &Path) -> PathBuf {
+    let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    // A name may have at most 255 bytes.
+    let mut end = name.len().min(240);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    target.with_file_name(format!(".{}.weir-part", &name[..end]))
+}
+
+impl LocalSink {
+    /// Begins the file `target`, of `len` bytes, if that is known. With `resume` what is there of an earlier copy stays; how much, tells
+    /// [`LocalSink::len`].
+    pub fn create(
+        target: &Path,
+        len: Option<u64>,
+        mode: u16,
+        force: bool,
+        resume: bool,
+        direct: Direct,
+    ) -> Result<Self, TransferError> {
+        match target.symlink_metadata() {
+            Ok(found) if found.is_dir() => {
+                return Err(TransferError::IsDirectory { path: target.display().to_string() });
+            }
+            Ok(_) if !force => return Err(TransferError::Exists { path: target.display().to_string() }),
+            _ => {}
+        }
+        let part = part_path(target);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(!resume).mode(u32::from(mode) | 0o600);
+        let file = options.open(&part).map_err(TransferError::local("make", &part))?;
+        // Two copies to one place would write into each other's part.
+        if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+            let source = io::Error::other("another copy to this place is under way");
+            return Err(TransferError::Local { what: "write", path: part.display().to_string(), source });
+        }
+        let pays = match direct {
+            Direct::Never => false,
+            Direct::Auto | Direct::Always => len.is_some_and(|len| len >= DIRECT_MIN),
+        };
+        let direct =
+            pays.then(|| OpenOptions::new().write(true).custom_flags(direct_flag()).open(&part).ok()).flatten();
+        let have = file.metadata().map_err(TransferError::local("stat", &part))?.len();
+        Ok(Self { target: target.to_owned(), part, file, direct, force, len: have })
+    }
+
+    /// How far it reaches.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Forgets what lies behind `len`.
+    pub fn cut(&mut self, len: u64) -> Result<(), TransferError> {
+        self.file.set_len(len).map_err(TransferError::local("cut", &self.part))?;
+        self.len = len;
+        Ok(())
+    }
+
+    /// Reads what an earlier copy has left there.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), TransferError> {
+        self.file.read_exact_at(into, offset).map_err(TransferError::local("read", &self.part))
+    }
+
+    /// Writes a part.
+    pub fn put(&mut self, chunk: &mut Chunk<AlignedBuf>) -> Result<(), TransferError> {
+        let end = chunk.offset + chunk.len as u64;
+        let aligned = chunk.offset.is_multiple_of(ALIGNMENT);
+        let padded = chunk.len.next_multiple_of(disk::ALIGNMENT);
+        if let Some(direct) = self.direct.as_ref().filter(|_| aligned && padded <= chunk.buffer.len()) {
+            chunk.buffer[chunk.len..padded].fill(0);
+            match direct.write_all_at(&chunk.buffer[..padded], chunk.offset) {
+                Ok(()) => {
+                    self.len = self.len.max(end);
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.direct = None,
+                Err(error) => return Err(TransferError::local("write", &self.part)(error)),
+            }
+        }
+        self.file
+            .write_all_at(&chunk.buffer[..chunk.len], chunk.offset)
+            .map_err(TransferError::local("write", &self.part))?;
+        self.len = self.len.max(end);
+        Ok(())
+    }
+
+    /// Gives it its name; with `sync` it is durable first.
+    pub fn finish(self, len: u64, sync: bool) -> Result<(), TransferError> {
+        self.file.set_len(len).map_err(TransferError::local("cut", &self.part))?;
+        if sync {
+            self.file.sync_all().map_err(TransferError::local("sync", &self.part))?;
+        }
+        put_in_place(&self.part, &self.target, self.force)?;
+        if sync && let Some(folder) = self.target.parent() {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            File::open(folder).and_then(|dir| dir.sync_all()).map_err(TransferError::local("sync", folder))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what was written.
+    pub fn remove(self) {
+        let _ = std::fs::remove_file(&self.part);
+    }
+}
+
+/// Renames without replacing, unless that is wanted.
+fn put_in_place(part: &Path, target: &Path, force: bool) -> Result<(), TransferError> {
+    let flags = if force { rustix::fs::RenameFlags::empty() } else { rustix::fs::RenameFlags::NOREPLACE };
+    match rustix::fs::renameat_with(rustix::fs::CWD, part, rustix::fs::CWD, target, flags) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::EXIST) => Err(TransferError::Exists { path: target.display().to_string() }),
+        // Some file systems know no flags.
+        Err(rustix::io::Errno::INVAL) if !force => std::fs::hard_link(part, target)
+            .and_then(|()| std::fs::remove_file(part))
+            .map_err(TransferError::local("name", target)),
+        Err(error) => Err(TransferError::local("name", target)(error.into())),
+    }
+}
+
+/// Writes a small file as a whole.
+pub fn write_small(target: &Path, data: &[u8], mode: u16, force: bool, sync: bool) -> Result<(), TransferError> {
+    let part = part_path(target);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(u32::from(mode) | 0o600);
+    let mut file = options.open(&part).map_err(TransferError::local("make", &part))?;
+    file.write_all(data).map_err(TransferError::local("write", &part))?;
+    if sync {
+        file.sync_all().map_err(TransferError::local("sync", &part))?;
+    }
+    put_in_place(&part, target, force).inspect_err(|_| {
+        let _ = std::fs::remove_file(&part);
+    })
+}
+
+/// Reads a small file as a whole; it must be as long as it was when it was found.
+pub fn read_small(path: &Path, expected: u64) -> Result<(Vec<u8>, u16), TransferError> {
+    let mut file = File::open(path).map_err(TransferError::local("open", path))?;
+    let mode = file.metadata().map(|found| found.mode()).map_err(TransferError::local("stat", path))?;
+    let mut data = Vec::with_capacity(usize::try_from(expected).unwrap_or(0) + 1);
+    file.read_to_end(&mut data).map_err(TransferError::local("read", path))?;
+    if data.len() as u64 != expected {
+        let (from, found) = (path.display().to_string(), data.len() as u64);
+        return Err(TransferError::Changed { from, expected, found });
+    }
+    Ok((data, permission_bits(mode)))
+}
+
+/// The nine bits.
+#[must_use]
+pub fn permission_bits(mode: u32) -> u16 {
+    u16::try_from(mode & 0o777).unwrap_or(0o644)
+}
+
+/// Permission bits of a local file.
+pub fn mode_of(path: &Path) -> Result<u16, TransferError> {
+    let metadata = path.metadata().map_err(TransferError::local("stat", path))?;
+    Ok(permission_bits(metadata.permissions().mode()))
+}

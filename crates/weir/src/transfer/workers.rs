@@ -1,0 +1,222 @@
+//! The workers of one copy: each takes files from the list, small ones by the dozen, large ones one at a time.
+
+use client::{Client, Endpoint, ManyReader, ManyWriter, SmallFile, Url};
+use disk::ALIGNMENT;
+use parking_lot::Mutex;
+
+use super::bulk::{Bulk, Copied};
+use super::context::Context;
+use super::error::TransferError;
+use super::local::{read_small, write_small};
+use super::place::Place;
+use super::plan::{Item, Queue};
+
+/// Files up to this length are copied by the dozen.
+const SMALL_MAX: u64 = 64 * ALIGNMENT as u64;
+/// Small files of one worker that are under way.
+const WINDOW: usize = 64;
+/// A file that a lost connection has left undone is begun again this often.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// Told of each file that is done with.
+pub trait Reports: Send {
+    /// It was copied, or was there, or why not.
+    fn done(&mut self, item: &Item, result: Result<Copied, TransferError>);
+}
+
+/// Which way small files go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Way {
+    Up(Endpoint),
+    Down(Endpoint),
+}
+
+/// The way of a small file; `None`: it is copied by itself.
+fn way(item: &Item, context: &Context) -> Option<Way> {
+    if item.size.is_none_or(|size| size > SMALL_MAX) || context.options.resume || !context.options.verify {
+        return None;
+    }
+    match (&item.from, &item.to) {
+        // What stands behind a `?` is for each request; nobody sends it along here.
+        (Place::Local(_), Place::Remote(url)) if url.opaque.is_none() => Some(Way::Up(url.server.clone())),
+        (Place::Remote(url), Place::Local(_)) if url.opaque.is_none() => Some(Way::Down(url.server.clone())),
+        _ => None,
+    }
+}
+
+/// Copies what comes from the list, until its end.
+pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>) {
+    let mut client = Client::new(context.settings.clone());
+    while let Some(item) = queue.take(|_| true) {
+        if context.stopping() {
+            continue;
+        }
+        let undone = match (way(&item, context), &item.from, &item.to) {
+            (Some(Way::Up(_)), _, Place::Remote(url)) => up(context, &mut client, url, &item, queue, reports),
+            (Some(Way::Down(_)), Place::Remote(url), _) => down(context, &mut client, url, &item, queue, reports),
+            _ => vec![(item.clone(), false)],
+        };
+        for (item, own) in undone {
+            let result = alone(context, &mut client, &item, own);
+            report(context, reports, &item, result);
+        }
+    }
+}
+
+fn alone(context: &Context, client: &mut Client, item: &Item, own: bool) -> Result<Copied, TransferError> {
+    let mut attempt = 1;
+    loop {
+        if context.stopping() {
+            return Err(TransferError::Stopped);
+        }
+        let result = Bulk { context, from: &item.from, to: &item.to, own }.copy(client);
+        match result {
+            Err(TransferError::Client(error)) if error.is_connection() && attempt < ATTEMPTS_MAX => {
+                tracing::info!(%error, "copying {} again", item.from);
+                attempt += 1;
+            }
+            // A first attempt whose answer was lost may have made it.
+            result => return result,
+        }
+    }
+}
+
+fn report(context: &Context, reports: &Mutex<&mut dyn Reports>, item: &Item, result: Result<Copied, TransferError>) {
+    context.progress.file_done();
+    reports.lock().done(item, result);
+}
+
+fn small(len: u64) -> Copied {
+    Copied { bytes: len, len, sum: None, verified: true, skipped: false }
+}
+
+/// Copies `first` and the small files behind it to a server. Gives back what has to be done one by one, and whether what
+/// is there of it is our own.
+fn up(
+    context: &Context,
+    client: &mut Client,
+    url: &Url,
+    first: &Item,
+    queue: &Queue,
+    reports: &Mutex<&mut dyn Reports>,
+) -> Vec<(Item, bool)> {
+    let wanted = way(first, context);
+    let session = match client.take_session(url) {
+        Ok(session) if session.has_pages() => session,
+        Ok(session) => {
+            client.give_back(session, url);
+            return vec![(first.clone(), false)];
+        }
+        // The file's own attempt says what is wrong.
+        Err(_) => return vec![(first.clone(), false)],
+    };
+    let mut many = ManyWriter::new(session);
+    let mut undone = Vec::new();
+    let mut next = Some(first.clone());
+    loop {
+        let mut broken = false;
+        while many.under_way() < WINDOW && !context.stopping() {
+            // Whoever waits for answers anyway does not wait for the list.
+            let fits = |item: &Item| way(item, context) == wanted;
+            let Some(item) = next.take().or_else(|| queue.try_take(fits)) else { break };
+            let (Place::Local(path), Place::Remote(to)) = (&item.from, &item.to) else { continue };
+            match read_small(path, item.size.unwrap_or(0)) {
+                Ok((data, mode)) => {
+                    let (path, replace) = (to.path.clone(), context.options.force);
+                    let file = SmallFile { path, mode, data, replace, tag: item, opened: false };
+                    broken = many.put(file).is_err();
+                }
+                Err(error) => report(context, reports, &item, Err(error)),
+            }
+            if broken {
+                break;
+            }
+        }
+        match if broken { Err(()) } else { many.next().map_err(drop) } {
+            Ok(None) => {
+                client.give_back(many.into_session(), url);
+                return undone;
+            }
+            Ok(Some(written)) => {
+                let (file, item) = (written.file.data.len() as u64, written.file.tag);
+                match written.result {
+                    Ok(()) => {
+                        context.progress.moved(file);
+                        report(context, reports, &item, Ok(small(file)));
+                    }
+                    Err(error) if error.kind() == client::Kind::Exists => {
+                        let path = item.to.to_string();
+                        report(context, reports, &item, Err(TransferError::Exists { path }));
+                    }
+                    // A redirect, for example: the careful way knows what to do.
+                    Err(client::ClientError::Unexpected { .. }) => undone.push((item, written.file.opened)),
+                    Err(error) => report(context, reports, &item, Err(error.into())),
+                }
+            }
+            Err(()) => {
+                undone.extend(many.unfinished().into_iter().map(|file| (file.tag, file.opened)));
+                return undone;
+            }
+        }
+    }
+}
+
+/// The same from a server.
+fn down(
+    context: &Context,
+    client: &mut Client,
+    url: &Url,
+    first: &Item,
+    queue: &Queue,
+    reports: &Mutex<&mut dyn Reports>,
+) -> Vec<(Item, bool)> {
+    let wanted = way(first, context);
+    let session = match client.take_session(url) {
+        Ok(session) if session.has_pages() => session,
+        Ok(session) => {
+            client.give_back(session, url);
+            return vec![(first.clone(), false)];
+        }
+        Err(_) => return vec![(first.clone(), false)],
+    };
+    let mut many = ManyReader::new(session);
+    let mut undone = Vec::new();
+    let mut next = Some(first.clone());
+    loop {
+        let mut broken = false;
+        while many.under_way() < WINDOW && !context.stopping() && !broken {
+            let fits = |item: &Item| way(item, context) == wanted;
+            let Some(item) = next.take().or_else(|| queue.try_take(fits)) else { break };
+            let Place::Remote(from) = &item.from else { continue };
+            let len = usize::try_from(item.size.unwrap_or(0)).unwrap_or(0);
+            broken = many.ask(from.path.clone(), len, item).is_err();
+        }
+        match if broken { Err(()) } else { many.next().map_err(drop) } {
+            Ok(None) => {
+                if let Ok(session) = many.into_session() {
+                    client.give_back(session, url);
+                }
+                return undone;
+            }
+            Ok(Some(read)) => {
+                let item = read.tag;
+                match read.result {
+                    Ok(data) => {
+                        let len = data.len() as u64;
+                        let Place::Local(path) = &item.to else { continue };
+                        let options = &context.options;
+                        let written = write_small(path, &data, 0o644, options.force, options.sync);
+                        context.progress.moved(len);
+                        report(context, reports, &item, written.map(|()| small(len)));
+                    }
+                    Err(client::ClientError::Unexpected { .. }) => undone.push((item, false)),
+                    Err(error) => report(context, reports, &item, Err(error.into())),
+                }
+            }
+            Err(()) => {
+                undone.extend(many.unfinished().into_iter().map(|(item, _)| (item, false)));
+                return undone;
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+"""`weir cp` and its fellow commands, against weir and (with --peer) against a stock xrootd."""
+
+import hashlib
+import json
+import random
+import subprocess
+import time
+
+import pytest
+from harness import WEIR_BIN, Weir, Xrootd, weir
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def content(size: int, seed: int = 1) -> bytes:
+    part = random.Random(seed).randbytes(min(size, 64 * MIB))
+    return (part * (size // max(len(part), 1) + 1))[:size] if size > len(part) else part
+
+
+def digest(path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def ok(*arguments, **more) -> str:
+    done = weir(*[str(argument) for argument in arguments], **more)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def place(node, request):
+    """A directory of its own on the server, as an address."""
+    name = request.node.name.translate(str.maketrans("[]/", "___"))
+    return f"{node.url}/cp-{name}"
+
+
+@pytest.mark.peer_ok
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 300 * KIB, 5 * MIB + 3, 70 * MIB + 77])
+def test_there_and_back(place, tmp_path, size):
+    source, back = tmp_path / "source", tmp_path / "back"
+    source.write_bytes(content(size))
+    said = [json.loads(line) for line in ok("cp", "--json", source, f"{place}/file").splitlines()]
+    assert said[0]["state"] == "copied" and said[0]["bytes"] == size and said[-1]["summary"]["failed"] == 0
+    assert said[0]["verified"]
+    ok("cp", f"{place}/file", back)
+    assert digest(source) == digest(back)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["back", "source"], "nothing else is left"
+
+
+@pytest.mark.peer_ok
+def test_many_streams_read_one_file(place, tmp_path):
+    source, back = tmp_path / "source", tmp_path / "back"
+    source.write_bytes(content(90 * MIB + 5))
+    ok("cp", source, f"{place}/file")
+    ok("cp", "-S", "4", "--direct", "never", f"{place}/file", back)
+    assert digest(source) == digest(back)
+
+
+@pytest.mark.peer_ok
+def test_what_is_there_stays_unless_forced(place, tmp_path):
+    old, new, here = tmp_path / "old", tmp_path / "new", tmp_path / "here"
+    for size in (100, 3 * MIB):  # the quick way and the other
+        old.write_bytes(content(size, 1))
+        new.write_bytes(content(size, 2))
+        target = f"{place}/file{size}"
+        ok("cp", old, target)
+        refused = weir("cp", str(new), target)
+        assert refused.returncode == 12 and "--force" in refused.stderr, refused.stderr
+        ok("cp", target, here, "--force")
+        assert digest(here) == digest(old)
+        refused = weir("cp", target, str(here))
+        assert refused.returncode == 12, refused.stderr
+        ok("cp", "-f", new, target)
+        ok("cp", "-f", target, here)
+        assert digest(here) == digest(new)
+
+
+@pytest.mark.peer_ok
+def test_a_tree_goes_there_and_back(place, tmp_path):
+    tree = tmp_path / "tree"
+    random_sizes = random.Random(7)
+    for number in range(300):
+        path = tree / f"d{number % 7}" / f"e{number % 3}" / f"file {number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content(random_sizes.choice([0, 10, 5000, 100_000, 400_000]), number))
+    (tree / "empty").mkdir()
+    (tree / "link").symlink_to(tree / "d0" / "e0" / "file 0")
+    (tree / "dirlink").symlink_to(tree / "d0")
+    said = weir("cp", "-r", str(tree), f"{place}/up")
+    assert said.returncode == 0 and "symbolic link to a directory" in said.stderr, said.stderr
+    ok("cp", "-r", "-j", "3", f"{place}/up", tmp_path / "back")
+    ours = {str(path.relative_to(tree)): digest(path) for path in tree.rglob("*") if path.is_file() and "dirlink" not in str(path)}
+    back = {str(path.relative_to(tmp_path / "back")): digest(path) for path in (tmp_path / "back").rglob("*") if path.is_file()}
+    assert ours == back and len(back) == 301
+    assert (tmp_path / "back" / "empty").is_dir()
+    # into a directory that is there: under its name
+    (tmp_path / "other").mkdir()
+    ok("cp", "-r", f"{place}/up/d1", tmp_path / "other")
+    assert len(list((tmp_path / "other" / "d1").rglob("file*"))) == len(list((tree / "d1").rglob("file*")))
+
+
+@pytest.mark.peer_ok
+def test_one_bad_file_does_not_stop_the_others(place, tmp_path):
+    for number in range(20):
+        (tmp_path / f"f{number}").write_bytes(content(1000, number))
+    ok("cp", tmp_path / "f3", f"{place}/all/f3")
+    done = weir("cp", "--json", *[str(tmp_path / f"f{number}") for number in range(20)], str(tmp_path / "nowhere"), f"{place}/all/")
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert said[-1]["summary"]["copied"] == 19 and said[-1]["summary"]["failed"] == 2
+    assert done.returncode == 6  # two kinds of failure
+    assert {line["from"].rsplit("/", 1)[1] for line in said[:-1] if line["state"] == "failed"} == {"f3", "nowhere"}
+
+
+@pytest.mark.peer_ok
+def test_pipes(place, tmp_path):
+    data = content(9 * MIB + 11)
+    put = subprocess.run([WEIR_BIN, "cp", "-", f"{place}/piped"], input=data, capture_output=True)
+    assert put.returncode == 0, put.stderr
+    got = subprocess.run([WEIR_BIN, "cp", f"{place}/piped", "-"], capture_output=True)
+    assert got.stdout == data
+    got = subprocess.run([WEIR_BIN, "cat", f"{place}/piped"], capture_output=True)
+    assert got.stdout == data
+
+
+def test_between_servers(node, place, tmp_path, base):
+    with Xrootd(base / "cp-peer") as peer:
+        source, back = tmp_path / "source", tmp_path / "back"
+        source.write_bytes(content(20 * MIB + 1))
+        ok("cp", source, f"{place}/a")
+        ok("cp", f"{place}/a", f"{peer.url}/b")
+        ok("cp", f"{peer.url}/b", f"{place}/c")
+        ok("cp", f"{place}/c", back)
+        assert digest(source) == digest(back)
+
+
+def test_resume(place, tmp_path):
+    source, back = tmp_path / "source", tmp_path / "back"
+    data = content(40 * MIB + 123)
+    source.write_bytes(data)
+    ok("cp", source, f"{place}/file")
+    (tmp_path / ".back.weir-part").write_bytes(data[: 11 * MIB + 5])
+    said = [json.loads(line) for line in ok("cp", "--resume", "--json", f"{place}/file", back).splitlines()]
+    assert said[0]["bytes"] == len(data) - 11 * MIB and digest(source) == digest(back)
+    said = [json.loads(line) for line in ok("cp", "--resume", "--json", f"{place}/file", back).splitlines()]
+    assert said[0]["state"] == "skipped" and said[0]["verified"]
+    # a beginning of something else is found out
+    back.unlink()
+    (tmp_path / ".back.weir-part").write_bytes(content(11 * MIB, 99))
+    wrong = weir("cp", "--resume", f"{place}/file", str(back))
+    assert wrong.returncode == 16 and not back.exists(), wrong.stderr
+
+
+def test_a_killed_server_is_waited_for(base, tmp_path):
+    source, back = tmp_path / "source", tmp_path / "back"
+    source.write_bytes(content(300 * MIB))
+    with Weir(base / "cp-killed") as server:
+        for round_number in range(3):
+            copy = subprocess.Popen([WEIR_BIN, "cp", "--log", "info", str(source), f"{server.url}/up{round_number}"], stderr=subprocess.PIPE, text=True)
+            time.sleep(0.1 + 0.05 * round_number)
+            server.kill()
+            server.start()
+            said = copy.communicate(timeout=120)[1]
+            assert copy.returncode == 0, said
+            copy = subprocess.Popen([WEIR_BIN, "cp", "-f", f"{server.url}/up{round_number}", str(back)], stderr=subprocess.PIPE, text=True)
+            time.sleep(0.1)
+            server.kill()
+            server.start()
+            said = copy.communicate(timeout=120)[1]
+            assert copy.returncode == 0, said
+            assert digest(source) == digest(back)
+
+
+def test_small_files_survive_a_killed_server(base, tmp_path):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number in range(3000):
+        (tree / f"f{number}").write_bytes(content(2000, number))
+    with Weir(base / "cp-killed-small") as server:
+        copy = subprocess.Popen([WEIR_BIN, "cp", "-r", str(tree), f"{server.url}/up"], stderr=subprocess.PIPE, text=True)
+        time.sleep(0.15)
+        server.kill()
+        server.start()
+        said = copy.communicate(timeout=120)[1]
+        assert copy.returncode == 0, said
+        ok("cp", "-r", f"{server.url}/up", tmp_path / "back")
+        for number in range(3000):
+            assert digest(tree / f"f{number}") == digest(tmp_path / "back" / f"f{number}"), number
+
+
+def test_damage_is_told_and_nothing_put_in_place(base, tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(content(3 * MIB))
+    with Weir(base / "cp-damaged") as server:
+        ok("cp", source, f"{server.url}/file")
+        server.stop()
+        [piece] = [path for path in (server.data / "store" / "objects").rglob("*") if path.is_file() and path.suffix != ".crc"]
+        with open(piece, "r+b") as file:
+            file.seek(2 * MIB)
+            file.write(b"damage")
+        server.start()
+        done = weir("cp", f"{server.url}/file", str(tmp_path / "back"))
+        assert done.returncode not in (0, 2), done.stderr
+        assert not (tmp_path / "back").exists() and not list(tmp_path.glob(".*part"))
+
+
+def test_errors_say_what_would_help(node, place, tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(b"x")
+    for arguments, code, words in [
+        (["cp", str(source)], 2, "required"),
+        (["cp", f"{place}/nothing", str(tmp_path / "x")], 11, "nothing"),
+        (["cp", str(tmp_path / "nothing"), place], 11, "nothing"),
+        (["cp", "root://127.0.0.1:1//x", str(tmp_path / "x")], 15, "127.0.0.1:1"),
+        (["cp", "root://", str(tmp_path / "x")], 2, "names no host"),
+        (["cp", str(tmp_path), place], 2, "-r"),
+        (["ls", f"{place}/nothing"], 11, "nothing"),
+        (["mv", f"{place}/a", "/tmp/b"], 6, "copy it"),
+    ]:
+        done = weir(*arguments)
+        assert done.returncode == code and words in done.stderr, (arguments, done.returncode, done.stderr)
+
+
+@pytest.mark.peer_ok
+def test_names(place, tmp_path):
+    ok("mkdir", "-p", f"{place}/a/b")
+    (tmp_path / "f").write_bytes(b"12345")
+    ok("cp", tmp_path / "f", f"{place}/a/f")
+    assert sorted(ok("ls", f"{place}/a").split()) == ["b/", "f"]
+    entries = {line["name"]: line["info"] for line in map(json.loads, ok("ls", "--json", f"{place}/a").splitlines())}
+    assert entries["f"]["size"] == 5 and entries["b"]["kind"] == "directory"
+    assert "file" in ok("stat", f"{place}/a/f") and ok("cat", f"{place}/a/f") == "12345"
+    ok("mv", f"{place}/a/f", f"{place}/a/b/g")
+    assert ok("find", place, "--type", "f").strip().endswith("/a/b/g")
+    assert ok("find", place, "--name", "g*", "--larger", "4B").count("\n") == 1
+    assert ok("find", place, "--name", "g*", "--larger", "5B") == ""
+    assert ok("du", place).split()[:2] == ["5", "1"]
+    here, there = ok("checksum", "-a", "adler32", tmp_path / "f").split()[0], ok("checksum", "-a", "adler32", f"{place}/a/b/g").split()[0]
+    assert here == there
+    assert "%" in ok("df", place)
+    ok("touch", f"{place}/new")
+    assert ok("ls", f"{place}").split() == ["a/", "new"] or sorted(ok("ls", place).split()) == ["a/", "new"]
+    ok("xattr", "set", f"{place}/new", "colour", "blue green")
+    assert ok("xattr", "get", f"{place}/new", "colour") == "blue green\n"
+    assert "colour=blue green" in ok("xattr", "ls", f"{place}/new")
+    ok("xattr", "rm", f"{place}/new", "colour")
+    assert weir("xattr", "get", f"{place}/new", "colour").returncode == 11
+    assert weir("rm", f"{place}/a").returncode == 2
+    ok("rm", "-r", f"{place}/a", f"{place}/new")
+    assert ok("ls", place) == ""
+
+
+def test_a_stopped_copy_leaves_nothing(place, tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(content(400 * MIB))
+    copy = subprocess.Popen([WEIR_BIN, "cp", str(source), f"{place}/up"], stderr=subprocess.PIPE, text=True)
+    time.sleep(0.1)
+    copy.terminate()
+    said = copy.communicate(timeout=60)[1]
+    assert copy.returncode == 9, said
+    assert weir("stat", f"{place}/up").returncode == 11
+
+
+def test_head_ends_it_quietly(place, tmp_path):
+    for number in range(50):
+        (tmp_path / f"f{number}").write_bytes(b"x")
+    ok("cp", "-r", tmp_path, f"{place}/many")
+    done = subprocess.run(["sh", "-c", f"{WEIR_BIN} ls -l {place}/many | head -1"], capture_output=True, text=True)
+    assert done.stdout.count("\n") == 1 and done.stderr == ""
