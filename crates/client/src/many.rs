@@ -90,7 +90,7 @@ impl<T> ManyWriter<T> {
     ///
     /// # Errors
     /// Of the connection: nothing more comes over it.
-    pub fn next(&mut self) -> Result<Option<Written<T>>, ClientError> {
+    pub fn wait(&mut self) -> Result<Option<Written<T>>, ClientError> {
         while !self.files.is_empty() {
             let (stream, response) = self.response()?;
             // The answer to a write whose close is under way already changes what the close will tell.
@@ -317,7 +317,7 @@ impl<T> ManyReader<T> {
     ///
     /// # Errors
     /// Of the connection: nothing more comes over it.
-    pub fn next(&mut self) -> Result<Option<Read<T>>, ClientError> {
+    pub fn wait(&mut self) -> Result<Option<Read<T>>, ClientError> {
         while !self.files.is_empty() {
             if let Some(done) = self.receive()? {
                 return Ok(Some(done));

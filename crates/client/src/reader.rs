@@ -73,7 +73,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     /// # Errors
     /// Of the server; of the connection, when it cannot be made again; [`ClientError::Shorter`] where the file ends
     /// before a part does.
-    pub fn next(&mut self) -> Result<Option<Chunk<B>>, ClientError> {
+    pub fn wait(&mut self) -> Result<Option<Chunk<B>>, ClientError> {
         while !self.pending.is_empty() {
             match self.receive() {
                 Ok(Some(done)) => {

@@ -59,7 +59,7 @@ enum Source {
 /// What is written.
 enum Sink {
     Local(LocalSink),
-    Remote(Writer<AlignedBuf>),
+    Remote(Box<Writer<AlignedBuf>>),
     Standard { at: u64, early: BTreeMap<u64, Chunk<AlignedBuf>> },
 }
 
@@ -201,7 +201,7 @@ impl Bulk<'_> {
         let mut buffer = AlignedBuf::new(CHUNK);
         let mut read = 0;
         while read < len {
-            let Some(chunk) = source.next(buffer)? else { break };
+            let Some(chunk) = source.read_next(buffer)? else { break };
             sum = sum.combine(algorithm.of(&chunk.buffer[..chunk.len]), chunk.len as u64);
             read += chunk.len as u64;
             buffer = chunk.buffer;
@@ -239,7 +239,7 @@ impl Bulk<'_> {
                         let resumed = target.opaque.map(|opaque| format!("{opaque}&weir.resume=1"));
                         target.opaque = resumed;
                         let file = client.open(&target, OpenOptions::UPDATE, mode)?;
-                        return Ok((Sink::Remote(Writer::new(file)), found.size));
+                        return Ok((Sink::Remote(Box::new(Writer::new(file))), found.size));
                     }
                     if !force {
                         let (path, from) = (url.to_string(), self.from.to_string());
@@ -252,7 +252,7 @@ impl Bulk<'_> {
                     client::Kind::Exists => TransferError::Exists { path: url.to_string() },
                     _ => error.into(),
                 })?;
-                Ok((Sink::Remote(Writer::new(file)), 0))
+                Ok((Sink::Remote(Box::new(Writer::new(file))), 0))
             }
         }
     }
@@ -276,7 +276,7 @@ impl Bulk<'_> {
                 let mut source = LocalSource::open(path, 0, self.context.options.direct)?;
                 let (mut buffer, mut at) = (AlignedBuf::new(CHUNK), 0);
                 while at < len {
-                    let Some(chunk) = source.next(buffer)? else { break };
+                    let Some(chunk) = source.read_next(buffer)? else { break };
                     let part = chunk.len.min(usize::try_from(len - at).unwrap_or(usize::MAX));
                     sums.add(at, part as u64, algorithm.of(&chunk.buffer[..part]));
                     at += part as u64;
@@ -295,7 +295,7 @@ impl Bulk<'_> {
         source: Source,
         sink: &mut Sink,
         (from, len): (u64, Option<u64>),
-        mut sums: Option<&mut SumOfParts>,
+        sums: Option<&mut SumOfParts>,
     ) -> Result<u64, TransferError> {
         let algorithm = sums.as_ref().map(|sums| sums.algorithm());
         let window = self.context.settings.window.max(1);
@@ -329,7 +329,7 @@ impl Bulk<'_> {
                 readers.push(scope.spawn(move || work(sender).inspect_err(|_| pool.stop())));
             }
             drop(sender);
-            let written = self.write_all(receiver, sink, pool, sums.as_deref_mut(), &mut moved);
+            let written = self.write_all(receiver, sink, pool, sums, &mut moved);
             if written.is_err() {
                 pool.stop();
             }
@@ -479,7 +479,7 @@ fn read_local(
     // There may be just as many buffers as parts: none must be waited for at the end.
     while !source.is_at_end() {
         let buffer = pool.take().ok_or(TransferError::Stopped)?;
-        let Some(chunk) = source.next(buffer)? else { break };
+        let Some(chunk) = source.read_next(buffer)? else { break };
         hand_on(chunk, algorithm, sender)?;
     }
     Ok(())
@@ -535,7 +535,7 @@ fn read_remote(
             }
             reader.ask(offset, usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK), buffer)?;
         }
-        match reader.next()? {
+        match reader.wait()? {
             Some(chunk) => hand_on(chunk, algorithm, sender)?,
             None if more => {}
             None => break,

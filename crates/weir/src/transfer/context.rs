@@ -1,6 +1,7 @@
 //! What all the workers of one copy share.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::{Algorithm, Client, Endpoint, Settings, Url};
@@ -36,14 +37,14 @@ pub struct Context {
     /// What has been done.
     pub progress: Progress,
     sums: Mutex<HashMap<Endpoint, Option<Algorithm>>>,
-    stop: AtomicBool,
+    stop: Arc<AtomicBool>,
 }
 
 impl Context {
     /// At the beginning of a copy.
     #[must_use]
     pub fn new(options: Options, settings: Settings) -> Self {
-        let (sums, stop) = (Mutex::new(HashMap::new()), AtomicBool::new(false));
+        let (sums, stop) = (Mutex::new(HashMap::new()), Arc::default());
         Self { options, settings, progress: Progress::default(), sums, stop }
     }
 
@@ -58,9 +59,10 @@ impl Context {
         offered
     }
 
-    /// Ends everything soon.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
+    /// Set to `true`, it ends everything soon.
+    #[must_use]
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
     }
 
     /// Is everything to end?

@@ -84,7 +84,7 @@ impl LocalSource {
     }
 
     /// Reads the next part; `None` at the end.
-    pub fn next(&mut self, mut buffer: AlignedBuf) -> Result<Option<Chunk<AlignedBuf>>, TransferError> {
+    pub fn read_next(&mut self, mut buffer: AlignedBuf) -> Result<Option<Chunk<AlignedBuf>>, TransferError> {
         let offset = self.offset;
         if offset >= self.end {
             return Ok(None);

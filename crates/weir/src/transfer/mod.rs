@@ -111,6 +111,13 @@ fn copy(
     let finished = AtomicBool::new(false);
     let stop =
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
+    let flag = context.stop_flag();
+    // Waits for as long as the process lives.
+    std::thread::spawn(move || {
+        if stop.recv().is_ok() {
+            flag.store(true, Ordering::Relaxed);
+        }
+    });
     let several = args.recursive || from.len() > 1;
     let workers = if several { args.jobs } else { 1 };
     let outcome = Mutex::new(&mut *outcome);
@@ -127,13 +134,6 @@ fn copy(
             .collect();
         let line = (!args.quiet && !args.json)
             .then(|| scope.spawn(|| progress::Line::default().run(&context.progress, finished)));
-        scope.spawn(move || {
-            while !finished.load(Ordering::Relaxed) {
-                if stop.recv_timeout(Duration::from_millis(100)).is_ok() {
-                    context.stop();
-                }
-            }
-        });
         let mut finds = Finding { context, queue, outcome, client: Client::new(context.settings.clone()) };
         for place in from {
             let to = if into { target.join(&place.name()) } else { target.clone() };

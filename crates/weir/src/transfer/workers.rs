@@ -132,7 +132,7 @@ fn up(
                 break;
             }
         }
-        match if broken { Err(()) } else { many.next().map_err(drop) } {
+        match if broken { Err(()) } else { many.wait().map_err(drop) } {
             Ok(None) => {
                 client.give_back(many.into_session(), url);
                 return undone;
@@ -191,7 +191,7 @@ fn down(
             let len = usize::try_from(item.size.unwrap_or(0)).unwrap_or(0);
             broken = many.ask(from.path.clone(), len, item).is_err();
         }
-        match if broken { Err(()) } else { many.next().map_err(drop) } {
+        match if broken { Err(()) } else { many.wait().map_err(drop) } {
             Ok(None) => {
                 if let Ok(session) = many.into_session() {
                     client.give_back(session, url);
