@@ -22,6 +22,8 @@ pub struct StoreConfig {
     pub redo_bytes_max: u64,
     /// Bytes of log behind an open writer's oldest record after which its state is written anew, so that the log can be trimmed.
     pub snapshot_after_bytes: u64,
+    /// Bytes of older content, in whole pages, that one open checkpoint may make the log remember.
+    pub checkpoint_bytes_max: u64,
     /// Bytes of small pieces that settle from the log into segments in one step.
     pub settle_step_bytes: u64,
     /// Aligned buffers of 1 MiB for direct writes, in all.
@@ -48,6 +50,7 @@ impl Default for StoreConfig {
             held_pages_max: 64,
             redo_bytes_max: 16 << 20,
             snapshot_after_bytes: 128 << 20,
+            checkpoint_bytes_max: 16 << 20,
             settle_step_bytes: 8 << 20,
             buffers_max: 16,
             find_orphans: true,
@@ -82,6 +85,10 @@ pub enum Planted {
     FlushUnderWrite,
     /// Recovery believes written ranges without comparing them.
     BelieveRanges,
+    /// A checkpoint does not remember what its pages were.
+    ForgetUndo,
+    /// A checkpoint is committed before its pages are synced.
+    CommitBeforeSync,
 }
 
 impl StoreConfig {

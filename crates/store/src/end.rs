@@ -22,11 +22,20 @@ impl Inner {
     pub(crate) fn complete(&self, piece: &OpenPiece, generation: u64) -> Result<Completed, StoreError> {
         let mut state = piece.lock();
         state.pause();
-        let result = match piece.life(&mut state, generation).map(|life| life.len) {
-            Ok(len) => self.end(piece, &mut state, generation, Ended::Complete, len),
-            Err(e) => Err(e),
-        };
+        let result = self.complete_paused(piece, &mut state, generation);
         result.map_err(|e| if e.is_no_space() { self.floor.no_space() } else { e })
+    }
+
+    fn complete_paused(
+        &self,
+        piece: &OpenPiece,
+        state: &mut Locked<'_>,
+        generation: u64,
+    ) -> Result<Completed, StoreError> {
+        piece.sound_life(state, generation)?;
+        self.roll_back_paused(piece.id, state)?;
+        let len = piece.life(state, generation)?.len;
+        self.end(piece, state, generation, Ended::Complete, len)
     }
 
     pub(crate) fn interrupt(&self, piece: &OpenPiece) -> Result<u64, StoreError> {
@@ -52,6 +61,7 @@ impl Inner {
             let (life, _) = self.reload(piece.id, state)?;
             state.life = Some(life);
         }
+        self.roll_back_paused(piece.id, state)?;
         let Some(life) = &state.life else {
             return match &state.record {
                 Some(record) if !state.removed => Ok(record.len),

@@ -74,6 +74,28 @@ pub enum StoreError {
         /// How many are kept track of.
         limit: usize,
     },
+    /// A checkpoint was to begin where one is open.
+    #[error("piece {piece} has an open checkpoint already; commit it or roll it back first")]
+    CheckpointOpen {
+        /// The piece.
+        piece: PieceId,
+    },
+    /// A checkpoint was to be ended where none is open.
+    #[error("piece {piece} has no open checkpoint; begin one first")]
+    NoCheckpoint {
+        /// The piece.
+        piece: PieceId,
+    },
+    /// The change would make an open checkpoint too large.
+    #[error(
+        "the checkpoint of piece {piece} may remember at most {limit} bytes of the older content; commit it or roll it back"
+    )]
+    CheckpointFull {
+        /// The piece.
+        piece: PieceId,
+        /// In bytes.
+        limit: u64,
+    },
     /// An offset or length past what a piece can hold.
     #[error("offset {offset} and {len} bytes reach past the longest piece of {max} bytes")]
     TooLarge {
@@ -128,6 +150,9 @@ impl StoreError {
             StoreError::StaleIncarnation { .. } | StoreError::Closed { .. } => ErrorCode::Stale,
             StoreError::Failed { .. } => ErrorCode::Io,
             StoreError::Checksum { .. } => ErrorCode::Checksum,
+            StoreError::CheckpointOpen { .. } => ErrorCode::Exists,
+            StoreError::NoCheckpoint { .. } => ErrorCode::NotFound,
+            StoreError::CheckpointFull { .. } => ErrorCode::Quota,
             StoreError::TooManyRanges { .. } => ErrorCode::TooMany,
             StoreError::TooLarge { .. } => ErrorCode::TooLarge,
             StoreError::NoSpace { .. } => ErrorCode::NoSpace,

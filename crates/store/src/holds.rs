@@ -34,10 +34,10 @@ impl Holds {
         self.lives.insert(piece, appended.next());
     }
 
-    /// The life's state was written anew at `snapshot`; what is older is not needed once that is durable.
-    pub(crate) fn advance(&mut self, piece: PieceId, snapshot: Seq) {
+    /// The life's state was written anew, from `snapshot` to `last`; what is older is not needed once that is durable.
+    pub(crate) fn advance(&mut self, piece: PieceId, snapshot: Seq, last: Seq) {
         if let Some(first) = self.lives.insert(piece, snapshot) {
-            self.released.push((first, snapshot));
+            self.released.push((first, last));
         }
     }
 
@@ -138,7 +138,7 @@ mod tests {
         holds.settled((Seq(5), a), Seq(20));
         assert_eq!(holds.trim(Seq(19)), Seq(5));
         assert_eq!(holds.trim(Seq(20)), Seq(7));
-        holds.advance(b, Seq(22));
+        holds.advance(b, Seq(22), Seq(22));
         assert_eq!(holds.trim(Seq(21)), Seq(7));
         assert_eq!(holds.trim(Seq(22)), Seq(22));
         holds.end(b, Seq(30));

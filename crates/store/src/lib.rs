@@ -13,6 +13,7 @@
 //! `STORE_DATA`.
 
 mod buffers;
+mod checkpoint;
 mod codec;
 mod config;
 mod end;
@@ -53,6 +54,7 @@ mod writer;
 /// Memory from which [`Writer::write`] writes without another copy.
 pub use disk::AlignedBuf;
 
+pub use checkpoint::CheckpointSize;
 pub use config::{PIECE_LEN_MAX, Planted, StoreConfig};
 pub use error::StoreError;
 pub use reader::Reader;

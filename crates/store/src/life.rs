@@ -7,6 +7,7 @@ use journal::{Location, Seq};
 use types::PAGE_SIZE;
 
 use crate::StoreError;
+use crate::checkpoint::Checkpoint;
 use crate::log_record::{Birth, Snapshot};
 use crate::ranges::Ranges;
 use crate::sums::{PAGE, pages_of};
@@ -46,6 +47,8 @@ pub(crate) struct Life {
     pub(crate) cuts: u64,
     /// Bytes that went through the log since the state was last written anew: what recovery would have to hold in memory.
     pub(crate) redo_bytes: u64,
+    /// Changes that may still be undone as one.
+    pub(crate) checkpoint: Option<Checkpoint>,
     /// The first failed sync.
     pub(crate) failed: Option<String>,
 }
@@ -67,6 +70,7 @@ impl Life {
             whole: None,
             cuts: 0,
             redo_bytes: 0,
+            checkpoint: None,
             failed: None,
         }
     }
@@ -93,6 +97,12 @@ impl Life {
             in_file: self.in_file.clone(),
             held,
         }
+    }
+
+    /// Bytes without a gap from the beginning that nothing takes away but a cut: none that a checkpoint may undo.
+    pub(crate) fn lasting_prefix(&self) -> u64 {
+        let prefix = self.written.prefix();
+        self.checkpoint.as_ref().map_or(prefix, |checkpoint| prefix.min(checkpoint.prefix()))
     }
 
     /// Whether something was written to this page before.

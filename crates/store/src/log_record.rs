@@ -7,6 +7,7 @@
 use types::{Incarnation, PieceId};
 
 use crate::StoreError;
+use crate::checkpoint::Base;
 use crate::codec::{Decoder, Encoder};
 use crate::ranges::Ranges;
 
@@ -69,6 +70,12 @@ pub(crate) enum LogRecord<'a> {
     Snapshot(Snapshot),
     /// The piece was removed: lives up to this generation mean nothing.
     Gone,
+    /// A checkpoint is open from here on; of one that is open already: what it was when that began.
+    CheckpointBegun(Base),
+    /// What these whole pages were when the checkpoint began. Durable before they are overwritten in the file.
+    Undo { first_page: u64, bytes: &'a [u8] },
+    /// The checkpoint is over. `kept`: what was done under it stands, and is durable. Otherwise all is as it was before.
+    CheckpointEnded { kept: bool },
 }
 
 /// Whose record it is.
@@ -118,6 +125,9 @@ impl LogRecord<'_> {
             LogRecord::Synced { .. } => 6,
             LogRecord::Snapshot(_) => 7,
             LogRecord::Gone => 8,
+            LogRecord::CheckpointBegun(_) => 9,
+            LogRecord::Undo { .. } => 10,
+            LogRecord::CheckpointEnded { .. } => 11,
         };
         out.u8(VERSION).u8(kind).piece(subject.piece).u64(subject.generation);
         match self {
@@ -144,6 +154,16 @@ impl LogRecord<'_> {
                     out.u64(*page).u8(u8::from(*image)).raw(bytes);
                 }
             }
+            LogRecord::CheckpointBegun(base) => {
+                out.u64(base.len).ranges(&base.written).ranges(&base.taken);
+            }
+            LogRecord::Undo { first_page, bytes } => {
+                out.u64(*first_page);
+                return (out.0, bytes);
+            }
+            LogRecord::CheckpointEnded { kept } => {
+                out.u8(u8::from(*kept));
+            }
         }
         (out.0, &[])
     }
@@ -152,7 +172,7 @@ impl LogRecord<'_> {
         let mut input = Decoder::new(payload, "a record of the log's store stream");
         let version = input.u8()?;
         let kind = input.u8()?;
-        if version != VERSION || !(1..=8).contains(&kind) {
+        if version != VERSION || !(1..=11).contains(&kind) {
             return Err(StoreError::Unsupported { what: format!("a store record (version {version}, kind {kind})") });
         }
         let subject = Subject { piece: input.piece()?, generation: input.u64()? };
@@ -187,7 +207,22 @@ impl LogRecord<'_> {
                     .collect();
                 LogRecord::Snapshot(Snapshot { birth, len, large, written, in_file, held: held? })
             }
-            _ => LogRecord::Gone,
+            8 => LogRecord::Gone,
+            9 => {
+                let (len, written, taken) = (input.u64()?, input.ranges()?, input.ranges()?);
+                LogRecord::CheckpointBegun(Base { len, written, taken })
+            }
+            10 => {
+                let first_page = input.u64()?;
+                let bytes = input.rest();
+                if first_page > crate::PIECE_LEN_MAX / crate::sums::PAGE
+                    || !bytes.len().is_multiple_of(types::PAGE_SIZE)
+                {
+                    return Err(input.fail("pages that are none"));
+                }
+                LogRecord::Undo { first_page, bytes }
+            }
+            _ => LogRecord::CheckpointEnded { kept: input.u8()? != 0 },
         };
         input.end()?;
         Ok((subject, record))
@@ -227,6 +262,9 @@ mod tests {
                 held: vec![(2, true, vec![9; 4096])],
             }),
             LogRecord::Gone,
+            LogRecord::CheckpointBegun(Base { len: 9, written: Ranges::up_to(9), taken: Ranges::up_to(1) }),
+            LogRecord::Undo { first_page: 7, bytes: &[3; 2 * types::PAGE_SIZE] },
+            LogRecord::CheckpointEnded { kept: true },
         ]
     }
 

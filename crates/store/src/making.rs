@@ -148,7 +148,7 @@ impl Inner {
             return Ok(life.durable_prefix);
         }
         // Every record of this life that is in the log now was appended after its bytes went into the file.
-        let (prefix, last, cuts) = (life.written.prefix(), life.last, life.cuts);
+        let (prefix, last, cuts) = (life.lasting_prefix(), life.last, life.cuts);
         let before = self.journal.appended().next();
         life.dirty = false;
         let (synced, logged) = state.while_syncing(|| {
@@ -169,7 +169,7 @@ impl Inner {
             life.dirty = true;
             return Err(e.into());
         }
-        let prefix = if life.cuts == cuts { prefix } else { prefix.min(life.written.prefix()) };
+        let prefix = if life.cuts == cuts { prefix } else { prefix.min(life.lasting_prefix()) };
         life.durable_prefix = life.durable_prefix.max(prefix);
         if files.is_some() {
             life.last = self.log(life.subject(piece.id), &LogRecord::Synced { before: before.0 })?.seq;
@@ -198,11 +198,19 @@ impl Inner {
         }
         // It lets the log go, and a store on a full disk must open.
         let record = LogRecord::Snapshot(life.snapshot());
-        life.last = self.log_urgent(life.subject(piece.id), &record)?.seq;
+        let snapshot = self.log_urgent(life.subject(piece.id), &record)?.seq;
+        life.last = snapshot;
         life.redo_bytes = 0;
         // The log before this may go, and with it the place of the bytes.
         life.whole = None;
-        self.holds.lock().advance(piece.id, life.last);
+        if life.checkpoint.is_some() {
+            // It goes on, and what it remembers lies in the log before this: that stays, unless there is too much of it.
+            if self.holds.lock().of(piece.id).is_some_and(|first| first >= self.renew_before()) {
+                return Ok(());
+            }
+            self.renew_checkpoint(piece.id, life)?;
+        }
+        self.holds.lock().advance(piece.id, snapshot, life.last);
         Ok(())
     }
 
@@ -267,8 +275,9 @@ impl Inner {
         if let Some(reason) = &life.failed {
             return Err(StoreError::Failed { piece: piece.id, reason: reason.clone() });
         }
-        let cuts = len < life.len;
+        let (cuts, old_len) = (len < life.len, life.len);
         if cuts {
+            self.save_pages(piece.id, state, len, old_len)?;
             self.hold_page(piece.id, state, len)?;
         }
         let life = piece.life(state, generation)?;
@@ -281,9 +290,14 @@ impl Inner {
         if !cuts {
             return Ok(self.journal.write_to(last)?);
         }
-        // The file is cut when the log is sure to say so, and nothing new is written before it is.
-        let cut =
-            self.journal.sync_to(last).map_err(StoreError::from).and_then(|()| self.cut_file(piece.id, state, len));
+        // The file is cut when the log is sure to say so, and nothing new is written before it is. Under a checkpoint it is not cut: its
+        // space is there still if the cut is undone on a full disk.
+        let undoable = life.checkpoint.is_some();
+        let cut = match self.journal.sync_to(last) {
+            Ok(()) if undoable => return Ok(()),
+            Ok(()) => self.cut_file(piece.id, state, len),
+            Err(e) => Err(e.into()),
+        };
         let life = piece.life(state, generation)?;
         if let Err(e) = cut {
             life.failed.get_or_insert(e.to_string());

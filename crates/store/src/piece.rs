@@ -72,6 +72,15 @@ impl OpenPiece {
         }
     }
 
+    /// The same, if nothing of it has failed.
+    pub(crate) fn sound_life<'a>(&self, state: &'a mut State, generation: u64) -> Result<&'a mut Life, StoreError> {
+        let life = self.life(state, generation)?;
+        match &life.failed {
+            Some(reason) => Err(StoreError::Failed { piece: self.id, reason: reason.clone() }),
+            None => Ok(life),
+        }
+    }
+
     pub(crate) fn status(&self) -> Option<PieceStatus> {
         let state = self.lock();
         if state.removed {

@@ -47,6 +47,7 @@ pub(crate) fn inner(
         seen: Mutex::new(Memory { seen: Seen::default(), changed: false }),
         records: Mutex::default(),
         holds: Mutex::new(Holds::default()),
+        rollbacks: Mutex::new(()),
     })
 }
 
@@ -157,7 +158,9 @@ impl Inner {
     }
 
     /// A life as it can go on: what was not synced counts only where the log and the disk agree. Gives the bytes dropped, too.
-    fn revive(&self, piece: PieceId, replayed: Replayed) -> Result<(State, u64), StoreError> {
+    fn revive(&self, piece: PieceId, mut replayed: Replayed) -> Result<(State, u64), StoreError> {
+        // Whoever had it open is gone, and with him the one who could have ended it.
+        let rolled_back = replayed.roll_back(self)?;
         let Replayed { mut life, unsynced, cut, .. } = replayed;
         let record = self.record(piece)?;
         let files = self.objects.open(piece, Access::ReadWrite)?.map(Arc::new);
@@ -183,6 +186,9 @@ impl Inner {
             if let Some(life) = &mut state.life {
                 life.last = self.log(life.subject(piece), &LogRecord::Cut)?.seq;
             }
+        }
+        if let Some(life) = state.life.as_mut().filter(|_| rolled_back) {
+            life.last = self.log_urgent(life.subject(piece), &LogRecord::CheckpointEnded { kept: false })?.seq;
         }
         // The log is durable, so older contents may be overwritten; what is held may be more than fits into a record.
         if state.life.as_ref().is_some_and(|life| life.large && life.held.len() > self.config.held_pages_max) {
@@ -239,7 +245,7 @@ impl Inner {
             self.objects.sync(files)?;
         }
         life.last = self.log_urgent(life.subject(piece), &LogRecord::Snapshot(life.snapshot()))?.seq;
-        self.holds.lock().advance(piece, life.last);
+        self.holds.lock().advance(piece, life.last, life.last);
         life.whole = None;
         life.dirty = true;
         Ok((life, dropped))

@@ -6,6 +6,7 @@ use journal::{Location, Seq, StreamId};
 use types::{BodyId, Incarnation, PieceId};
 
 use crate::StoreError;
+use crate::checkpoint::Checkpoint;
 use crate::life::Life;
 use crate::log_record::{BYTES_HEADER, LogRecord};
 use crate::record::{PieceRecord, Place};
@@ -117,6 +118,12 @@ impl Replay {
 
     fn begin(&mut self, piece: PieceId, first: Seq, mut life: Life) {
         life.last = first;
+        // A state that was written anew within a checkpoint says nothing of it.
+        if let Some(there) = self.lives.remove(&piece)
+            && there.life.birth.generation == life.birth.generation
+        {
+            life.checkpoint = there.life.checkpoint;
+        }
         self.lives.insert(piece, Replayed { life, first, unsynced: BTreeMap::new(), cut: None });
     }
 }
@@ -150,7 +157,7 @@ impl Replayed {
             }
             LogRecord::Truncate { len } => {
                 if len < life.len {
-                    self.cut = Some(len);
+                    self.cut = Some(len).filter(|_| life.checkpoint.is_none());
                     self.unsynced.split_off(&pages_of(len));
                 }
                 life.set_len(len);
@@ -159,8 +166,30 @@ impl Replayed {
             }
             LogRecord::Cut => self.cut = None,
             LogRecord::Synced { before } => self.unsynced.retain(|_, (seq, _)| *seq >= before),
+            LogRecord::CheckpointBegun(base) => {
+                life.checkpoint.get_or_insert_with(|| Checkpoint::new(base));
+            }
+            LogRecord::Undo { first_page, bytes } => {
+                if let Some(checkpoint) = &mut life.checkpoint {
+                    checkpoint.remember(first_page, bytes.len() as u64 / PAGE, location);
+                }
+            }
+            LogRecord::CheckpointEnded { kept: true } => life.checkpoint = None,
+            LogRecord::CheckpointEnded { kept: false } => {
+                self.roll_back(inner)?;
+            }
             LogRecord::Born(_) | LogRecord::Snapshot(_) | LogRecord::Gone => {}
         }
         Ok(())
+    }
+
+    /// Undoes a checkpoint that is open. Says whether one was.
+    pub(crate) fn roll_back(&mut self, inner: &Inner) -> Result<bool, StoreError> {
+        let Some(checkpoint) = &self.life.checkpoint else { return Ok(false) };
+        let saved = inner.saved_pages(checkpoint)?;
+        self.life.roll_back(saved);
+        let in_file = &self.life.in_file;
+        self.unsynced.retain(|page, _| in_file.contains(*page, page + 1));
+        Ok(true)
     }
 }

@@ -50,7 +50,7 @@ pub(crate) struct Memory {
 
 /// Everything that the parts of the store share.
 ///
-/// Locks, in the order in which they may be taken: `table`, a piece's state, `seen`, `records`, `holds`.
+/// Locks, in the order in which they may be taken: `table`, a piece's state, `rollbacks`, `seen`, `records`, `holds`.
 pub(crate) struct Inner {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) journal: Arc<Journal>,
@@ -66,6 +66,8 @@ pub(crate) struct Inner {
     /// Held while a record of the index is replaced; the segments' numbers go with the records.
     pub(crate) records: Mutex<BTreeMap<u64, SegmentStat>>,
     pub(crate) holds: Mutex<Holds>,
+    /// Held while a checkpoint is undone.
+    pub(crate) rollbacks: Mutex<()>,
 }
 
 /// Pieces of bodies on one disk. All calls may come from any thread.

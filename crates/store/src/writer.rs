@@ -11,7 +11,7 @@ use crate::piece::{Locked, OpenPiece};
 use crate::plan::{Part, plan};
 use crate::store::Inner;
 use crate::sums::{PAGE, PageSum, pages_of};
-use crate::{Completed, StoreError};
+use crate::{CheckpointSize, Completed, StoreError};
 
 /// Longest write in one step.
 const STEP: usize = 8 << 20;
@@ -158,6 +158,7 @@ impl Writer {
         }
         life.large |= end > inner.config.small_max;
         inner.make_room(piece, state)?;
+        inner.save_pages(piece, state, offset, end)?;
         let life = self.piece.life(state, self.generation)?;
         let parts = plan(offset, end, life.large, &|page| life.taken(page));
         let fresh = parts.iter().any(|part| matches!(part, Part::Fresh { .. }));
@@ -295,6 +296,40 @@ impl Writer {
     #[must_use]
     pub fn gaps(&self) -> bool {
         self.piece.lock().life.as_ref().is_some_and(|life| life.written.prefix() < life.len)
+    }
+
+    /// Begins a checkpoint: all changes from here on can be undone as one. A stop of the process or of the machine undoes them, and so
+    /// does the end of the piece's writing.
+    ///
+    /// # Errors
+    /// [`StoreError::CheckpointOpen`].
+    pub fn begin_checkpoint(&self) -> Result<(), StoreError> {
+        self.inner.begin_checkpoint(&self.piece, self.generation)
+    }
+
+    /// Keeps what was done under the checkpoint; all of it is durable when this returns. After an error that is not
+    /// [`StoreError::NoCheckpoint`] it is not known whether it is kept.
+    ///
+    /// # Errors
+    /// [`StoreError::NoCheckpoint`]; [`StoreError::Failed`] from then on if the disk could not sync.
+    pub fn commit_checkpoint(&self) -> Result<(), StoreError> {
+        self.inner.commit_checkpoint(&self.piece, self.generation)
+    }
+
+    /// Undoes what was done under the checkpoint, if one is open; says whether one was.
+    ///
+    /// # Errors
+    /// When the log cannot be read or written; the checkpoint is open still.
+    pub fn roll_back(&self) -> Result<bool, StoreError> {
+        self.inner.roll_back(&self.piece, self.generation)
+    }
+
+    /// How large the open checkpoint is; `None`: none is open.
+    ///
+    /// # Errors
+    /// [`StoreError::Closed`].
+    pub fn checkpoint(&self) -> Result<Option<CheckpointSize>, StoreError> {
+        self.inner.checkpoint_size(&self.piece, self.generation)
     }
 
     /// Makes the data durable and appends the record. The piece is complete when the log is synced up to `seq`. Gaps read as zeros

@@ -1,6 +1,7 @@
 //! Tests of the store as a whole, on simulated disks.
 
 mod basic;
+mod checkpoint;
 mod crash;
 mod faults;
 mod leftovers;

@@ -30,6 +30,7 @@ pub(crate) fn small_config() -> StoreConfig {
         held_pages_max: 3,
         redo_bytes_max: 40 << 10,
         snapshot_after_bytes: 128 << 10,
+        checkpoint_bytes_max: 48 << 10,
         settle_step_bytes: 8 << 10,
         buffers_max: 2,
         find_orphans: true,

@@ -1,0 +1,267 @@
+//! Checkpoints: changes of a life that are kept or undone as one, also after any stop.
+//!
+//! A checkpoint remembers what the life was when it began: its length, what was written, which pages held something. Before such a page
+//! is changed for the first time, its whole content goes into the log; where a page held nothing there is nothing to remember. All that
+//! happens to the piece while the checkpoint is open is under it. Its end is one record: *kept* when the changes are durable, or *undone*.
+//! The log's order does the rest: no page of the file that a checkpoint would bring back is overwritten before the log with its content is
+//! durable (the rule for all pages that replace an older content), and a log that ends within a checkpoint is read as if it were undone
+//! there.
+//!
+//! What is remembered stays in the log and not in memory; here are only the places where it lies.
+
+use std::collections::BTreeMap;
+
+use journal::Location;
+use types::{PAGE_SIZE, PieceId};
+
+use crate::StoreError;
+use crate::config::Planted;
+use crate::life::{Held, Life};
+use crate::log_record::LogRecord;
+use crate::piece::{OpenPiece, State};
+use crate::ranges::Ranges;
+use crate::store::Inner;
+use crate::sums::{PAGE, pages_of};
+use crate::writer::index;
+
+/// Pages that are remembered in one record, at most.
+const UNDO_PAGES: u64 = 64;
+
+/// What a life was when a checkpoint of it began.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Base {
+    pub(crate) len: u64,
+    /// Written bytes.
+    pub(crate) written: Ranges,
+    /// Pages to which something was written.
+    pub(crate) taken: Ranges,
+}
+
+/// An open checkpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct Checkpoint {
+    base: Base,
+    /// Pages of `base.taken` whose content is remembered.
+    saved: Ranges,
+    /// The records that remember them.
+    undo: Vec<Location>,
+}
+
+/// How large a checkpoint is, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CheckpointSize {
+    /// What is remembered of the older content, in whole pages of 4096.
+    pub used: u64,
+    /// How much of it may be.
+    pub max: u64,
+}
+
+impl Base {
+    fn of(life: &Life) -> Self {
+        let mut taken = life.in_file.clone();
+        for page in life.held.keys() {
+            taken.insert(*page, page + 1);
+        }
+        Self { len: life.len, written: life.written.clone(), taken }
+    }
+}
+
+impl Checkpoint {
+    pub(crate) fn new(base: Base) -> Self {
+        Self { base, saved: Ranges::default(), undo: Vec::new() }
+    }
+
+    /// Bytes without a gap from the beginning, of what was there before it.
+    pub(crate) fn prefix(&self) -> u64 {
+        self.base.written.prefix()
+    }
+
+    /// A record that remembers `count` pages from `first` on lies at `location`. The first one counts.
+    pub(crate) fn remember(&mut self, first: u64, count: u64, location: Location) {
+        if !self.saved.contains(first, first + count) {
+            self.saved.insert(first, first + count);
+            self.undo.push(location);
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.saved.as_slice().iter().map(|(first, end)| (end - first) * PAGE).sum()
+    }
+
+    /// Of the pages from `first` to `end`, those that held something and are not remembered yet, as runs.
+    fn unsaved(&self, first: u64, end: u64) -> Vec<(u64, u64)> {
+        let held = self.base.taken.as_slice().iter().map(|run| (run.0.max(first), run.1.min(end)));
+        let mut unsaved = Ranges::default();
+        held.filter(|run| run.0 < run.1).for_each(|run| unsaved.insert(run.0, run.1));
+        for &(first, end) in self.saved.as_slice() {
+            unsaved.remove(first, end);
+        }
+        unsaved.as_slice().to_vec()
+    }
+}
+
+impl Life {
+    /// Becomes what it was when the checkpoint began; `saved` is what the log remembers.
+    pub(crate) fn roll_back(&mut self, saved: BTreeMap<u64, Box<[u8]>>) {
+        let Some(Checkpoint { base, .. }) = self.checkpoint.take() else { return };
+        self.held.retain(|page, _| base.taken.contains(*page, page + 1));
+        for (first, end) in base.taken.gaps(u64::MAX) {
+            self.in_file.remove(first, end);
+        }
+        for (page, bytes) in saved {
+            self.in_file.remove(page, page + 1);
+            // What the file has there now is something else, and is overwritten only when the log is durable.
+            self.held.insert(page, Held { bytes, image: true });
+        }
+        self.len = base.len;
+        self.durable_prefix = self.durable_prefix.min(base.written.prefix());
+        self.written = base.written;
+        self.whole = None;
+        self.leftovers = true;
+        self.cuts += 1;
+        self.dirty = true;
+    }
+}
+
+impl Inner {
+    /// Begins a checkpoint.
+    pub(crate) fn begin_checkpoint(&self, piece: &OpenPiece, generation: u64) -> Result<(), StoreError> {
+        let mut state = piece.lock();
+        state.pause();
+        let life = piece.sound_life(&mut state, generation)?;
+        if life.checkpoint.is_some() {
+            return Err(StoreError::CheckpointOpen { piece: piece.id });
+        }
+        let base = Base::of(life);
+        let record = LogRecord::CheckpointBegun(base.clone());
+        life.last = self.log(life.subject(piece.id), &record)?.seq;
+        life.checkpoint = Some(Checkpoint::new(base));
+        Ok(self.journal.write_to(life.last)?)
+    }
+
+    /// Keeps what was done under the checkpoint. All of it is durable when this returns.
+    pub(crate) fn commit_checkpoint(&self, piece: &OpenPiece, generation: u64) -> Result<(), StoreError> {
+        let mut state = piece.lock();
+        state.pause();
+        let files = state.files.clone();
+        if piece.sound_life(&mut state, generation)?.checkpoint.is_none() {
+            return Err(StoreError::NoCheckpoint { piece: piece.id });
+        }
+        // First what went straight to the file: after the record there is no way back.
+        let synced = match &files {
+            Some(files) if !self.config.has(Planted::CommitBeforeSync) => state.unlocked(|| self.objects.sync(files)),
+            _ => Ok(()),
+        };
+        let life = piece.life(&mut state, generation)?;
+        if let Err(e) = synced {
+            life.failed = Some(e.to_string());
+            return Err(e.into());
+        }
+        life.last = self.log_urgent(life.subject(piece.id), &LogRecord::CheckpointEnded { kept: true })?.seq;
+        life.checkpoint = None;
+        self.journal.sync_to(life.last)?;
+        life.durable_prefix = life.durable_prefix.max(life.written.prefix());
+        Ok(())
+    }
+
+    /// Undoes what was done under the checkpoint, if there is one. Says whether there was.
+    pub(crate) fn roll_back(&self, piece: &OpenPiece, generation: u64) -> Result<bool, StoreError> {
+        let mut state = piece.lock();
+        state.pause();
+        piece.sound_life(&mut state, generation)?;
+        if !self.roll_back_paused(piece.id, &mut state)? {
+            return Ok(false);
+        }
+        self.journal.write_to(piece.life(&mut state, generation)?.last)?;
+        Ok(true)
+    }
+
+    /// The same, where nothing is under way.
+    pub(crate) fn roll_back_paused(&self, piece: PieceId, state: &mut State) -> Result<bool, StoreError> {
+        let Some(life) = &mut state.life else { return Ok(false) };
+        let Some(checkpoint) = &life.checkpoint else { return Ok(false) };
+        // One at a time: all the pages are in memory until they are in the file.
+        let _alone = self.rollbacks.lock();
+        let saved = self.saved_pages(checkpoint)?;
+        life.last = self.log_urgent(life.subject(piece), &LogRecord::CheckpointEnded { kept: false })?.seq;
+        life.roll_back(saved);
+        // It is undone. What cannot go to the file now stays held, and whoever needs the room next meets the reason.
+        let _ = self.make_room(piece, state);
+        Ok(true)
+    }
+
+    /// What the log remembers.
+    pub(crate) fn saved_pages(&self, checkpoint: &Checkpoint) -> Result<BTreeMap<u64, Box<[u8]>>, StoreError> {
+        let mut pages = BTreeMap::new();
+        for location in &checkpoint.undo {
+            let payload = self.journal.read(*location)?;
+            let (_, LogRecord::Undo { first_page, bytes }) = LogRecord::decode(&payload)? else {
+                return Err(StoreError::damaged("another record lies where a checkpoint's pages should be"));
+            };
+            pages.extend((first_page..).zip(bytes.chunks(PAGE_SIZE).map(Box::from)));
+        }
+        Ok(pages)
+    }
+
+    /// Remembers, if a checkpoint is open, the pages that a change of the bytes from `start` to `end` is going to change.
+    pub(crate) fn save_pages(&self, piece: PieceId, state: &mut State, start: u64, end: u64) -> Result<(), StoreError> {
+        let checkpoint = state.life.as_ref().and_then(|life| life.checkpoint.as_ref());
+        let Some(checkpoint) = checkpoint.filter(|_| start < end && !self.config.has(Planted::ForgetUndo)) else {
+            return Ok(());
+        };
+        let runs = checkpoint.unsaved(start / PAGE, pages_of(end));
+        let more: u64 = runs.iter().map(|(first, end)| (end - first) * PAGE).sum();
+        let limit = self.config.checkpoint_bytes_max;
+        if checkpoint.bytes() + more > limit {
+            return Err(StoreError::CheckpointFull { piece, limit });
+        }
+        for (mut first, end) in runs {
+            while first < end {
+                let count = (end - first).min(UNDO_PAGES);
+                let mut bytes = vec![0; index(count * PAGE)];
+                self.read_life(piece, state, first * PAGE, &mut bytes)?;
+                let Some(life) = &mut state.life else { return Err(StoreError::NotFound { piece }) };
+                let record = LogRecord::Undo { first_page: first, bytes: &bytes };
+                let appended = self.log(life.subject(piece), &record)?;
+                life.last = appended.seq;
+                if let Some(checkpoint) = &mut life.checkpoint {
+                    checkpoint.remember(first, count, appended.location);
+                }
+                first += count;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an open checkpoint anew, so that the log before it can be trimmed.
+    pub(crate) fn renew_checkpoint(&self, piece: PieceId, life: &mut Life) -> Result<(), StoreError> {
+        let subject = life.subject(piece);
+        let Some(checkpoint) = &mut life.checkpoint else { return Ok(()) };
+        let mut last = self.log(subject, &LogRecord::CheckpointBegun(checkpoint.base.clone()))?.seq;
+        let mut undo = Vec::with_capacity(checkpoint.undo.len());
+        for location in &checkpoint.undo {
+            let payload = self.journal.read(*location)?;
+            let appended = self.journal.append(journal::StreamId::STORE_DATA, &[&payload])?;
+            last = appended.seq;
+            undo.push(appended.location);
+        }
+        checkpoint.undo = undo;
+        life.last = last;
+        Ok(())
+    }
+
+    /// How large the open checkpoint is; `None`: there is none.
+    pub(crate) fn checkpoint_size(
+        &self,
+        piece: &OpenPiece,
+        generation: u64,
+    ) -> Result<Option<CheckpointSize>, StoreError> {
+        let mut state = piece.lock();
+        let life = piece.life(&mut state, generation)?;
+        let size = |checkpoint: &Checkpoint| CheckpointSize {
+            used: checkpoint.bytes(),
+            max: self.config.checkpoint_bytes_max,
+        };
+        Ok(life.checkpoint.as_ref().map(size))
+    }
+}
