@@ -1,5 +1,6 @@
 """File contents made from a seed, so that a checker needs no copy, and their checksums."""
 
+import functools
 import random
 import subprocess
 import zlib
@@ -25,3 +26,21 @@ def adler32(data: bytes) -> str:
 def crc32c(path: Path) -> str:
     """By XRootD's own tool, so that our code is not its own judge."""
     return subprocess.run(["xrdcrc32c", str(path)], check=True, capture_output=True, text=True).stdout.split()[0]
+
+
+@functools.cache
+def _crc32c_table() -> tuple[int, ...]:
+    def entry(value: int) -> int:
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        return value
+
+    return tuple(map(entry, range(256)))
+
+
+def page_sum(page: bytes) -> int:
+    """The CRC32C that goes with a page on the wire, bit by bit as its definition has it."""
+    table, value = _crc32c_table(), 0xFFFFFFFF
+    for byte in page:
+        value = table[(value ^ byte) & 0xFF] ^ value >> 8
+    return value ^ 0xFFFFFFFF

@@ -179,7 +179,8 @@ impl Connection {
             Err(error) => {
                 self.complain(header.kind, &error);
                 self.refuse(stream, &Refusal::of_wire(&error));
-                if error.closes() {
+                // Of some, the length of the data that follows stands in what was not understood.
+                if error.closes() || (header.kind.closes_if_malformed() && header.dlen > 0) {
                     return Err(error.into());
                 }
                 // A data request that was not understood: its payload follows all the same.
@@ -223,7 +224,11 @@ impl Connection {
         }
     }
 
-    fn decode_with_payload(&mut self, header: &RequestHeader, n: usize) -> Result<Result<Request, WireError>, Stop> {
+    pub(crate) fn decode_with_payload(
+        &mut self,
+        header: &RequestHeader,
+        n: usize,
+    ) -> Result<Result<Request, WireError>, Stop> {
         if n <= INPUT_BYTES {
             self.wait_for(n)?;
             return Ok(Request::decode(header, self.input.take(n)));
@@ -263,9 +268,13 @@ impl Connection {
             Request::Write(r) => self.write(stream, &r)?,
             Request::Pgwrite(r) => self.pgwrite(stream, &r)?,
             Request::Writev(r) => self.writev(stream, &r)?,
+            Request::Chkpoint(r) => self.chkpoint(stream, &r)?,
             Request::Query(r) => self.query(stream, &r)?,
             Request::Fattr(r) => self.fattr(stream, r)?,
             Request::Prepare(r) => self.prepare(stream, &r),
+            // Nothing here has to be signed. A signature has no answer of its own; the request that it is of comes next.
+            Request::Sigver(r) if !r.signature.is_empty() => Ok(()),
+            Request::Sigver(_) => Err(Refusal::new(ErrorNumber::ARG_INVALID, "The signature is empty")),
             Request::Unknown(r) => {
                 let text = format!("Request code {} is not known to this protocol", r.code);
                 self.complain(RequestKind::Unknown(r.code), &text);

@@ -291,6 +291,7 @@ fn mark(node: &Arc<Node>, lease: &Arc<Lease>, kept_len: u64) {
 pub(crate) fn end_of_grace(node: &Arc<Node>, due: &Due<Arc<Lease>>) {
     let lease = &due.lease;
     lease.fence();
+    lease.end_checkpoint();
     let spoiled = due.spoiled || lease.doubt().is_some();
     let piece = PieceId::first(due.body);
     let (len, gaps) = match lease.writer() {

@@ -9,7 +9,7 @@ use wire::ErrorNumber;
 const RANGES_MAX: usize = 1024;
 
 /// Bytes that were refused and have not been written since.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Missing {
     /// Start → end and the first reason; ranges do not overlap.
     ranges: BTreeMap<u64, (u64, ErrorNumber)>,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use namespace::WriterToken;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use store::{Reader, Writer};
+use store::{Reader, StoreError, Writer};
 use types::{BodyId, BootId, ClientIdentity, Ino, NsPath};
 
 use crate::missing::Missing;
@@ -68,6 +68,8 @@ pub(crate) struct Lease {
     pub(crate) boot: BootId,
     /// What was refused and has not been written since, through whichever handle.
     pub(crate) missing: Mutex<Missing>,
+    /// What `missing` was when the open checkpoint began.
+    missing_before: Mutex<Option<Missing>>,
     /// How often a pgwrite was so wrong that its connection was ended.
     pub(crate) out_of_step: AtomicU32,
     /// What it may hold in memory is counted.
@@ -117,6 +119,7 @@ impl Lease {
             expected_len,
             boot,
             missing: Mutex::new(Missing::default()),
+            missing_before: Mutex::new(None),
             out_of_step: AtomicU32::new(0),
             _room: room,
             failure: Failure::default(),
@@ -128,13 +131,13 @@ impl Lease {
     /// Gives the lease to `owner`, opening the store's side with `open` if need be. From the return on, only `owner`
     /// can write: no write of the old one is under way any more. `still` says whether `owner` is still the one, when
     /// others have asked meanwhile; `None` if not.
-    pub(crate) fn hand_over<E>(
+    pub(crate) fn hand_over(
         &self,
         owner: Owner,
         token: WriterToken,
         still: impl FnOnce() -> bool,
-        open: impl FnOnce() -> Result<Arc<Writer>, E>,
-    ) -> Result<Option<Arc<Writer>>, E> {
+        open: impl FnOnce() -> Result<Arc<Writer>, StoreError>,
+    ) -> Result<Option<Arc<Writer>>, StoreError> {
         let mut state = self.state.write();
         if !still() {
             return Ok(None);
@@ -143,6 +146,10 @@ impl Lease {
             Some(writer) => Arc::clone(writer),
             None => open()?,
         };
+        if state.owner != Some(owner) {
+            // It was the other one's, who cannot end it any more.
+            self.undo_checkpoint(&writer)?;
+        }
         state.writer = Some(Arc::clone(&writer));
         state.owner = Some(owner);
         *self.failure.lock() = None;
@@ -150,6 +157,26 @@ impl Lease {
             state.token = token;
         }
         Ok(Some(writer))
+    }
+
+    /// Undoes what was done under a checkpoint that is open, and forgets what was refused under it. Says whether there was one.
+    fn undo_checkpoint(&self, writer: &Writer) -> Result<bool, StoreError> {
+        let undone = writer.checkpoint()?.is_some() && writer.roll_back()?;
+        let before = self.missing_before.lock().take();
+        if let (true, Some(before)) = (undone, before) {
+            *self.missing.lock() = before;
+        }
+        Ok(undone)
+    }
+
+    /// The same for a writer that ends. A failure is met again, and told, by whatever ends it in the store.
+    pub(crate) fn end_checkpoint(&self) {
+        let Some(writer) = self.writer() else { return };
+        match self.undo_checkpoint(&writer) {
+            Ok(true) => tracing::info!(path = %self.path, "rolled back: its checkpoint was not committed"),
+            Ok(false) => {}
+            Err(error) => tracing::debug!(path = %self.path, %error, "cannot roll back"),
+        }
     }
 
     /// Why it cannot be taken for whole, if something of it was refused and never written.
@@ -245,6 +272,25 @@ impl Hold<'_> {
         self.lease.changed.store(true, Ordering::Release);
         &self.writer
     }
+
+    /// Begins a checkpoint.
+    pub(crate) fn begin_checkpoint(&self) -> Result<(), StoreError> {
+        self.writer.begin_checkpoint()?;
+        *self.lease.missing_before.lock() = Some(self.lease.missing.lock().clone());
+        Ok(())
+    }
+
+    /// Keeps what was done under it.
+    pub(crate) fn commit_checkpoint(&self) -> Result<(), StoreError> {
+        self.writer.commit_checkpoint()?;
+        *self.lease.missing_before.lock() = None;
+        Ok(())
+    }
+
+    /// Undoes what was done under it; says whether there was one.
+    pub(crate) fn undo_checkpoint(&self) -> Result<bool, StoreError> {
+        self.lease.undo_checkpoint(&self.writer)
+    }
 }
 
 impl WriteAccess {
@@ -269,6 +315,13 @@ impl WriteAccess {
                 Ok(Hold { lease: &self.lease, _state: state, writer })
             }
             _ => Err(self.why_not(&state)),
+        }
+    }
+
+    /// The handle goes without a close: nobody can end its checkpoint any more. A handle that was fenced changes nothing.
+    pub(crate) fn abandon_checkpoint(&self) {
+        if self.hold().is_ok() {
+            self.lease.end_checkpoint();
         }
     }
 

@@ -76,6 +76,7 @@ impl Session {
         let now = Instant::now();
         for file in self.handles.drain() {
             if let Access::Write(write) = &file.access {
+                write.abandon_checkpoint();
                 node.writers.lock().detach(file.body, write.key, false, now);
             }
         }

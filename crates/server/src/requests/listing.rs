@@ -58,7 +58,7 @@ impl Connection {
                     let stat = with_stat.then(|| self.node.show(inode));
                     let sum = with_sums.then(|| {
                         let sums = inode.content().and_then(|content| content.sums);
-                        sums.map_or_else(|| "none".into(), |sums| format!("adler32:{:08x}", sums.adler32.0))
+                        sums.map_or_else(|| "adler32:none".into(), |sums| format!("adler32:{:08x}", sums.adler32.0))
                     });
                     if body.push(name, stat.as_ref(), sum.as_ref().map(String::as_bytes)).is_err() {
                         unlistable += 1;

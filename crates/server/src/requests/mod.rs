@@ -4,6 +4,7 @@
 
 mod attributes;
 mod change;
+mod chkpoint;
 mod close;
 mod fattr;
 mod listing;

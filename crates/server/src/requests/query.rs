@@ -67,7 +67,19 @@ impl Connection {
             }
             QueryKind::Prepare => self.query_prepare(stream, r),
             QueryKind::Xattr => self.query_xattr(stream, r),
-            other => Err(Refusal::unsupported(&format!("The query {other:?}"))),
+            // Nothing of weir's own is asked in this way. What is asked about has to be right all the same.
+            QueryKind::Opaque => Err(Refusal::unsupported("A query of the implementation's own kind")),
+            QueryKind::OpaqueFile => self.query_opaque_file(r),
+            QueryKind::OpaqueHandle | QueryKind::Visa => {
+                let refusal = Refusal::unsupported("A query of the implementation's own kind");
+                self.file(r.handle).and(Err(refusal))
+            }
+            QueryKind::ChecksumScan => Err(Refusal::unsupported("A scan of checksums, which are kept at all times,")),
+            // as the stock server
+            QueryKind::Other(_) => {
+                let text = format!("A query of kind {} is not known to this protocol", r.kind.code());
+                Err(Refusal::new(ErrorNumber::ARG_INVALID, text))
+            }
         };
         Ok(result)
     }
@@ -161,6 +173,12 @@ impl Connection {
         };
         let path = parse_path(&target.path)?;
         Ok((self.node.stat(&"checksum", &path)?, algorithm))
+    }
+
+    fn query_opaque_file(&self, r: &Query) -> Result<(), Refusal> {
+        let target = r.path().map_err(|error| Refusal::of_wire(&error))?;
+        parse_path(&target.path)?;
+        Err(Refusal::unsupported("A query of the implementation's own kind"))
     }
 
     fn query_space(&mut self, stream: StreamId, _r: &Query) -> Result<(), Refusal> {

@@ -3,7 +3,7 @@
 use types::ClientIdentity;
 use wire::request::{Endsess, Locate, LocateOptions, Login, Protocol, Set};
 use wire::response::{LocateReply, Location, LocationKind, LoginReply, ProtocolReply, ServerFlags};
-use wire::{PROTOCOL_VERSION, SessionId, StreamId};
+use wire::{ErrorNumber, PROTOCOL_VERSION, SessionId, StreamId};
 
 use crate::connection::Connection;
 use crate::refusal::Refusal;
@@ -56,7 +56,20 @@ impl Connection {
     pub(crate) fn set(&mut self, stream: StreamId, r: &Set) -> Result<(), Refusal> {
         let shown = &r.args[..r.args.len().min(200)];
         tracing::debug!(client = %self.session, text = %shown.escape_ascii(), "set");
-        self.ok(stream, |_| ())
+        let mut words = r.args.split(|&b| matches!(b, b' ' | 0)).filter(|word| !word.is_empty());
+        match (words.next(), words.next()) {
+            (Some(b"appid"), _) | (Some(b"monitor"), Some(b"on" | b"off")) => self.ok(stream, |_| ()),
+            // The number under which monitoring knows the text: none.
+            (Some(b"monitor"), Some(b"info")) => self.ok(stream, |out| out.extend_from_slice(&[0; 4])),
+            (None, _) | (Some(b"monitor"), None) => Err(Refusal::new(
+                ErrorNumber::ARG_MISSING,
+                "The request names nothing to set; appid and monitor can be",
+            )),
+            _ => {
+                let text = format!("'{}' cannot be set here; appid and monitor can", shown.escape_ascii());
+                Err(Refusal::new(ErrorNumber::ARG_INVALID, text))
+            }
+        }
     }
 
     /// kXR_locate: here, if it is there.

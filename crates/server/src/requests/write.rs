@@ -198,27 +198,27 @@ impl Connection {
 
     /// kXR_writev: a list of places, then their data.
     pub(crate) fn writev(&mut self, stream: StreamId, r: &Writev) -> Result<Result<(), Refusal>, Stop> {
-        let mut result: Result<(), Refusal> = Ok(());
+        // All places are looked at before the first byte is written.
+        let found: Vec<_> = r.segments.iter().map(|segment| self.writable(segment.handle, 0)).collect();
+        let mut result = found.iter().find_map(|file| file.as_ref().err().cloned()).map_or(Ok(()), Err);
         let mut files: Vec<Arc<OpenFile>> = Vec::new();
-        for segment in &r.segments {
-            if result.is_ok() {
-                match self.writable(segment.handle, 0) {
-                    Ok(file) => {
-                        result = self.write_range(&file, segment.offset, segment.len)?;
-                        if !files.iter().any(|known| Arc::ptr_eq(known, &file)) {
-                            files.push(file);
-                        }
-                        continue;
+        for (segment, file) in r.segments.iter().zip(found) {
+            match (&result, file) {
+                (Ok(()), Ok(file)) => {
+                    result = self.write_range(&file, segment.offset, segment.len)?;
+                    if !files.iter().any(|known| Arc::ptr_eq(known, &file)) {
+                        files.push(file);
                     }
-                    Err(refusal) => result = Err(refusal),
                 }
-            } else if let (Err(refusal), Ok(file)) = (&result, self.writable(segment.handle, 0)) {
-                // Refused with the rest of the request.
-                if let Access::Write(access) = &file.access {
-                    access.refused(segment.offset, u64::from(segment.len), refusal);
+                (Err(refusal), Ok(file)) => {
+                    // Refused with the rest of the request.
+                    if let Access::Write(access) = &file.access {
+                        access.refused(segment.offset, u64::from(segment.len), refusal);
+                    }
+                    self.skip(u64::from(segment.len))?;
                 }
+                (_, Err(_)) => self.skip(u64::from(segment.len))?,
             }
-            self.skip(u64::from(segment.len))?;
         }
         if result.is_ok() && r.options.has(WritevOptions::SYNC) {
             self.out.leave()?;
