@@ -132,6 +132,7 @@ class Xrootd(Server):
     """A stock xrootd over a plain directory, without authentication, with both checksums that weir keeps."""
 
     kind = "xrootd"
+    more = ""  # further lines of its configuration
 
     def __init__(self, home: Path, data: Path | None = None, flags: tuple[str, ...] = ()):
         super().__init__(home, data)
@@ -143,7 +144,7 @@ class Xrootd(Server):
         config = self.home / "xrootd.cfg"
         config.write_text(
             f"all.export /\noss.localroot {self.data}\nall.adminpath {self.home}/admin\nall.pidpath {self.home}/admin\n"
-            "xrootd.chksum max 4 adler32 crc32c\nofs.chkpnt enable\n"
+            f"xrootd.chksum max 4 adler32 crc32c\nofs.chkpnt enable\n{self.more}"
         )
         command = ["xrootd", "-c", str(config), "-l", str(self.log), "-p", str(self.port)]
         if os.getuid() == 0:  # it refuses to run as root

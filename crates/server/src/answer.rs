@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wire::{ErrorNumber, RESPONSE_HEADER_LEN, ResponseHeader, ResponseStatus, StreamId};
+use wire::{ErrorNumber, RESPONSE_HEADER_LEN, ResponseHeader, ResponseStatus, StreamId, reply};
 
 use crate::outgoing::Outgoing;
 use crate::refusal::Refusal;
@@ -47,26 +47,44 @@ fn put_text(text: &str, body: &mut Vec<u8>) {
 /// that no client waits for ever.
 pub(crate) struct Reply {
     duty: Option<(Arc<Outgoing>, StreamId)>,
+    /// The client has been told that the answer comes by itself, later.
+    put_off: bool,
 }
 
 impl Reply {
     /// For a request that [`Outgoing::begin`] has counted.
     pub(crate) fn new(outgoing: Arc<Outgoing>, stream: StreamId) -> Self {
-        Self { duty: Some((outgoing, stream)) }
+        Self { duty: Some((outgoing, stream)), put_off: false }
+    }
+
+    /// Tells the client (kXR_waitresp) that the answer comes by itself within about `seconds`. For the connection's own
+    /// thread only.
+    pub(crate) fn put_off(&mut self, seconds: u32) {
+        if let Some((outgoing, stream)) = &self.duty
+            && !self.put_off
+        {
+            outgoing.answer(|out| reply::waitresp(out, *stream, seconds));
+            self.put_off = true;
+        }
+    }
+
+    fn complete(&mut self, write: impl FnOnce(&mut Vec<u8>, StreamId)) {
+        let late = self.put_off;
+        if let Some((outgoing, stream)) = self.duty.take() {
+            outgoing.complete(|out| {
+                if late { reply::late(out, stream, |out| write(out, stream)) } else { write(out, stream) }
+            });
+        }
     }
 
     /// Done; `write` makes the body.
     pub(crate) fn ok(mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        if let Some((outgoing, stream)) = self.duty.take() {
-            outgoing.complete(|out| ok(out, stream, write));
-        }
+        self.complete(|out, stream| ok(out, stream, write));
     }
 
     /// Not done.
     pub(crate) fn refuse(mut self, reason: &Refusal) {
-        if let Some((outgoing, stream)) = self.duty.take() {
-            outgoing.complete(|out| refusal(out, stream, reason));
-        }
+        self.complete(|out, stream| refusal(out, stream, reason));
     }
 
     /// Nobody would read it.
@@ -85,11 +103,11 @@ impl Reply {
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        if let Some((outgoing, stream)) = self.duty.take() {
+        if self.duty.is_some() {
             let lost =
                 Refusal::new(ErrorNumber::SERVER_ERROR, "The server lost track of this request; please report it");
             tracing::error!("a request was dropped without an answer");
-            outgoing.complete(|out| refusal(out, stream, &lost));
+            self.complete(|out, stream| refusal(out, stream, &lost));
         }
     }
 }

@@ -2,10 +2,13 @@
 //! front door stands here, with what it costs.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use namespace::Actor;
 use types::BootId;
+
+use crate::third_party::Pull;
 
 /// Everything [`crate::Server::start`] needs besides the namespace and the store.
 #[derive(Clone, Debug)]
@@ -24,9 +27,21 @@ pub struct ServerConfig {
     pub times: Times,
     /// Kept uploads are not forgotten when their time is over: after a repair they may be more than they seem.
     pub keep_uploads: bool,
+    /// What fetches files for third-party copies; `None`: they are not offered.
+    pub pull: Option<Fetcher>,
     /// A planted bug, to prove that the tests find it.
     #[cfg(any(test, feature = "planted"))]
     pub planted: Option<Planted>,
+}
+
+/// See [`ServerConfig::pull`].
+#[derive(Clone)]
+pub struct Fetcher(pub Arc<dyn Pull>);
+
+impl std::fmt::Debug for Fetcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Fetcher")
+    }
 }
 
 /// Bugs that the tests must find.
@@ -63,6 +78,7 @@ impl ServerConfig {
             limits: Limits::default(),
             times: Times::default(),
             keep_uploads: false,
+            pull: None,
             #[cfg(any(test, feature = "planted"))]
             planted: None,
         }
@@ -112,6 +128,8 @@ pub struct Limits {
     pub pending_bytes_max: usize,
     /// Transfer buffers in all. Each takes memory only once it has been used.
     pub transfer_buffers_max: usize,
+    /// Files that are fetched from other servers at a time, each by a thread of its own.
+    pub pulls_max: usize,
     /// Threads that do long work (closing and re-opening big files, reading for a checksum).
     pub workers: usize,
     /// Jobs that may wait for these threads.
@@ -128,6 +146,7 @@ impl Default for Limits {
             requests_in_flight_max: 256,
             pending_bytes_max: 256 << 10,
             transfer_buffers_max: 64,
+            pulls_max: 16,
             workers: 4,
             worker_queue_max: 1024,
         }

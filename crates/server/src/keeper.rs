@@ -99,6 +99,7 @@ fn one_round(node: &Arc<Node>, round: u64, strays: &mut Strays) {
         Err(error) => complain(node, "looking at the free space", &error),
     }
     end_writers(node);
+    node.rendezvous.expire(began);
     if let Err(error) = delete_bodies(node) {
         complain(node, "deleting contents", &error);
     }

@@ -35,6 +35,7 @@ mod requests;
 mod server;
 mod session;
 mod shares;
+mod third_party;
 mod workers;
 mod writer_memory;
 mod writers;
@@ -42,8 +43,10 @@ mod writers;
 #[cfg(any(test, feature = "planted"))]
 pub use config::Planted;
 pub use config::{
-    INPUT_BYTES, Limits, SMALL_TRANSFER_BYTES, ServerConfig, TRANSFER_BYTES, Times, WRITE_BUFFERS_SHARE, WRITE_BYTES,
+    Fetcher, INPUT_BYTES, Limits, SMALL_TRANSFER_BYTES, ServerConfig, TRANSFER_BYTES, Times, WRITE_BUFFERS_SHARE,
+    WRITE_BYTES,
 };
 pub use outgoing::batch_done;
 pub use requests::query::{CONTENT_OF, DAMAGED_MARK};
 pub use server::{Server, ServerError, StopReport};
+pub use third_party::{Pull, PullSink, PullSource};

@@ -20,6 +20,7 @@ use crate::open_file::Lease;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::shares::Shares;
+use crate::third_party::{Pulls, Rendezvous};
 use crate::workers::Workers;
 use crate::writer_memory::WriterMemory;
 use crate::writers::Writers;
@@ -46,6 +47,9 @@ pub(crate) struct Node {
     pub(crate) complaints: Complaints,
     /// Lines about the node's own troubles: bad input must not crowd them out.
     pub(crate) alarms: Complaints,
+    /// Third-party copies: who may come for what, and what is being fetched.
+    pub(crate) rendezvous: Arc<Rendezvous>,
+    pub(crate) pulls: Pulls,
     pub(crate) counters: Counters,
     pub(crate) started: Timestamp,
     /// Some writer of an earlier boot is still waited for.
@@ -97,6 +101,8 @@ impl Node {
             sessions: Mutex::new(HashMap::new()),
             complaints: Complaints::new(Instant::now()),
             alarms: Complaints::new(Instant::now()),
+            rendezvous: Arc::default(),
+            pulls: Pulls::new(config.pull.as_ref().map(|fetcher| Arc::clone(&fetcher.0)), limits.pulls_max),
             counters: Counters::default(),
             started: wall_clock(),
             old_boots: AtomicBool::new(false),

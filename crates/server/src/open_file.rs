@@ -10,6 +10,7 @@ use types::{BodyId, BootId, ClientIdentity, Ino, NsPath};
 
 use crate::missing::Missing;
 use crate::refusal::Refusal;
+use crate::third_party::{PullJob, Registration};
 use crate::writer_memory::Room;
 use crate::writers::Owner;
 
@@ -26,6 +27,27 @@ pub(crate) struct OpenFile {
     pub(crate) path: NsPath,
     /// How it is open.
     pub(crate) access: Access,
+    /// Its part in a third-party copy.
+    pub(crate) copying: Copying,
+}
+
+/// What a file has to do with a third-party copy.
+pub(crate) enum Copying {
+    /// Nothing.
+    No,
+    /// Its client lets another server read it, as long as it is open.
+    Allowed { _registration: Registration },
+    /// It is fetched from another server.
+    Fetched(Arc<PullJob>),
+}
+
+impl OpenFile {
+    /// The handle goes.
+    pub(crate) fn stop_copying(&self) {
+        if let Copying::Fetched(job) = &self.copying {
+            job.cancel();
+        }
+    }
 }
 
 /// How a file is open.

@@ -51,6 +51,12 @@ impl Refusal {
         }
     }
 
+    /// What the user reads.
+    pub(crate) fn text(&self) -> &str {
+        let (Refusal::Error { text, .. } | Refusal::Wait { text, .. }) = self;
+        text
+    }
+
     /// `doing` is what was asked ("open /a/b for reading"), `why` the reason.
     pub(crate) fn of_code(code: ErrorCode, doing: &dyn Display, why: &dyn Display) -> Self {
         if code == ErrorCode::Overloaded {

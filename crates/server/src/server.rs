@@ -96,6 +96,7 @@ impl Server {
     pub fn stop(self, deadline: Instant) -> StopReport {
         let broken = self.broken().is_some();
         self.node.begin_stop();
+        self.node.pulls.stop();
         let connections_cut = self.listener.stop(deadline);
         self.node.checksums.stop();
         self.keeper.stop();

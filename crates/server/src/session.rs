@@ -75,6 +75,7 @@ impl Session {
     pub(crate) fn let_go(&self, node: &Node) {
         let now = Instant::now();
         for file in self.handles.drain() {
+            file.stop_copying();
             if let Access::Write(write) = &file.access {
                 write.abandon_checkpoint();
                 node.writers.lock().detach(file.body, write.key, false, now);

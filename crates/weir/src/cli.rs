@@ -426,6 +426,10 @@ pub struct CpArgs {
     /// Files that are copied at a time.
     #[arg(short, long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: u16,
+    /// Let the target's server fetch from the source's (third-party copy), so that the bytes do not pass through this
+    /// machine. Both ends are on servers.
+    #[arg(long, conflicts_with_all = ["resume"])]
+    pub tpc: bool,
     /// Connections for one large file that is read from a server.
     #[arg(short = 'S', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub streams: u16,

@@ -12,6 +12,7 @@ pub mod datadir;
 mod demo;
 pub mod exit;
 mod failure;
+mod fetch;
 pub mod files;
 pub mod foundation;
 pub mod fsck;

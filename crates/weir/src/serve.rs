@@ -57,6 +57,9 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let mut server_config = server::ServerConfig::new(address, boot);
     server_config.times.grace = config.grace;
     server_config.keep_uploads = foundation.was_repaired;
+    if config.third_party_copy {
+        server_config.pull = Some(server::Fetcher(Arc::new(crate::fetch::Fetch::default())));
+    }
     bound_open_files(&config, &mut server_config.limits);
     server_config.limits.writers_memory_max = config.writers_memory;
     serve_on(&foundation, &config, server_config, &stop, &mut clock)

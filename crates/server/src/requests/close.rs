@@ -20,6 +20,7 @@ impl Connection {
             Ok(file) => file,
             Err(refusal) => return Ok(Err(self.session.handles.failure_of(r.handle).unwrap_or(refusal))),
         };
+        file.stop_copying();
         let Access::Write(access) = &file.access else {
             self.session.handles.remove(r.handle);
             return Ok(self.ok(stream, |_| ()));

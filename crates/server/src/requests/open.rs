@@ -18,11 +18,12 @@ use crate::connection::{Connection, Stop};
 use crate::endings;
 use crate::handles::NoHandle;
 use crate::node::{Node, wall_clock};
-use crate::open_file::{Access, Lease, LeaseFacts, LeaseState, OpenFile, WriteAccess};
+use crate::open_file::{Access, Copying, Lease, LeaseFacts, LeaseState, OpenFile, WriteAccess};
 use crate::refusal::Refusal;
 use crate::requests::attributes::shown_bare;
 use crate::requests::{parse_new_path, parse_path};
 use crate::session::Session;
+use crate::third_party::{Asking, Grant, Part, PullJob, PullSource, addresses_of};
 use crate::writer_memory::Room;
 use crate::writers::{Owner, TakeUp};
 
@@ -41,13 +42,85 @@ impl Connection {
             Ok(path) => path,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        let part = match Part::of(&r.target) {
+            Ok(part) => part,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let writing =
             [OpenOptions::NEW, OpenOptions::DELETE, OpenOptions::UPDATE, OpenOptions::APPEND, OpenOptions::WRITE_ONLY];
         if writing.into_iter().any(has) || (!has(OpenOptions::READ) && self.writes(&path)) {
-            self.open_to_write(stream, r, path)
-        } else {
-            Ok(self.open_to_read(stream, r, path))
+            return match part {
+                Part::None => self.open_to_write(stream, r, path, None),
+                Part::Target { key, server, path: source } => {
+                    let source = self.source_of(r, &path, key, server, source);
+                    source.map_or_else(
+                        |refusal| Ok(Err(refusal)),
+                        |source| self.open_to_write(stream, r, path, Some(source)),
+                    )
+                }
+                Part::Source { .. } | Part::Fetch { .. } => {
+                    let text = "The source of a third-party copy is opened for reading";
+                    Ok(Err(Refusal::new(ErrorNumber::ARG_INVALID, text)))
+                }
+            };
         }
+        let opening = Reading {
+            node: self.node.clone(),
+            session: self.session.clone(),
+            path,
+            partial: r.target.get(b"weir.partial") == Some(b"1"),
+            with_stat: r.options.has(OpenOptions::RETSTAT),
+        };
+        match part {
+            Part::None | Part::Target { .. } => {
+                let opened = opening.open(Copying::No);
+                Ok(opened.and_then(|opened| self.ok(stream, |out| opened.encode(out))))
+            }
+            Part::Source { key, dst } => {
+                let reply = self.hand_on(stream)?;
+                let client = self.identity();
+                let origin = format!("{}.{}", client.user, client.pid).into_bytes();
+                self.node.on_worker(reply, move |reply| {
+                    let grant = addresses_of(&dst).map(|to| Grant { path: opening.path.clone(), to, origin });
+                    let allowed = grant.and_then(|grant| opening.node.rendezvous.allow(key, grant));
+                    let copying = allowed.map(|registration| Copying::Allowed { _registration: registration });
+                    opening.answer(copying, reply);
+                });
+                Ok(Ok(()))
+            }
+            Part::Fetch { key, origin } => {
+                let reply = self.hand_on(stream)?;
+                let asking = Asking { path: opening.path.clone(), from: self.session.peer.ip(), origin };
+                let rendezvous = Arc::clone(&self.node.rendezvous);
+                let then = Box::new(move |allowed: Result<(), Refusal>| {
+                    opening.answer(allowed.map(|()| Copying::No), reply);
+                });
+                rendezvous.ask(&key, asking, Instant::now(), then);
+                Ok(Ok(()))
+            }
+        }
+    }
+
+    /// Where a third-party copy is to be fetched from.
+    fn source_of(
+        &self,
+        r: &Open,
+        target: &NsPath,
+        key: String,
+        server: String,
+        path: Option<String>,
+    ) -> Result<PullSource, Refusal> {
+        let path = path.unwrap_or_else(|| target.to_string());
+        if !self.node.pulls.is_offered() {
+            // XrdCl looks for these words to fall back to a copy through itself.
+            return Err(Refusal::new(ErrorNumber::FS_ERROR, format!("Unable to open {target}; tpc not supported")));
+        }
+        let client = self.identity();
+        let origin = format!("{}.{}", client.user, client.pid);
+        let expected_len = std::str::from_utf8(r.target.get(b"oss.asize").unwrap_or_default()).ok();
+        let expected_len = expected_len.and_then(|len| len.parse().ok());
+        let client = self.session.peer.ip().to_canonical();
+        Ok(PullSource { server, path, key, origin, client, expected_len })
     }
 
     /// Whether this client has this file in the making. XrdCl opens again what it had opened with `new` alone by
@@ -58,32 +131,13 @@ impl Connection {
         found.is_ok_and(|found| !found.is_empty())
     }
 
-    fn open_to_read(&mut self, stream: StreamId, r: &Open, path: NsPath) -> Result<(), Refusal> {
-        let partial = r.target.get(b"weir.partial") == Some(b"1");
-        let actor = &self.node.config.actor;
-        let mut looks = 0;
-        let (inode, body, reader) = loop {
-            let inode = self
-                .node
-                .namespace
-                .read(|read| namespace::open_read(read, actor, &path, partial))
-                .map_err(|error| Refusal::of_namespace(&"open", &error))?;
-            let Some(body) = inode.content().map(|content| content.body) else {
-                return Err(Refusal::new(ErrorNumber::NOT_FILE, format!("Cannot open {path}: not a file")));
-            };
-            match self.node.store.open_read(PieceId::first(body)) {
-                Ok(reader) => break (inode, body, reader),
-                Err(StoreError::NotFound { .. }) if looks < LOOKS_MAX => looks += 1,
-                Err(error) => return Err(Refusal::of_store(&format_args!("open {path}"), &error)),
-            }
-        };
-        let stat = r.options.has(OpenOptions::RETSTAT).then(|| reader_stat(&self.node, &inode, &reader));
-        let file = OpenFile { ino: inode.ino, body, path, access: Access::Read(reader) };
-        let handle = self.session.handles.insert(move |_| Arc::new(file)).map_err(no_handle)?;
-        self.ok(stream, |out| OpenReply { handle, compression: None, stat }.encode(out))
-    }
-
-    fn open_to_write(&mut self, stream: StreamId, r: &Open, path: NsPath) -> Result<Result<(), Refusal>, Stop> {
+    fn open_to_write(
+        &mut self,
+        stream: StreamId,
+        r: &Open,
+        path: NsPath,
+        fetched: Option<PullSource>,
+    ) -> Result<Result<(), Refusal>, Stop> {
         let how = if r.options.has(OpenOptions::DELETE) {
             How::Replace
         } else if r.options.has(OpenOptions::NEW) {
@@ -118,7 +172,8 @@ impl Connection {
             how,
             mkpath: r.options.has(OpenOptions::MKPATH),
             mode: if r.mode.0 & 0o777 == 0 { FILE_MODE } else { r.mode.0 & 0o777 },
-            posc: r.options.has(OpenOptions::POSC),
+            // What is fetched shows when it is whole.
+            posc: r.options.has(OpenOptions::POSC) || fetched.is_some(),
             client: (*client).clone(),
             boot: self.node.config.boot,
             expected_len,
@@ -134,6 +189,7 @@ impl Connection {
             op,
             with_stat: r.options.has(OpenOptions::RETSTAT),
             room,
+            fetched,
         };
         if how == How::Update && self.node.old_boots.load(Ordering::Relaxed) {
             self.node.on_worker(reply, move |reply| opening.after_a_boot(reply));
@@ -151,6 +207,49 @@ impl Connection {
     /// Who the client said it is; login comes before everything that needs it.
     pub(crate) fn identity(&self) -> ClientIdentity {
         self.session.client().map(|client| (*client).clone()).unwrap_or_default()
+    }
+}
+
+/// An open for reading.
+struct Reading {
+    node: Arc<Node>,
+    session: Arc<Session>,
+    path: NsPath,
+    partial: bool,
+    with_stat: bool,
+}
+
+impl Reading {
+    fn open(self, copying: Copying) -> Result<OpenReply, Refusal> {
+        let Self { node, session, path, partial, with_stat } = self;
+        let actor = &node.config.actor;
+        let mut looks = 0;
+        let (inode, body, reader) = loop {
+            let inode = node
+                .namespace
+                .read(|read| namespace::open_read(read, actor, &path, partial))
+                .map_err(|error| Refusal::of_namespace(&"open", &error))?;
+            let Some(body) = inode.content().map(|content| content.body) else {
+                return Err(Refusal::new(ErrorNumber::NOT_FILE, format!("Cannot open {path}: not a file")));
+            };
+            match node.store.open_read(PieceId::first(body)) {
+                Ok(reader) => break (inode, body, reader),
+                Err(StoreError::NotFound { .. }) if looks < LOOKS_MAX => looks += 1,
+                Err(error) => return Err(Refusal::of_store(&format_args!("open {path}"), &error)),
+            }
+        };
+        let stat = with_stat.then(|| reader_stat(&node, &inode, &reader));
+        let file = OpenFile { ino: inode.ino, body, path, access: Access::Read(reader), copying };
+        let handle = session.handles.insert(move |_| Arc::new(file)).map_err(no_handle)?;
+        Ok(OpenReply { handle, compression: None, stat })
+    }
+
+    /// The same where the answer is somebody's duty.
+    fn answer(self, copying: Result<Copying, Refusal>, reply: Reply) {
+        match copying.and_then(|copying| self.open(copying)) {
+            Ok(opened) => reply.ok(|out| opened.encode(out)),
+            Err(refusal) => reply.refuse(&refusal),
+        }
     }
 }
 
@@ -182,6 +281,8 @@ struct Opening {
     op: OpenWrite,
     with_stat: bool,
     room: Option<Room>,
+    /// It is the target of a third-party copy.
+    fetched: Option<PullSource>,
 }
 
 impl Opening {
@@ -367,8 +468,13 @@ impl Opening {
             _ => shown_bare(ino.0, len, wall_clock()),
         });
         let unfenced = self.node.config.has(Planted::ForgetFence);
+        let copying = match self.fetched {
+            Some(source) => Copying::Fetched(PullJob::new(source, Arc::clone(&lease), owner)),
+            None => Copying::No,
+        };
         let inserted = self.session.handles.insert(move |_| {
-            Arc::new(OpenFile { ino, body, path, access: Access::Write(WriteAccess::new(owner, lease, unfenced)) })
+            let access = Access::Write(WriteAccess::new(owner, lease, unfenced));
+            Arc::new(OpenFile { ino, body, path, access, copying })
         });
         match inserted {
             Ok(handle) => reply.ok(|out| OpenReply { handle, compression: None, stat }.encode(out)),

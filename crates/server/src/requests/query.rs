@@ -70,6 +70,10 @@ impl Connection {
             // Nothing of weir's own is asked in this way. What is asked about has to be right all the same.
             QueryKind::Opaque => Err(Refusal::unsupported("A query of the implementation's own kind")),
             QueryKind::OpaqueFile => self.query_opaque_file(r),
+            QueryKind::OpaqueHandle if r.args.starts_with(b"ofs.tpc cancel") => self.file(r.handle).and_then(|file| {
+                file.stop_copying();
+                self.ok(stream, |_| ())
+            }),
             QueryKind::OpaqueHandle | QueryKind::Visa => {
                 let refusal = Refusal::unsupported("A query of the implementation's own kind");
                 self.file(r.handle).and(Err(refusal))
@@ -223,6 +227,8 @@ impl Node {
             b"role" => "server".into(),
             b"sitename" => self.config.site.clone(),
             b"version" => format!("v{} weir", env!("CARGO_PKG_VERSION")),
+            // A value of one character would say that it is not offered; the line end makes two of it.
+            b"tpc" if self.pulls.is_offered() => "1".into(),
             b"fattr" => format!("{FATTR_NAME_MAX} {FATTR_VALUE_MAX}"),
             b"cms" => "none|".into(),
             b"start" => self.started.secs().to_string(),

@@ -13,8 +13,9 @@ use wire::{ErrorNumber, FileHandle, StreamId, reply};
 use crate::config::{INPUT_BYTES, Planted};
 use crate::connection::{Connection, Stop};
 use crate::node::Counters;
-use crate::open_file::{Access, OpenFile, WriteAccess};
+use crate::open_file::{Access, Copying, OpenFile, WriteAccess};
 use crate::refusal::Refusal;
+use crate::third_party::Synced;
 
 /// Ranges of one file that may stand uncorrected (kXR_pgMaxEos of XProtocol.hh).
 const BAD_PAGES_MAX: usize = 256;
@@ -24,6 +25,9 @@ const OUT_OF_STEP_MAX: u32 = 3;
 const CRC_BYTES: usize = 4;
 /// Bytes that are received at once and summed before more are: few enough to be in the processor's cache still.
 const SUMMED_AT_ONCE: usize = 512 << 10;
+
+/// A client is told that the end of a third-party copy comes within this time.
+const COPY_SECONDS: u32 = 24 * 3600;
 
 /// What one pgwrite brought.
 #[derive(Default)]
@@ -234,6 +238,13 @@ impl Connection {
             Ok(file) => file,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        if let Copying::Fetched(job) = &file.copying {
+            let reply = self.hand_on(stream)?;
+            if let Synced::Now(reply, result) = job.sync(&self.node, reply, |reply| reply.put_off(COPY_SECONDS)) {
+                reply.settle(result);
+            }
+            return Ok(Ok(()));
+        }
         self.out.leave()?;
         let result = sync_file(&file);
         self.out.back();
@@ -249,6 +260,10 @@ impl Connection {
         }
         let file = self.file(handle)?;
         write_access(&file)?;
+        if let Copying::Fetched(_) = &file.copying {
+            let text = format!("Cannot write {}: it is the target of a third-party copy", file.path);
+            return Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text));
+        }
         Ok(file)
     }
 }

@@ -59,6 +59,11 @@ pub const KEYS: &[Key] = &[
         set: |c, v| size(v, 1 << 20, 1 << 40).map(|v| c.writers_memory = v),
     },
     Key {
+        name: "third_party_copy",
+        default: Some(Given::Switch(true)),
+        set: |c, v| switch(v).map(|v| c.third_party_copy = v),
+    },
+    Key {
         name: "space.ballast",
         default: Some(Given::Text("64MiB")),
         set: |c, v| size(v, 1 << 20, 1 << 40).map(|v| c.ballast = v),

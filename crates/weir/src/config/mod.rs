@@ -30,6 +30,7 @@ pub struct Config {
     pub segment_size: u64,
     pub overlay: u64,
     pub cache: u64,
+    pub third_party_copy: bool,
 }
 
 impl Config {
@@ -51,6 +52,7 @@ impl Config {
             segment_size: 0,
             overlay: 0,
             cache: 0,
+            third_party_copy: false,
         };
         for key in keys::KEYS {
             if let Some(default) = key.default {

@@ -21,6 +21,8 @@ pub struct Options {
     pub verify: bool,
     /// Make local files durable before they get their names.
     pub sync: bool,
+    /// Let servers copy among themselves.
+    pub tpc: bool,
     /// Connections for one file that is read.
     pub streams: u16,
     /// Past the page cache?

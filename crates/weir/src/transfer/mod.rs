@@ -9,6 +9,7 @@ mod plan;
 mod pool;
 mod progress;
 mod sums;
+mod third_party;
 mod workers;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -23,6 +24,7 @@ use wire::response::StatFlags;
 pub use error::TransferError;
 pub use local::Direct;
 pub use place::Place;
+pub use sums::SumOfParts;
 
 use bulk::Copied;
 use context::{Context, Options};
@@ -47,11 +49,19 @@ pub fn run(args: &CpArgs) -> Result<Exit, Failure> {
     if from.iter().filter(|place| **place == Place::Standard).count() > 1 {
         return Err(Failure::message(Exit::Usage, "standard input can be read once only"));
     }
+    let remote = |place: &Place| matches!(place, Place::Remote(_));
+    if args.tpc && !(remote(&target) && from.iter().all(remote)) {
+        return Err(Failure::message(
+            Exit::Usage,
+            "a third-party copy is from server to server: give root:// addresses",
+        ));
+    }
     let options = Options {
         force: args.force,
         resume: args.resume,
         verify: !args.no_verify,
         sync: args.sync,
+        tpc: args.tpc,
         streams: args.streams,
         direct: args.direct,
     };

@@ -10,6 +10,7 @@ use super::error::TransferError;
 use super::local::{read_small, write_small};
 use super::place::Place;
 use super::plan::{Item, Queue};
+use super::third_party;
 
 /// Files up to this length are copied by the dozen.
 const SMALL_MAX: u64 = 64 * ALIGNMENT as u64;
@@ -33,7 +34,11 @@ enum Way {
 
 /// The way of a small file; `None`: it is copied by itself.
 fn way(item: &Item, context: &Context) -> Option<Way> {
-    if item.size.is_none_or(|size| size > SMALL_MAX) || context.options.resume || !context.options.verify {
+    if item.size.is_none_or(|size| size > SMALL_MAX)
+        || context.options.resume
+        || context.options.tpc
+        || !context.options.verify
+    {
         return None;
     }
     match (&item.from, &item.to) {
@@ -69,7 +74,11 @@ fn alone(context: &Context, client: &mut Client, item: &Item, own: bool) -> Resu
         if context.stopping() {
             return Err(TransferError::Stopped);
         }
-        let result = Bulk { context, from: &item.from, to: &item.to, own }.copy(client);
+        let result = if context.options.tpc {
+            third_party::copy(context, client, &item.from, &item.to)
+        } else {
+            Bulk { context, from: &item.from, to: &item.to, own }.copy(client)
+        };
         match result {
             Err(TransferError::Client(error)) if error.is_connection() && attempt < ATTEMPTS_MAX => {
                 tracing::info!(%error, "copying {} again", item.from);

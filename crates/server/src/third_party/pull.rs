@@ -1,0 +1,226 @@
+//! The target's side: a thread fetches the file into its writer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use wire::ErrorNumber;
+
+use super::{Pull, PullSink, PullSource, addresses_of};
+use crate::answer::Reply;
+use crate::node::{Counters, Node};
+use crate::open_file::{Lease, WriteAccess};
+use crate::refusal::Refusal;
+use crate::writers::Owner;
+
+/// Syncs of one copy that may wait for its end.
+const WAITERS_MAX: usize = 16;
+
+/// The copies of a node.
+pub(crate) struct Pulls {
+    with: Option<Arc<dyn Pull>>,
+    under_way: AtomicUsize,
+    max: usize,
+    /// Nothing is written any more once it is closed.
+    gate: RwLock<Gate>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Open,
+    Closed,
+}
+
+impl Pulls {
+    /// Fetching with `with`, at most `max` at a time.
+    pub(crate) fn new(with: Option<Arc<dyn Pull>>, max: usize) -> Self {
+        Self { with, under_way: AtomicUsize::new(0), max, gate: RwLock::new(Gate::Open) }
+    }
+
+    /// Whether there is anything to fetch with.
+    pub(crate) fn is_offered(&self) -> bool {
+        self.with.is_some()
+    }
+
+    /// From the return on, no copy touches the store.
+    pub(crate) fn stop(&self) {
+        *self.gate.write() = Gate::Closed;
+    }
+
+    fn enter(&self) -> bool {
+        self.under_way
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| (now < self.max).then_some(now + 1))
+            .is_ok()
+    }
+
+    fn leave(&self) {
+        self.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// One copy.
+pub(crate) struct PullJob {
+    source: PullSource,
+    lease: Arc<Lease>,
+    owner: Owner,
+    cancelled: AtomicBool,
+    state: Mutex<State>,
+}
+
+enum State {
+    /// No sync has come.
+    Ready,
+    /// Under way, with those who wait for its end.
+    Running(Vec<Reply>),
+    /// Done, or why not.
+    Done(Result<(), Refusal>),
+}
+
+/// What a sync has done.
+pub(crate) enum Synced {
+    /// It is settled.
+    Settled,
+    /// It began the copy, or its end has been told: the answer is this.
+    Now(Reply, Result<(), Refusal>),
+}
+
+impl PullJob {
+    /// Of `source` into the writer behind `lease`. Until it is done the content cannot be closed as complete.
+    pub(crate) fn new(source: PullSource, lease: Arc<Lease>, owner: Owner) -> Arc<Self> {
+        lease.missing.lock().refused(0, u64::MAX, ErrorNumber::IN_PROGRESS);
+        let (cancelled, state) = (AtomicBool::new(false), Mutex::new(State::Ready));
+        Arc::new(Self { source, lease, owner, cancelled, state })
+    }
+
+    /// kXR_sync of its handle: the first starts it, later ones are answered at its end. `put_off` is called where the
+    /// answer has to wait.
+    pub(crate) fn sync(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        mut reply: Reply,
+        put_off: impl FnOnce(&mut Reply),
+    ) -> Synced {
+        let mut state = self.state.lock();
+        match &mut *state {
+            State::Done(result) => Synced::Now(reply, result.clone()),
+            State::Running(waiters) if waiters.len() < WAITERS_MAX => {
+                put_off(&mut reply);
+                waiters.push(reply);
+                Synced::Settled
+            }
+            State::Running(_) => {
+                let text = "Too many requests wait for the end of this third-party copy";
+                Synced::Now(reply, Err(Refusal::new(ErrorNumber::OVERLOADED, text)))
+            }
+            State::Ready => match self.start(node) {
+                Ok(()) => {
+                    *state = State::Running(Vec::new());
+                    Synced::Now(reply, Ok(()))
+                }
+                Err(refusal) => Synced::Now(reply, Err(refusal)),
+            },
+        }
+    }
+
+    fn start(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), Refusal> {
+        let Some(with) = node.pulls.with.clone() else {
+            return Err(Refusal::unsupported("A third-party copy"));
+        };
+        if !node.pulls.enter() {
+            let text =
+                format!("As many third-party copies are under way as this server does at a time ({})", node.pulls.max);
+            return Err(Refusal::Wait { seconds: 5, text });
+        }
+        let (job, inner) = (Arc::clone(self), Arc::clone(node));
+        let spawned = std::thread::Builder::new().name("pull".into()).spawn(move || job.run(&inner, &*with));
+        if let Err(error) = spawned {
+            node.pulls.leave();
+            let text = format!("Cannot begin the third-party copy: no thread can be started: {error}");
+            return Err(Refusal::new(ErrorNumber::SERVER_ERROR, text));
+        }
+        Ok(())
+    }
+
+    fn run(self: Arc<Self>, node: &Node, with: &dyn Pull) {
+        let access = WriteAccess::new(self.owner, Arc::clone(&self.lease), false);
+        let mut sink = Sink { job: &self, node, access };
+        // The waiters wait for this thread.
+        let work = std::panic::AssertUnwindSafe(|| {
+            if self.is_onto_itself(node) {
+                return Err("that is the file itself".to_owned());
+            }
+            with.pull(&self.source, &mut sink)
+        });
+        let done = std::panic::catch_unwind(work).unwrap_or_else(|_| Err("the copy panicked, a bug".to_owned()));
+        let result = match done {
+            Ok(()) if self.is_cancelled() => Err("it was stopped".to_owned()),
+            done => done,
+        };
+        let path = &self.lease.path;
+        let result = match result {
+            Ok(()) => {
+                self.lease.missing.lock().written(0, u64::MAX);
+                tracing::info!(%path, server = %self.source.server.escape_debug(), "fetched");
+                Ok(())
+            }
+            Err(why) => {
+                tracing::info!(%path, server = %self.source.server.escape_debug(), why, "not fetched");
+                let number = if self.is_cancelled() { ErrorNumber::CANCELLED } else { ErrorNumber::SERVER_ERROR };
+                Err(Refusal::new(number, format!("Cannot copy {path} from {}: {why}", self.source.server)))
+            }
+        };
+        node.pulls.leave();
+        let before = std::mem::replace(&mut *self.state.lock(), State::Done(result.clone()));
+        if let State::Running(waiters) = before {
+            waiters.into_iter().for_each(|waiter| waiter.settle(result.clone()));
+        }
+    }
+
+    /// Is the source the file that is to be replaced? Asks the resolver.
+    fn is_onto_itself(&self, node: &Node) -> bool {
+        let server = self.source.server.rsplit('@').next().unwrap_or_default();
+        let (host, port) = match server.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
+            _ => (server, Some(1094)),
+        };
+        let ours = node.address.ip().to_canonical();
+        let same_path = self.source.path.trim_start_matches('/') == self.lease.path.to_string().trim_start_matches('/');
+        same_path
+            && port == Some(node.address.port())
+            && addresses_of(host).is_ok_and(|found| found.iter().any(|ip| *ip == ours || ip.is_loopback()))
+    }
+
+    /// Stops it, if it is not done.
+    pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+}
+
+struct Sink<'a> {
+    job: &'a PullJob,
+    node: &'a Node,
+    access: WriteAccess,
+}
+
+impl PullSink for Sink<'_> {
+    fn put(&mut self, offset: u64, data: &[u8]) -> Result<(), String> {
+        let gate = self.node.pulls.gate.read();
+        if *gate == Gate::Closed {
+            return Err("the server stops".to_owned());
+        }
+        if self.job.is_cancelled() {
+            return Err("it was stopped".to_owned());
+        }
+        let hold = self.access.hold().map_err(|refusal| refusal.text().to_owned())?;
+        Counters::add(&self.node.counters.bytes_written, data.len() as u64);
+        hold.writer_to_change().write(offset, data).map_err(|error| error.to_string())
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.job.is_cancelled() || *self.node.pulls.gate.read() == Gate::Closed
+    }
+}

@@ -1,0 +1,141 @@
+//! What a node fetches files from other servers with, for third-party copies.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use client::{Algorithm, Chunk, Client, ClientError, Reader, Settings, Sum, Url};
+use disk::AlignedBuf;
+use server::{Pull, PullSink, PullSource};
+use wire::request::OpenOptions;
+
+/// Bytes of one request, and requests under way.
+const CHUNK: usize = 4 << 20;
+const WINDOW: usize = 4;
+
+/// Fetches with weir's own client.
+#[derive(Debug)]
+pub struct Fetch {
+    settings: Settings,
+}
+
+impl Default for Fetch {
+    fn default() -> Self {
+        let settings = Settings {
+            // A source that says nothing for this long is given up.
+            silence_max: Duration::from_secs(60),
+            recovery_max: Duration::from_secs(60),
+            application: "weir-tpc".to_owned(),
+            user: "weir".to_owned(),
+            ..Settings::default()
+        };
+        Self { settings }
+    }
+}
+
+impl Pull for Fetch {
+    fn pull(&self, source: &PullSource, into: &mut dyn PullSink) -> Result<(), String> {
+        let url = url_of(source, &name_of(source.client))?;
+        let mut client = Client::new(self.settings.clone());
+        let in_words = |error: ClientError| error.to_string();
+        let file = client.open(&url, OpenOptions::READ, 0).map_err(in_words)?;
+        let len = file.stat().size;
+        if let Some(expected) = source.expected_len.filter(|expected| *expected != len) {
+            return Err(format!("the source has {len} bytes, {expected} were announced"));
+        }
+        // The key has done its work; what else is asked needs none.
+        let plain = Url { opaque: None, ..file.url().clone() };
+        let algorithm = client.config(&plain, &["chksum"]).ok();
+        let algorithm = algorithm.and_then(|lines| Algorithm::offered(lines.first()?)).unwrap_or(Algorithm::Crc32c);
+        let sum = receive(Reader::new(file), len, algorithm, into)?;
+        // A source that keeps no checksum is believed; its pages came over TCP alone.
+        match client.checksum(&plain, Some(algorithm.name())) {
+            Ok((name, value)) if name == algorithm.name() && !sum.is(&value) => {
+                Err(format!("what came has {sum}, the source says {name}:{value}"))
+            }
+            Ok(_) => Ok(()),
+            Err(error) if error.is_connection() => Err(error.to_string()),
+            Err(error) => {
+                tracing::info!(%error, source = %plain, "the source told no checksum to compare");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The client's host by the name that a stock source has for it: that of the address as it comes to a socket for both
+/// kinds of addresses, or the address itself in brackets where that has no name.
+fn name_of(client: IpAddr) -> String {
+    let seen = match client {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    dns_lookup::lookup_addr(&IpAddr::V6(seen)).unwrap_or_else(|_| format!("[{seen}]"))
+}
+
+fn url_of(source: &PullSource, client: &str) -> Result<Url, String> {
+    let words = format!("tpc.key={}&tpc.org={}@{client}&tpc.stage=copy", source.key, source.origin);
+    if [&source.server, &source.path, &source.key, &source.origin].iter().any(|word| word.contains(['&', '?', '\0'])) {
+        return Err("its names hold what cannot be sent on".to_owned());
+    }
+    let mut url = Url::parse(&format!("root://{}/", source.server)).map_err(|error| error.to_string())?;
+    url.path = format!("/{}", source.path.trim_start_matches('/'));
+    url.opaque = Some(words);
+    Ok(url)
+}
+
+/// Receives everything, and gives its checksum.
+fn receive(
+    mut reader: Reader<AlignedBuf>,
+    len: u64,
+    algorithm: Algorithm,
+    into: &mut dyn PullSink,
+) -> Result<Sum, String> {
+    let in_words = |error: ClientError| error.to_string();
+    let mut buffers: Vec<AlignedBuf> = (0..WINDOW).map(|_| AlignedBuf::new(CHUNK)).collect();
+    let mut asked = 0;
+    // Answers of one connection come in order from most servers, and need not.
+    let mut parts = crate::transfer::SumOfParts::new(algorithm);
+    loop {
+        while asked < len
+            && let Some(buffer) = buffers.pop()
+        {
+            let part = usize::try_from(len - asked).unwrap_or(CHUNK).min(CHUNK);
+            reader.ask(asked, part, buffer).map_err(in_words)?;
+            asked += part as u64;
+        }
+        let Some(Chunk { offset, len, buffer }) = reader.wait().map_err(in_words)? else { break };
+        if into.is_cancelled() {
+            return Err("it was stopped".to_owned());
+        }
+        let data = &buffer[..len];
+        parts.add(offset, len as u64, algorithm.of(data));
+        into.put(offset, data)?;
+        buffers.push(buffer);
+    }
+    reader.close().map_err(in_words)?;
+    parts.whole(len).ok_or_else(|| "parts of it are missing, a bug".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+
+    #[test]
+    fn the_source_is_named_with_key_and_origin() {
+        let mut source = PullSource {
+            server: "host:99".into(),
+            path: "//a/b".into(),
+            key: "k".into(),
+            origin: "ana.7".into(),
+            client: IpAddr::from([127, 0, 0, 1]),
+            expected_len: None,
+        };
+        let url = url_of(&source, "h").unwrap();
+        assert_eq!(url.to_string(), "root://host:99//a/b");
+        assert_eq!(url.opaque.as_deref(), Some("tpc.key=k&tpc.org=ana.7@h&tpc.stage=copy"));
+        source.key = "k&x=1".into();
+        assert!(url_of(&source, "h").is_err());
+    }
+}

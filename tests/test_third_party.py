@@ -1,0 +1,198 @@
+"""Third-party copies: a client has one server fetch from another. Stock xrdcp and gfal2, weir and stock xrootd, both ways."""
+
+import hashlib
+import random
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from harness import WEIR_BIN, Weir, Xrootd, weir
+from raw import NOT_AUTHORIZED, OK, OPEN, OPEN_READ, Raw
+
+MIB = 1 << 20
+
+
+class TpcXrootd(Xrootd):
+    """A stock xrootd that takes part in third-party copies."""
+
+    more = "ofs.tpc ttl 60 60 pgm /usr/bin/xrdcp --server\n"
+
+
+def content(size: int) -> bytes:
+    part = random.Random(size).randbytes(min(size, 8 * MIB))
+    return (part * (size // len(part) + 1))[:size]
+
+
+def digest(path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def xrdcp(*arguments, timeout=120):
+    return subprocess.run(["xrdcp", "-s", *arguments], capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.fixture(scope="module")
+def other(base):
+    with Weir(base / "tpc-other") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def peer(base):
+    with TpcXrootd(base / "tpc-peer") as server:
+        yield server
+
+
+@pytest.fixture
+def source(node, tmp_path):
+    path = tmp_path / "source"
+    path.write_bytes(content(50 * MIB + 17))
+    name = f"{node.url}/tpc-{tmp_path.name}"
+    assert weir("cp", str(path), name).returncode == 0
+    return name, path
+
+
+def same(url, path, tmp_path) -> bool:
+    back = tmp_path / "back"
+    done = weir("cp", "-f", url, str(back))
+    assert done.returncode == 0, done.stderr
+    return digest(path) == digest(back)
+
+
+def test_between_two_weirs(other, source, tmp_path):
+    url, path = source
+    done = xrdcp("--tpc", "only", url, f"{other.url}/copy-{tmp_path.name}")
+    assert done.returncode == 0, done.stderr
+    assert same(f"{other.url}/copy-{tmp_path.name}", path, tmp_path)
+    assert "fetched" in other.log_text()
+
+
+def test_with_checksum_and_force(other, source, tmp_path):
+    url, path = source
+    target = f"{other.url}/copy-{tmp_path.name}"
+    for _ in range(2):
+        done = xrdcp("-f", "--cksum", "adler32", "--tpc", "only", url, target)
+        assert done.returncode == 0, done.stderr
+    assert xrdcp("--tpc", "only", url, target).returncode != 0, "it is there"
+    assert same(target, path, tmp_path)
+
+
+def test_an_empty_file(node, other, tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    url = f"{node.url}/{tmp_path.name}-empty"
+    assert weir("cp", str(tmp_path / "empty"), url).returncode == 0
+    done = xrdcp("--tpc", "only", url, f"{other.url}/{tmp_path.name}-empty")
+    assert done.returncode == 0, done.stderr
+
+
+def test_from_weir_to_stock(peer, source, tmp_path):
+    url, path = source
+    done = xrdcp("--tpc", "only", url, f"{peer.url}/copy-{tmp_path.name}")
+    assert done.returncode == 0, done.stderr
+    assert same(f"{peer.url}/copy-{tmp_path.name}", path, tmp_path)
+
+
+def test_from_stock_to_weir(peer, other, source, tmp_path):
+    url, path = source
+    there = f"{peer.url}/src-{tmp_path.name}"
+    assert weir("cp", str(path), there).returncode == 0
+    done = xrdcp("--tpc", "only", there, f"{other.url}/from-{tmp_path.name}")
+    assert done.returncode == 0, done.stderr
+    assert same(f"{other.url}/from-{tmp_path.name}", path, tmp_path)
+
+
+def test_to_oneself(node, source):
+    url, _ = source
+    done = xrdcp("-f", "--tpc", "only", url, url)
+    assert done.returncode != 0 and "itself" in done.stderr
+    assert weir("stat", url).returncode == 0
+
+
+def test_from_nowhere_and_from_what_is_not_there(node, other, source, tmp_path):
+    url, _ = source
+    done = xrdcp("--tpc", "only", f"{node.url}/nothing", f"{other.url}/x-{tmp_path.name}")
+    assert done.returncode != 0
+    assert weir("stat", f"{other.url}/x-{tmp_path.name}").returncode == 11, "nothing is visible"
+
+
+def opened(raw: Raw, path: str):
+    return raw.request(OPEN, struct.pack(">HH12x", 0, OPEN_READ), path.encode())
+
+
+def test_a_stolen_key_opens_nothing(node, source):
+    url, _ = source
+    path = "/" + url.removeprefix(node.url).lstrip("/")
+    with Raw(node.port) as client, Raw(node.port) as thief:
+        assert opened(client, f"{path}?tpc.key=secretkey1&tpc.dst=192.0.2.1&tpc.stage=copy").status == OK
+        answer = opened(thief, f"{path}?tpc.key=secretkey1&tpc.org=raw.4242@localhost&tpc.stage=copy")
+        assert answer.error == NOT_AUTHORIZED and "another server" in answer.text, answer
+        # a good key, for another file or another client
+        assert opened(client, f"{path}?tpc.key=secretkey2&tpc.dst=127.0.0.1&tpc.stage=copy").status == OK
+        answer = opened(thief, "/nothing?tpc.key=secretkey2&tpc.org=raw.4242@localhost&tpc.stage=copy")
+        assert answer.error == NOT_AUTHORIZED and "another file" in answer.text, answer
+        answer = opened(thief, f"{path}?tpc.key=secretkey2&tpc.org=eve.1@localhost&tpc.stage=copy")
+        assert answer.error == NOT_AUTHORIZED and "another client" in answer.text, answer
+        assert opened(thief, f"{path}?tpc.key=secretkey2&tpc.org=raw.4242@localhost&tpc.stage=copy").status == OK
+    with Raw(node.port) as thief:
+        thief.socket.settimeout(40)
+        answer = opened(thief, f"{path}?tpc.key=secretkey2&tpc.org=raw.4242@localhost&tpc.stage=copy")
+        assert answer.error == NOT_AUTHORIZED and "no client" in answer.text, "the grant has gone with the client"
+    assert "secretkey" not in node.log_text()
+
+
+def test_a_cut_client_leaves_nothing_visible(node, other, tmp_path, base):
+    path = tmp_path / "large"
+    path.write_bytes(content(600 * MIB))
+    url = f"{node.url}/large-{tmp_path.name}"
+    assert weir("cp", str(path), url).returncode == 0
+    target = f"{other.url}/cut-{tmp_path.name}"
+    copy = subprocess.Popen(["xrdcp", "-s", "--tpc", "only", url, target])
+    time.sleep(0.25)
+    copy.kill()
+    copy.wait()
+    time.sleep(1)
+    assert weir("stat", target).returncode == 11
+    assert other.alive() and node.alive()
+    # and again, whole
+    done = xrdcp("-f", "--tpc", "only", url, target)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_source_dies_in_the_middle(other, tmp_path, base):
+    path = tmp_path / "large"
+    path.write_bytes(content(600 * MIB))
+    with Weir(base / "tpc-dying") as dying:
+        url = f"{dying.url}/large"
+        assert weir("cp", str(path), url).returncode == 0
+        target = f"{other.url}/dying-{tmp_path.name}"
+        copy = subprocess.Popen(["xrdcp", "-s", "--tpc", "only", url, target], stderr=subprocess.PIPE, text=True)
+        time.sleep(0.2)
+        dying.kill()
+        dying.start()
+        # the key has gone with the connection that it was given on: it is refused, not hung, and nothing is visible
+        said = copy.communicate(timeout=120)[1]
+        if copy.returncode == 0:
+            assert same(target, path, tmp_path), "it was done before the kill"
+        else:
+            assert weir("stat", target).returncode == 11, said
+
+
+def test_gfal_copies(other, source, tmp_path):
+    url, path = source
+    target = f"{other.url}/gfal-{tmp_path.name}"
+    command = [sys.executable, Path(__file__).parent / "gfal.py", "copy", url, target, "adler32"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert same(target, path, tmp_path)
+    assert "fetched" in other.log_text()
+
+
+def test_weir_cp_by_third_party(other, source, tmp_path):
+    url, path = source
+    done = subprocess.run([WEIR_BIN, "cp", "--tpc", url, f"{other.url}/w-{tmp_path.name}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert same(f"{other.url}/w-{tmp_path.name}", path, tmp_path)
+    assert "fetched" in other.log_text()
