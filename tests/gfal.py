@@ -6,10 +6,11 @@ is called as its header gfal_api.h has it.
 
 import ctypes
 import json
+import stat
 import sys
 from ctypes import POINTER, byref, c_char_p, c_int, c_long, c_size_t, c_ssize_t, c_uint32, c_ulonglong, c_void_p
 
-STAT_SIZE_AT, DIRENT_NAME_AT = 48, 19  # x86-64 glibc; the tests run nowhere else
+STAT_MODE_AT, STAT_SIZE_AT, DIRENT_NAME_AT = 24, 48, 19  # x86-64 glibc; the tests run nowhere else
 
 
 class GError(ctypes.Structure):
@@ -48,7 +49,8 @@ class Gfal:
     def stat(self, url: str) -> dict:
         buffer = ctypes.create_string_buffer(256)
         self.call("gfal2_stat", c_char_p(url.encode()), buffer)
-        return {"size": int.from_bytes(buffer.raw[STAT_SIZE_AT : STAT_SIZE_AT + 8], "little")}
+        mode = int.from_bytes(buffer.raw[STAT_MODE_AT : STAT_MODE_AT + 4], "little")
+        return {"size": int.from_bytes(buffer.raw[STAT_SIZE_AT : STAT_SIZE_AT + 8], "little"), "directory": stat.S_ISDIR(mode)}
 
     def ls(self, url: str) -> dict:
         directory, names = c_void_p(self.call("gfal2_opendir", c_char_p(url.encode()), returns=c_void_p)), []
@@ -83,6 +85,24 @@ class Gfal:
 
     def rmdir(self, url: str) -> dict:
         self.call("gfal2_rmdir", c_char_p(url.encode()))
+        return {}
+
+    def rm_r(self, url: str) -> dict:
+        """As `gfal-rm -r` does it, by the library's calls."""
+        removed = 0
+        for name in set(self.ls(url)["names"]) - {".", ".."}:
+            below = f"{url}/{name}"
+            if self.stat(below)["directory"]:
+                removed += self.rm_r(below)["removed"]
+            else:
+                self.rm(below)
+                removed += 1
+        self.rmdir(url)
+        return {"removed": removed + 1}
+
+    def set_xattr(self, url: str, name: str, value: str) -> dict:
+        words = [c_char_p(word.encode()) for word in (url, name, value)]
+        self.call("gfal2_setxattr", *words, c_size_t(len(value)), c_int(0))
         return {}
 
     def stage(self, url: str) -> dict:

@@ -144,7 +144,7 @@ class Xrootd(Server):
         config = self.home / "xrootd.cfg"
         config.write_text(
             f"all.export /\noss.localroot {self.data}\nall.adminpath {self.home}/admin\nall.pidpath {self.home}/admin\n"
-            f"xrootd.chksum max 4 adler32 crc32c\nofs.chkpnt enable\n{self.more}"
+            f"xrootd.chksum max 4 adler32 crc32c\nofs.chkpnt enable path {self.home}/checkpoints\n{self.more}"
         )
         command = ["xrootd", "-c", str(config), "-l", str(self.log), "-p", str(self.port)]
         if os.getuid() == 0:  # it refuses to run as root

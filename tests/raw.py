@@ -8,10 +8,11 @@ OK, OKSOFAR, ERROR, STATUS = 0, 4000, 4003, 4007
 AUTH, QUERY, CHMOD, CLOSE, DIRLIST, GPFILE, PROTOCOL, LOGIN, MKDIR, MV, OPEN, PING = range(3000, 3012)
 CHKPOINT, READ, RM, RMDIR, SYNC, STAT, SET, WRITE, FATTR, PREPARE, STATX, ENDSESS = range(3012, 3024)
 BIND, READV, PGWRITE, LOCATE, TRUNCATE, SIGVER, PGREAD, WRITEV = range(3024, 3032)
+CKP_BEGIN, CKP_COMMIT, CKP_QUERY, CKP_ROLLBACK, CKP_EXECUTE = range(5)
 OPEN_DELETE, OPEN_FORCE, OPEN_NEW, OPEN_READ, OPEN_UPDATE = 2, 4, 8, 16, 32
 
 ARG_INVALID, ARG_MISSING, ARG_TOO_LONG, FILE_NOT_OPEN, INVALID_REQUEST, NOT_AUTHORIZED, NOT_FOUND = 3000, 3001, 3002, 3004, 3006, 3010, 3011
-UNSUPPORTED, CHECKSUM_ERROR = 3013, 3019
+FS_ERROR, UNSUPPORTED, IS_DIRECTORY, EXISTS, CHECKSUM_ERROR = 3005, 3013, 3016, 3018, 3019
 
 
 @dataclass
@@ -63,11 +64,15 @@ class Raw:
         said = len(data) if length is None else length
         return stream + struct.pack(">H", code & 0xFFFF) + parameters.ljust(16, b"\0")[:16] + struct.pack(">i", said) + data
 
-    def send(self, code: int, parameters: bytes = b"", data: bytes = b"", **more) -> bytes:
+    def send(self, code: int, parameters: bytes = b"", data: bytes = b"", under: bool = False, **more) -> bytes:
+        """`under`: inside a chkpoint, which holds the request's header; its payload follows."""
         self.number = (self.number + 1) % 65536
         stream = struct.pack(">H", self.number)
+        frame = self.frame(code, parameters, data, stream=stream, **more)
+        if under:
+            frame = self.frame(CHKPOINT, bytes(15) + bytes([CKP_EXECUTE]), frame[:24], stream=stream) + frame[24:]
         try:
-            self.socket.sendall(self.frame(code, parameters, data, stream=stream, **more))
+            self.socket.sendall(frame)
         except ConnectionError:
             raise Closed from None
         return stream

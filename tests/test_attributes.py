@@ -1,6 +1,7 @@
 """Extended attributes and prepare, by xrdfs and the Python bindings."""
 
 import json
+import struct
 
 import pytest
 import raw
@@ -47,6 +48,22 @@ def test_attributes_of_what_is_not_there(fs, place, path):
 def test_a_directory_has_attributes_too(fs, place):
     fs("xattr", place, "set", "policy=keep").ok()
     assert 'policy="keep"' in fs("xattr", place, "list").ok().out
+
+
+@pytest.mark.peer_ok
+def test_flags_of_several_paths(node, fs, place, path):
+    with Raw(node.port) as connection:
+        assert connection.request(raw.STATX, b"", f"{path}\n{place}\n/".encode()).body == b"\0\2\2"
+        assert connection.request(raw.STATX, b"", f"{path}\n{place}/missing".encode()).error == NOT_FOUND
+
+
+@pytest.mark.peer_ok
+def test_attributes_of_what_is_not_there_one_by_one(node, place):
+    with Raw(node.port) as connection:
+        for operation in (SET, GET, DEL):
+            told = fattr(connection, operation, f"{place}/missing".encode(), [b"a", b"b"], [b"1", b"2"] if operation == SET else [])
+            assert told.body[:4] == struct.pack(">BBH", 2, 2, NOT_FOUND), operation
+        assert fattr(connection, LIST, f"{place}/missing".encode(), []).error == NOT_FOUND
 
 
 def test_each_attribute_has_its_own_result(remote, path):

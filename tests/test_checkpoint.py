@@ -9,9 +9,10 @@ import raw
 import xrdcl
 from clients import Xrdfs, xrdcp
 from content import content, crc32c, page_sum, write
+from harness import weir
 from raw import Raw
 
-BEGIN, COMMIT, QUERY, ROLLBACK, EXECUTE = range(5)
+BEGIN, COMMIT, QUERY, ROLLBACK = raw.CKP_BEGIN, raw.CKP_COMMIT, raw.CKP_QUERY, raw.CKP_ROLLBACK
 NOT_FOUND, EXISTS, CONFLICT, OVER_QUOTA, NOT_OPEN = 3011, 3018, 3032, 3021, 3004
 UPDATE = raw.OPEN_UPDATE
 SIZE = 300_000
@@ -39,14 +40,7 @@ def chkpoint(connection: Raw, handle: bytes, operation: int) -> raw.Answer:
 
 
 def execute(connection: Raw, code: int, parameters: bytes, data: bytes = b"", length: int | None = None) -> raw.Answer:
-    """`code` inside a chkpoint; `data` follows the inner request, which says `length` of it."""
-    connection.number = (connection.number + 1) % 65536
-    stream = struct.pack(">H", connection.number)
-    inner = Raw.frame(code, parameters, stream=stream, length=len(data) if length is None else length)
-    connection.socket.sendall(Raw.frame(raw.CHKPOINT, bytes(15) + bytes([EXECUTE]), inner, stream=stream) + data)
-    answer = connection.receive()
-    assert answer.stream == stream
-    return answer
+    return connection.request(code, parameters, data, length=length, under=True)
 
 
 def write_under(connection: Raw, handle: bytes, offset: int, data: bytes) -> raw.Answer:
@@ -120,6 +114,8 @@ def test_after_a_kill_it_is_all_or_nothing(own_node, tmp_path, program, committe
         if committed:
             file("commit")
         server.kill()
+        looked = weir("fsck", "--data", str(server.data))
+        assert looked.returncode == 0, looked.stdout + looked.stderr
         server.start()
         new = old[:1000] + b"a" * 150_000 + old[151_000:] + b"b" * 100_000 + b"c"
         expected = new if committed else old

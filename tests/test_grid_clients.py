@@ -57,6 +57,23 @@ def test_gfal_works_on_names(node, place, tmp_path):
     assert gfal("ls", f"{top}/a")["code"] == errno.ENOENT
 
 
+def test_gfal_removes_a_tree(node, fs, place, tmp_path):
+    source = write(tmp_path / "source", "tree", 100)
+    for path in ("one", "a/two", "a/b/three", "a/b/c/four"):
+        fine("copy", f"file://{source}", f"{node.url}{place}/top/{path}", "ADLER32")
+    assert fine("rm_r", f"{node.url}{place}/top")["removed"] == 4 + 4
+    assert fs.names(place) == []
+
+
+def test_gfal_shows_attributes(node, place, tmp_path):
+    url = f"{node.url}{place}/file"
+    source = write(tmp_path / "source", "attributes", 1000)
+    fine("copy", f"file://{source}", url, "ADLER32")
+    assert fine("xattr", url, "xroot.cksum")["value"].split()[:2] == ["adler32", adler32(source.read_bytes())]
+    assert "oss.used=1000" in fine("xattr", url, "xroot.xattr")["value"]
+    assert int(fine("xattr", url, "xroot.space")["value"].split("oss.free=")[1].split("&")[0]) > 0
+
+
 def test_gfal_finds_everything_on_disk(node, place, tmp_path):
     url = f"{node.url}{place}/file"
     fine("copy", f"file://{write(tmp_path / 'source', 'stage', 10)}", url, "ADLER32")

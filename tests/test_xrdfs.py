@@ -1,17 +1,19 @@
 """xrdfs: each subcommand that works on one node, and what it says when it cannot."""
 
 import re
+import subprocess
 import time
+from xml.etree import ElementTree
 
 import pytest
-from clients import xrdcp
-from content import content, write
+from clients import environment, run, xrdcp
+from content import adler32, content, write
 from XRootD import client
 from XRootD.client.flags import DirListFlags, OpenFlags
 
 pytestmark = pytest.mark.peer_ok
 
-NOT_FOUND, NOT_AUTHORIZED, IS_DIRECTORY, EXISTS = 3011, 3010, 3016, 3018
+NOT_FOUND, NOT_AUTHORIZED, IS_DIRECTORY, EXISTS, UNSUPPORTED = 3011, 3010, 3016, 3018, 3013
 # What the peer calls a plain file system error, and weir by its right name.
 FS_ERROR, NOT_FILE, TOO_LONG, INVALID, ITEM_CONFLICT = 3005, 3015, 3002, 3000, 3032
 
@@ -167,6 +169,57 @@ def test_query_config(fs):
     assert fs("query", "config", "no_such_key").ok().out.strip() == "no_such_key"
     assert fs("query", "config", "version").ok().out.strip()
     assert fs("query", "config", "role").ok().out.strip() == "server"
+
+
+def test_ls_in_its_other_forms(node, fs, place, put):
+    data = put(f"{place}/file", 4321)
+    fs("mkdir", "-mrwxr-x---", f"{place}/dir").ok()
+    assert fs.field(fs("stat", f"{place}/dir").ok().out, "Mode") == "0750"
+    sums = fs("ls", "-C", place).ok().out.splitlines()
+    if node.kind == "weir":  # the peer knows a checksum after it was asked for it
+        assert any(adler32(data) in line and "file" in line for line in sums)
+    assert f"{node.url}{place}/file" in [line.strip() for line in fs("ls", "-u", place).ok().out.splitlines()]
+    assert len(fs("ls", "-D", place).ok().out.split()) == 2
+
+
+def test_a_session_at_the_prompt(node, place, put):
+    put(f"{place}/file")
+    said = f"cd {place}\npwd\nmkdir below\nls\nrmdir below\nexit\n"
+    done = subprocess.run(["xrdfs", node.url], input=said, capture_output=True, text=True, timeout=60, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert place in done.stdout and f"{place}/file" in done.stdout and f"{place}/below" in done.stdout
+
+
+def test_queries(fs, place, put):
+    put(f"{place}/file", 1234)
+    stats = fs("query", "stats", "a").ok().out
+    assert stats.startswith("<statistics") and ElementTree.fromstring(stats.strip().rstrip("\0")).tag == "statistics"
+    shown = dict(pair.split("=") for pair in fs("query", "xattr", f"{place}/file").ok().out.strip().strip("\0").split("&"))
+    assert shown["oss.type"] == "f" and shown["oss.used"] == "1234"
+    fs("query", "xattr", f"{place}/missing").refused(NOT_FOUND)
+    fs("query", "opaque", "question").refused(UNSUPPORTED)
+    fs("query", "opaquefile", f"{place}/file").refused(UNSUPPORTED)
+
+
+def test_locate_in_its_other_forms(fs, place, put, node):
+    put(f"{place}/file")
+    for option in ("-d", "-r", "-n", "-m", "-i", "-p"):
+        assert f":{node.port}" in fs("locate", option, f"{place}/file").ok().out
+
+
+def test_cat_to_a_file_and_tail_of_the_end(node, fs, place, tmp_path, put):
+    data = put(f"{place}/file", 100_000)
+    fs("cat", "-o", str(tmp_path / "out"), f"{place}/file").ok()
+    assert (tmp_path / "out").read_bytes() == data
+    fs("tail", f"{place}/missing").refused(NOT_FOUND)
+
+
+def test_xrdmapc_finds_one_server(node, place, put):
+    put(f"{place}/file")
+    host = f"127.0.0.1:{node.port}"
+    listed = run(["xrdmapc", "--list", "all", host]).ok().out
+    assert f":{node.port}" in listed and "none" not in listed.lower()
+    assert f":{node.port}" in run(["xrdmapc", "--verify", "--refresh", host, f"{place}/file"]).ok().out
 
 
 def test_query_checksum_of_what_has_none(fs, place, put):

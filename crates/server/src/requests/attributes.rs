@@ -15,6 +15,8 @@ use crate::open_file::Access;
 use crate::refusal::Refusal;
 
 const MIB: u64 = 1 << 20;
+/// Permission bits that are shown of a file whose own nobody knows.
+const NEW_FILE_MODE: u16 = 0o644;
 
 /// Checks a path from the wire.
 pub(crate) fn parse_path(path: &[u8]) -> Result<NsPath, Refusal> {
@@ -65,7 +67,7 @@ impl Connection {
                 match self.node.namespace.read(|read| namespace::stat_ino(read, file.ino)) {
                     Ok(inode) => StatReply { size: len, ..self.node.show(&inode) },
                     // An upload to a free name, or a file whose name has been removed: what the handle knows.
-                    Err(_) => shown_bare(file.ino.0, len, crate::node::wall_clock()),
+                    Err(_) => shown_bare(file.ino.0, len, NEW_FILE_MODE, crate::node::wall_clock()),
                 }
             }
         };
@@ -91,14 +93,15 @@ impl Connection {
 }
 
 /// What can be said of a file without its record.
-pub(crate) fn shown_bare(id: u64, size: u64, now: Timestamp) -> StatReply {
+pub(crate) fn shown_bare(id: u64, size: u64, mode: u16, now: Timestamp) -> StatReply {
     let now = now.secs();
+    let flags = StatFlags::READABLE | StatFlags::WRITABLE;
     StatReply {
         id,
         size,
-        flags: StatFlags::READABLE | StatFlags::WRITABLE,
+        flags: if mode & 0o111 == 0 { flags } else { flags.with(StatFlags::XSET) },
         mtime: now,
-        extra: Some(StatExtra { ctime: now, atime: now, mode: 0o644, owner: "0".into(), group: "0".into() }),
+        extra: Some(StatExtra { ctime: now, atime: now, mode, owner: "0".into(), group: "0".into() }),
     }
 }
 

@@ -65,12 +65,11 @@ fn encoded(results: Vec<FattrResult>) -> Result<Vec<u8>, Refusal> {
 }
 
 impl Connection {
-    /// kXR_fattr. As with the stock server, each attribute has its own result, and a request is refused as a whole
-    /// only if its file is.
+    /// kXR_fattr. As with the stock server, each attribute has its own result, also where there is no such file.
     pub(crate) fn fattr(&mut self, stream: StreamId, r: Fattr) -> Result<Result<(), Refusal>, Stop> {
         let path = match self.fattr_path(&r.target) {
             Ok(path) => path,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(refusal) => return Ok(self.fattr_of_nothing(stream, r.op, refusal)),
         };
         match r.op {
             FattrOp::Get(names) => Ok(self.fattr_get(stream, &path, names)),
@@ -99,6 +98,24 @@ impl Connection {
         };
         self.node.stat(&"reach the attributes of", &path)?;
         Ok(path)
+    }
+
+    /// As the stock server tells it: each attribute that was named has the reason for its result.
+    fn fattr_of_nothing(&self, stream: StreamId, op: FattrOp, why: Refusal) -> Result<(), Refusal> {
+        let (names, gets) = match op {
+            FattrOp::Get(names) => (names, true),
+            FattrOp::Del(names) => (names, false),
+            FattrOp::Set { pairs, .. } => (pairs.into_iter().map(|(name, _)| name).collect(), false),
+            FattrOp::List { .. } => return Err(why),
+        };
+        let number = match why.number() {
+            // Nothing was looked at.
+            ErrorNumber::FILE_NOT_OPEN | ErrorNumber::ARG_INVALID | ErrorNumber::NOT_AUTHORIZED => return Err(why),
+            number => u16::try_from(number.0).unwrap_or(u16::MAX),
+        };
+        let result = |name| FattrResult { number, name, value: gets.then(Vec::new) };
+        let body = encoded(names.into_iter().map(result).collect())?;
+        self.ok(stream, |out| out.extend_from_slice(&body))
     }
 
     fn fattr_get(&self, stream: StreamId, path: &NsPath, names: Vec<Vec<u8>>) -> Result<(), Refusal> {

@@ -170,7 +170,8 @@ impl Connection {
         let op = OpenWrite {
             path,
             how,
-            mkpath: r.options.has(OpenOptions::MKPATH),
+            // The stock server takes `async`, which all its clients send, for `mkpath`: whoever makes a file over root:// counts on it.
+            mkpath: r.options.has(OpenOptions::MKPATH) || r.options.has(OpenOptions::ASYNC),
             mode: if r.mode.0 & 0o777 == 0 { FILE_MODE } else { r.mode.0 & 0o777 },
             // What is fetched shows when it is whole.
             posc: r.options.has(OpenOptions::POSC) || fetched.is_some(),
@@ -465,7 +466,9 @@ impl Opening {
         let (ino, body, path) = (lease.ino, lease.body, self.op.path.clone());
         let stat = self.with_stat.then(|| match self.node.namespace.read(|read| namespace::stat_ino(read, ino)) {
             Ok(inode) if !lease.fresh => StatReply { size: len, ..self.node.show(&inode) },
-            _ => shown_bare(ino.0, len, wall_clock()),
+            // A file that is overwritten keeps its permission bits.
+            Ok(inode) => shown_bare(ino.0, len, inode.access.mode, wall_clock()),
+            Err(_) => shown_bare(ino.0, len, self.op.mode, wall_clock()),
         });
         let unfenced = self.node.config.has(Planted::ForgetFence);
         let copying = match self.fetched {

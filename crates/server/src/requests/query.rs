@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use namespace::{FileState, Inode, Sums};
 use wire::request::{FATTR_NAME_MAX, FATTR_VALUE_MAX, Query, QueryKind};
-use wire::response::{ChecksumReply, ConfigReply, SpaceReply, checksum_text};
+use wire::response::{ChecksumReply, ConfigReply, SpaceReply, StatFlags, checksum_text};
 use wire::{ErrorNumber, FileHandle, StreamId};
 
 use crate::answer::Reply;
@@ -78,7 +78,8 @@ impl Connection {
                 let refusal = Refusal::unsupported("A query of the implementation's own kind");
                 self.file(r.handle).and(Err(refusal))
             }
-            QueryKind::ChecksumScan => Err(Refusal::unsupported("A scan of checksums, which are kept at all times,")),
+            // Cancels what is being computed, which nothing is that others might not wait for.
+            QueryKind::ChecksumScan => self.ok(stream, |_| ()),
             // as the stock server
             QueryKind::Other(_) => {
                 let text = format!("A query of kind {} is not known to this protocol", r.kind.code());
@@ -207,8 +208,14 @@ impl Connection {
         let shown = self.node.show(&inode);
         let kind = if inode.is_dir() { 'd' } else { 'f' };
         let extra = shown.extra.clone().unwrap_or_default();
+        // What the client may do: all, read, or what can be said of neither.
+        let may = match (shown.flags.has(StatFlags::READABLE), shown.flags.has(StatFlags::WRITABLE)) {
+            (true, true) => 'a',
+            (true, false) => 'r',
+            (false, _) => '?',
+        };
         let text = format!(
-            "oss.cgroup=public&oss.type={kind}&oss.used={}&oss.mt={}&oss.ct={}&oss.at={}&oss.u=*&oss.g=*&oss.fs=w\0",
+            "oss.cgroup=public&oss.type={kind}&oss.used={}&oss.mt={}&oss.ct={}&oss.at={}&oss.u=*&oss.g=*&oss.fs=w&ofs.ap={may}\0",
             shown.size, shown.mtime, extra.ctime, extra.atime
         );
         self.ok(stream, |out| out.extend_from_slice(text.as_bytes()))

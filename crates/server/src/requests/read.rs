@@ -172,7 +172,8 @@ impl Connection {
         let len = segment.len as usize;
         let past_end = || {
             let text = format!("Cannot read {}: {len} bytes at {} reach past its end", file.path, segment.offset);
-            Refusal::new(ErrorNumber::ARG_INVALID, text)
+            // as the stock server
+            Refusal::new(ErrorNumber::FS_ERROR, text)
         };
         if bounded(file, segment.offset, segment.len) < len {
             return Ok(Err(past_end()));
