@@ -48,7 +48,7 @@ pub(crate) fn come_back() {
     }
 }
 
-/// Whether a thread that gave way may come back: it takes a privilege, or a limit (`LimitNICE=0` of a service).
+/// Whether a thread that gave way may come back: it takes a privilege, or a limit (`LimitNICE=+0` of a service).
 fn can_come_back() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(|| {

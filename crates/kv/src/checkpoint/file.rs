@@ -162,9 +162,42 @@ pub(crate) fn from_disk(error: DiskError) -> KvError {
     if error.code() == ErrorCode::NoSpace { KvError::NoSpace } else { KvError::Io(error.to_string()) }
 }
 
-/// Writes one file from its beginning to its end.
-pub(crate) struct Writer {
+/// Where the bytes of a checkpoint file go, one after the other.
+pub(crate) trait Sink {
+    /// Takes the next bytes.
+    fn put(&mut self, bytes: &[u8]) -> Result<(), KvError>;
+    /// What was put is to reach the disk, as far as there is one.
+    fn sync(&mut self) -> Result<(), KvError>;
+}
+
+/// A file on this disk.
+struct FileSink {
     file: Arc<dyn DiskFile>,
+    at: u64,
+}
+
+impl Sink for FileSink {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), KvError> {
+        self.file.write_at(bytes, self.at).map_err(from_disk)?;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), KvError> {
+        self.file.sync_data().map_err(from_disk)
+    }
+}
+
+impl Drop for FileSink {
+    /// So that the verification reads what the disk has.
+    fn drop(&mut self) {
+        self.file.drop_cache(0, self.at);
+    }
+}
+
+/// Writes one file from its beginning to its end.
+pub(crate) struct Writer<'a> {
+    out: Box<dyn Sink + 'a>,
     head: Head,
     totals: Totals,
     /// Entries of the block in the making.
@@ -176,13 +209,18 @@ pub(crate) struct Writer {
     unsynced: u64,
 }
 
-impl Writer {
+impl<'a> Writer<'a> {
     /// Makes the file, which must not exist.
     pub(crate) fn create(disk: &dyn Disk, path: &str, head: Head) -> Result<Self, KvError> {
         let file = disk.open(path, OpenOptions { access: Access::CreateNew, direct: false }).map_err(from_disk)?;
+        Ok(Self::to(Box::new(FileSink { file, at: 0 }), head))
+    }
+
+    /// The same bytes, to anywhere.
+    pub(crate) fn to(out: Box<dyn Sink + 'a>, head: Head) -> Self {
         let totals = Totals::default();
         let mut writer = Self {
-            file,
+            out,
             head,
             totals,
             block: Vec::new(),
@@ -192,7 +230,7 @@ impl Writer {
             unsynced: 0,
         };
         writer.chunk.extend_from_slice(&head.encode());
-        Ok(writer)
+        writer
     }
 
     /// Adds an entry. Keys must rise; a base takes no deletions.
@@ -229,14 +267,14 @@ impl Writer {
     }
 
     fn write_chunk(&mut self) -> Result<(), KvError> {
-        self.file.write_at(&self.chunk, self.totals.bytes).map_err(from_disk)?;
+        self.out.put(&self.chunk)?;
         let len = self.chunk.len() as u64;
         self.totals.sum = Crc32c(self.totals.sum).combine(Crc32c::of(&self.chunk), len).0;
         self.totals.bytes += len;
         self.chunk.clear();
         self.unsynced += len;
         if self.unsynced >= SYNC_BYTES {
-            self.file.sync_data().map_err(from_disk)?;
+            self.out.sync()?;
             self.unsynced = 0;
         }
         Ok(())
@@ -247,10 +285,8 @@ impl Writer {
         self.close_block()?;
         self.write_chunk()?;
         let footer = self.totals.encode(self.head.upto);
-        self.file.write_at(&footer, self.totals.bytes).map_err(from_disk)?;
-        self.file.sync_data().map_err(from_disk)?;
-        // So that the verification reads what the disk has.
-        self.file.drop_cache(0, self.totals.bytes + FOOTER_LEN as u64);
+        self.out.put(&footer)?;
+        self.out.sync()?;
         Ok(self.totals)
     }
 }

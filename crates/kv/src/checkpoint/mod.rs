@@ -5,9 +5,12 @@
 //! after it was synced, read back, compared, renamed to its real name, and the folder synced; what it replaces is
 //! removed only then.
 
+mod backup;
 mod file;
 mod merge;
 mod run;
+
+pub use backup::{Backup, BackupHead, BackupTotals, read_backup, restore_backups};
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -53,6 +56,10 @@ pub(crate) struct CheckpointSet {
     /// A file of the chain was found not to check (or to be unreadable) after it had been taken in: the chain brings
     /// nothing back, and the log is not trimmed by it.
     pub(crate) rotten: Option<String>,
+    /// Held by who reads files of the chain without holding this: replaced ones are not removed meanwhile.
+    pins: Arc<()>,
+    /// Replaced files that were pinned; of no use, and removed when nobody reads any.
+    gone: Vec<String>,
     #[cfg(test)]
     pub(crate) planted: Option<crate::tests::Planted>,
     #[cfg(test)]
@@ -86,6 +93,8 @@ impl CheckpointSet {
             stranded: Vec::new(),
             damaged: Vec::new(),
             rotten: None,
+            pins: Arc::default(),
+            gone: Vec::new(),
             #[cfg(test)]
             planted: config.planted,
             #[cfg(test)]
@@ -203,7 +212,7 @@ impl CheckpointSet {
         kind: Kind,
         after: Seq,
         upto: Seq,
-        fill: &mut dyn FnMut(&mut Writer) -> Result<(), KvError>,
+        fill: &mut dyn FnMut(&mut Writer<'_>) -> Result<(), KvError>,
     ) -> Result<Member, KvError> {
         let name = match kind {
             Kind::Base => format!("base-{:016x}.ckpt", upto.0),
@@ -229,7 +238,7 @@ impl CheckpointSet {
         &self,
         temporary: &str,
         head: Head,
-        fill: &mut dyn FnMut(&mut Writer) -> Result<(), KvError>,
+        fill: &mut dyn FnMut(&mut Writer<'_>) -> Result<(), KvError>,
     ) -> Result<Totals, KvError> {
         let mut writer = Writer::create(&*self.disk, temporary, head)?;
         fill(&mut writer)?;
@@ -338,8 +347,18 @@ impl CheckpointSet {
             self.disk.rename(&self.path(&member.name), &gone(member)).map_err(from_disk)?;
         }
         self.disk.sync_dir(&self.dir).map_err(from_disk)?;
-        for member in &old {
-            self.removal.remove(&*self.disk, &gone(member)).map_err(from_disk)?;
+        let old: Vec<String> = old.iter().map(gone).collect();
+        self.gone.extend(old);
+        self.remove_gone()
+    }
+
+    /// Removes files that were replaced. They are cut before they are removed, so not while somebody still reads them.
+    fn remove_gone(&mut self) -> Result<(), KvError> {
+        if Arc::strong_count(&self.pins) > 1 {
+            return Ok(());
+        }
+        while let Some(path) = self.gone.pop() {
+            self.removal.remove(&*self.disk, &path).map_err(from_disk)?;
         }
         Ok(())
     }

@@ -34,21 +34,37 @@ impl Shared {
                 if self.waiting_after(set.upto()).len() > self.config.urgent_segments() {
                     come_back();
                 }
-                let delta = if idle {
-                    set.add_empty_delta(target)
-                } else {
-                    set.add_delta(&self.journal, target, self.config.delta_bytes_max)
-                };
-                self.count(&delta.map(|()| true))?;
-                let merged = set.merge_if_due(self.config.deltas_max);
-                if let Err(error) = &merged {
-                    set.note_rot(error);
-                }
-                self.count(&merged)?;
+                self.add_delta(&mut set, target, idle)?;
             }
             made = true;
         }
         Ok(made)
+    }
+
+    /// Makes deltas up to the durable record `target`, wherever that is in its segment.
+    pub(crate) fn checkpoint_up_to(&self, set: &mut CheckpointSet, target: Seq) -> Result<(), KvError> {
+        if set.rotten.is_some() {
+            self.mend(set)?;
+        }
+        while set.upto() < target {
+            self.add_delta(set, target, false)?;
+        }
+        Ok(())
+    }
+
+    /// A delta of what follows the last one, up to `target` or less, and a merge if one is due then. `idle`: nothing follows.
+    fn add_delta(&self, set: &mut CheckpointSet, target: Seq, idle: bool) -> Result<(), KvError> {
+        let delta = if idle {
+            set.add_empty_delta(target)
+        } else {
+            set.add_delta(&self.journal, target, self.config.delta_bytes_max)
+        };
+        self.count(&delta.map(|()| true))?;
+        let merged = set.merge_if_due(self.config.deltas_max);
+        if let Err(error) = &merged {
+            set.note_rot(error);
+        }
+        self.count(&merged).map(drop)
     }
 
     /// The second part: the engine is made durable as far as the files are, and the log is trimmed. Sweeps wait for this.

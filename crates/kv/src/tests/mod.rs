@@ -1,5 +1,6 @@
 //! Tests of the index as a whole: on simulated disks with crashes, and on real ones.
 
+mod backup;
 mod committer;
 mod faults;
 mod fragile;

@@ -1,0 +1,190 @@
+//! Backups of an index: what its checkpoints hold, as of one record of the log, in the format of a checkpoint file.
+//!
+//! A backup is made from the log and the files made from it, never from the engine. For one, the checkpoint is brought up to the
+//! record first; then files of it are merged into one: all of them into a base, or those since an earlier backup into a delta.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use disk::Disk;
+use journal::{Seq, StreamId};
+
+use super::file::{Head, Kind, Reader, Sink, Writer, check_cancel};
+use super::merge::Merge;
+use super::{CheckpointSet, Member};
+use crate::KvError;
+use crate::engine::EntrySource;
+use crate::index::{IndexConfig, LoggedIndex, Shared, from_journal};
+
+/// What a backup is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackupHead {
+    /// `None`: everything. Otherwise what changed after this record.
+    pub after: Option<Seq>,
+    /// The record as of which it is.
+    pub upto: Seq,
+    /// The log's incarnation.
+    pub incarnation: u64,
+}
+
+/// How much a backup holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackupTotals {
+    /// Keys, deleted ones included.
+    pub entries: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// CRC32C of all of them but the footer, which has one of its own.
+    pub crc32c: u32,
+}
+
+/// A backup about to be written.
+pub struct Backup {
+    head: Head,
+    content: Merge,
+    cancel: Arc<AtomicBool>,
+    /// Keeps the files that are read.
+    _pin: Arc<()>,
+}
+
+impl LoggedIndex {
+    /// Prepares a backup as of now: what was appended before this call is in it, and made durable first. `since` is where an
+    /// earlier backup of the same index stands ([`BackupHead::upto`] and [`BackupHead::incarnation`]): then only what changed since
+    /// then is written, if that can still be told apart from the rest. Appends and readers go on meanwhile.
+    ///
+    /// # Errors
+    /// What the log or the checkpoint says.
+    pub fn backup(&self, since: Option<(Seq, u64)>) -> Result<Backup, KvError> {
+        self.shared.backup(since)
+    }
+}
+
+impl Shared {
+    fn backup(&self, since: Option<(Seq, u64)>) -> Result<Backup, KvError> {
+        let upto = self.journal.appended();
+        self.journal.sync_to(upto).map_err(from_journal)?;
+        let mut set = self.checkpoints.lock();
+        self.checkpoint_up_to(&mut set, upto)?;
+        let incarnation = self.journal.incarnation();
+        let since = since.filter(|(seq, of)| *of == incarnation && *seq <= set.upto()).map(|(seq, _)| seq);
+        set.backup(since)
+    }
+}
+
+impl CheckpointSet {
+    fn backup(&self, since: Option<Seq>) -> Result<Backup, KvError> {
+        let newer = |seq: Seq| -> Vec<Member> {
+            self.chain.iter().filter(|member| member.head.upto > seq.0).cloned().collect()
+        };
+        // A base that is newer does not tell any more what was removed since.
+        let part = since
+            .map(|seq| (seq, newer(seq)))
+            .filter(|(_, members)| members.iter().all(|member| member.head.kind == Kind::Delta));
+        let (kind, after, members) = match part {
+            Some((seq, members)) => (Kind::Delta, seq, members),
+            None => (Kind::Base, Seq::ZERO, self.chain.clone()),
+        };
+        let content = self.merge(&members, kind == Kind::Delta)?;
+        let head =
+            Head { kind, stream: self.stream.0, after: after.0, upto: self.upto().0, incarnation: self.incarnation };
+        Ok(Backup { head, content, cancel: Arc::clone(&self.cancel), _pin: Arc::clone(&self.pins) })
+    }
+}
+
+impl Head {
+    fn of_backup(self) -> BackupHead {
+        let after = (self.kind == Kind::Delta).then_some(Seq(self.after));
+        BackupHead { after, upto: Seq(self.upto), incarnation: self.incarnation }
+    }
+}
+
+/// A stream, to which the bytes of a backup go.
+struct StreamSink<'a>(&'a mut dyn Write);
+
+impl Sink for StreamSink<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), KvError> {
+        self.0.write_all(bytes).map_err(|error| KvError::Io(format!("the backup cannot be written: {error}")))
+    }
+
+    fn sync(&mut self) -> Result<(), KvError> {
+        self.0.flush().map_err(|error| KvError::Io(format!("the backup cannot be written: {error}")))
+    }
+}
+
+impl Backup {
+    /// What it is of.
+    #[must_use]
+    pub fn head(&self) -> BackupHead {
+        self.head.of_backup()
+    }
+
+    /// Writes it: a checkpoint file (docs/formats.md). Whether the bytes have arrived is to be asked of [`read_backup`].
+    ///
+    /// # Errors
+    /// What `out` says; [`KvError::Damaged`] where a checkpoint does not read as it was written; [`KvError::Stopped`].
+    pub fn write_to(mut self, out: &mut dyn Write) -> Result<(), KvError> {
+        let mut writer = Writer::to(Box::new(StreamSink(out)), self.head);
+        while let Some((key, value)) = self.content.next()? {
+            check_cancel(&self.cancel)?;
+            writer.push(key, value)?;
+        }
+        writer.finish().map(drop)
+    }
+}
+
+/// Reads the backup in the file `path` of `disk` through and compares all its checksums.
+///
+/// # Errors
+/// [`KvError::Damaged`]; [`KvError::Unsupported`] where a newer weir wrote it.
+pub fn read_backup(disk: &dyn Disk, path: &str) -> Result<(BackupHead, BackupTotals), KvError> {
+    let (head, totals) = Reader::open(disk, path)?.verify(&AtomicBool::new(false))?;
+    let bytes = disk.len_of(path).map_err(super::file::from_disk)?.unwrap_or(0);
+    Ok((head.of_backup(), BackupTotals { entries: totals.entries, bytes, crc32c: totals.sum }))
+}
+
+/// Makes the checkpoint of `stream` in the folder `dir` of `disk`, which has none: what the backups `from` hold, a full one and then
+/// each later one in order. It will stand at the log's record `upto`. Durable when it returns. Gives the number of keys.
+///
+/// # Errors
+/// [`KvError::Damaged`] where a backup does not read as it was written, is of another stream, or does not follow the one before it, or
+/// where there is a checkpoint already.
+pub fn restore_backups(
+    from: (&dyn Disk, &[String]),
+    stream: StreamId,
+    disk: Arc<dyn Disk>,
+    dir: &str,
+    upto: Seq,
+) -> Result<u64, KvError> {
+    let (source, paths) = from;
+    let mut readers = Vec::new();
+    let mut at = None;
+    for path in paths {
+        let reader = Reader::open(source, path)?;
+        let follows = match at {
+            None => reader.head.kind == Kind::Base,
+            Some(at) => reader.head.kind == Kind::Delta && reader.head.after == at,
+        };
+        if !follows || reader.head.stream != stream.0 {
+            return Err(KvError::Damaged(format!("the backup {path} does not follow the one before it")));
+        }
+        at = Some(reader.head.upto);
+        readers.push(reader);
+    }
+    let Some(last) = readers.last() else { return Err(KvError::Damaged("there is no backup to be restored".into())) };
+    let mut set = CheckpointSet::open(disk, dir, stream, last.head.incarnation, &IndexConfig::default())?;
+    if set.upto() > Seq::ZERO {
+        return Err(KvError::Damaged(format!("there is a checkpoint in {dir} already")));
+    }
+    readers.reverse();
+    let mut content = Merge::new(readers, false);
+    let member = set.make(Kind::Base, Seq::ZERO, upto, &mut |writer| {
+        while let Some((key, value)) = content.next()? {
+            writer.push(key, value)?;
+        }
+        Ok(())
+    })?;
+    let entries = member.totals.entries;
+    set.chain = vec![member];
+    Ok(entries)
+}
