@@ -129,10 +129,9 @@ impl Inner {
             }
         };
         let sum = RunningSum::of(&content);
-        let path_hint = if len == 0 { Vec::new() } else { life.birth.path_hint.clone() };
         Ok(PieceRecord {
             page_crcs: content.chunks(PAGE_SIZE).map(|page| types::Crc32c::of(page).0).collect(),
-            path_hint,
+            path_hint: life.birth.path_hint.clone(),
             ..record_of(life, ended, sum, place)
         })
     }

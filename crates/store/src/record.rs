@@ -41,7 +41,7 @@ pub(crate) struct PieceRecord {
     pub(crate) place: Place,
     /// Of the pages of a small piece; none where a sidecar has them.
     pub(crate) page_crcs: Vec<u32>,
-    /// Only while the piece lies in the log; afterwards the segment or the sidecar has it.
+    /// Only of a piece without bytes, and while they lie in the log; otherwise the segment or the sidecar has it.
     pub(crate) path_hint: Vec<u8>,
 }
 
@@ -280,5 +280,15 @@ mod tests {
         assert_eq!(segment_of_key(&segment_key(9)), Some(9));
         assert!(piece_key(PieceId::first(BodyId(1))) < piece_key(PieceId::first(BodyId(256))));
         assert!(piece_key(PieceId::first(BodyId(u64::MAX))).as_slice() < PIECES_END);
+    }
+
+    #[test]
+    fn newer_versions_are_refused() {
+        let stat = SegmentStat::default().encode();
+        let seen = Seen::default().encode();
+        let newer = |bytes: &[u8]| [&[VERSION + 1], &bytes[1..]].concat();
+        assert!(matches!(SegmentStat::decode(&newer(&stat)), Err(StoreError::Unsupported { .. })));
+        assert!(matches!(Seen::decode(&newer(&seen)), Err(StoreError::Unsupported { .. })));
+        assert!(matches!(PieceRecord::decode(&[VERSION + 1, 0, 0]), Err(StoreError::Unsupported { .. })));
     }
 }

@@ -223,4 +223,33 @@ mod tests {
             assert!(parse_record(&bytes[..at]).is_err(), "{at}");
         }
     }
+
+    #[test]
+    fn newer_versions_and_unknown_features_are_refused() {
+        for at in [8, 12] {
+            let mut header = file_header(7);
+            header[at] += 1;
+            let crc = Crc32c::of(&header[..HEADER - 4]).0.to_le_bytes();
+            header[HEADER - 4..].copy_from_slice(&crc);
+            assert!(matches!(check_file_header(&header), Err(StoreError::Unsupported { .. })));
+        }
+        let record = PieceRecord {
+            ended: Ended::Complete,
+            generation: 1,
+            incarnation: Incarnation(2),
+            len: 0,
+            adler32: Adler32(3),
+            crc32c: Crc32c(4),
+            place: Place::Empty,
+            page_crcs: Vec::new(),
+            path_hint: Vec::new(),
+        };
+        let mut header = record_header(PieceId::first(BodyId(9)), &record, b"/x");
+        header[8] += 1;
+        let end = header.len() - 4;
+        let crc = Crc32c::of(&header[..end]).0.to_le_bytes();
+        header[end..].copy_from_slice(&crc);
+        let refused = parse_record(&header).unwrap_err();
+        assert!(matches!(&refused, StoreError::Unsupported { what } if what.contains("version 2")), "{refused}");
+    }
 }

@@ -146,4 +146,22 @@ mod tests {
         let newest = Header::newest(&bytes).unwrap().unwrap();
         assert_eq!((newest.generation, newest.record().is_some()), (1, true));
     }
+
+    #[test]
+    fn newer_versions_and_unknown_features_are_refused() {
+        let ended = Some(Ended::Complete);
+        let (generation, incarnation, path_hint) = (0, Incarnation(1), Vec::new());
+        let piece = PieceId::first(BodyId(1));
+        let (len, adler32, crc32c) = (1, Adler32(1), Crc32c(2));
+        let header = Header { piece, generation, ended, incarnation, len, adler32, crc32c, path_hint };
+        for at in [8, 12] {
+            let mut slot = header.encode();
+            slot[at] += 1;
+            let crc = Crc32c::of(&slot[..SLOT - 4]).0.to_le_bytes();
+            slot[SLOT - 4..].copy_from_slice(&crc);
+            let refused = Header::newest(&slot).unwrap_err();
+            assert!(matches!(&refused, StoreError::Unsupported { .. }), "{refused}");
+            assert!(refused.to_string().contains("newer version of weir"), "{refused}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Reading a piece through and comparing everything.
 
+use types::PieceId;
+
 use crate::reader::Reader;
 use crate::sums::RunningSum;
 use crate::{PieceState, PieceStatus, StoreError, Verified};
@@ -35,8 +37,13 @@ pub(crate) fn verify(
         Some((len, PieceState::Complete { adler32, crc32c }))
             if len == sum.len && (adler32 != sum.adler32 || crc32c != sum.crc32c) =>
         {
-            Err(StoreError::damaged(format!("every page of {} matches, but not the sums of the whole", reader.piece())))
+            Err(whole_differs(reader.piece()))
         }
         _ => Ok(verified),
     }
+}
+
+/// Pages were exchanged, or the record is wrong.
+pub(crate) fn whole_differs(piece: PieceId) -> StoreError {
+    StoreError::damaged(format!("every page of {piece} matches, but not the sums of the whole"))
 }

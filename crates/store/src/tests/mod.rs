@@ -8,5 +8,6 @@ mod leftovers;
 mod model;
 mod moving;
 mod rebuilt;
+mod scrubbed;
 mod together;
 mod world;

@@ -1,0 +1,240 @@
+//! Reading a piece past the page cache and comparing it with what was written, while everybody goes on: does the disk still have it?
+//!
+//! Nothing is locked while the disk is read. What does not match is only believed if nobody began or ended to write to the piece, moved or
+//! removed it meanwhile, and if it does not match a second time either. Pages that others have in the page cache stay there.
+
+use std::sync::Arc;
+
+use disk::{Access, AlignedBuf, DiskFile, OpenOptions};
+use types::{ErrorCode, PAGE_SIZE, PieceId};
+
+use crate::piece::OpenPiece;
+use crate::record::{Ended, PieceRecord, Place, SMALL_LIMIT};
+use crate::segment::parse_record;
+use crate::small::check;
+use crate::store::{Inner, Store};
+use crate::sums::{PAGE, PageSum, RunningSum, pages_of};
+use crate::writer::index;
+use crate::{StoreError, verify};
+
+/// Bytes of a large piece read in one step.
+const STEP: usize = 1 << 20;
+/// Room for the largest small piece with its header, and the parts of pages before and behind it.
+const BUFFER: usize = STEP + (128 << 10);
+const _: () = assert!(SMALL_LIMIT <= STEP as u64);
+/// How often a piece is looked at again that was changed meanwhile.
+const TRIES: usize = 5;
+
+/// What a look at one piece came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scrubbed {
+    /// Every page, and the whole, is as it was written: so many bytes.
+    Whole(u64),
+    /// It is being written, or was changed, moved or removed again and again: not this time.
+    Busy,
+    /// Given up, because the caller said so.
+    Stopped,
+}
+
+/// What one look leaves for the next: memory, and the segment that was open.
+pub struct Scrubber {
+    buffer: AlignedBuf,
+    segment: Option<(u64, Arc<dyn DiskFile>)>,
+}
+
+impl Default for Scrubber {
+    fn default() -> Self {
+        Self { buffer: AlignedBuf::new(BUFFER), segment: None }
+    }
+}
+
+/// How far a large piece has been compared; holds as long as its version does.
+struct Progress {
+    version: u64,
+    sum: RunningSum,
+}
+
+impl Store {
+    /// Reads a piece that has ended from the disk and compares every page, and the whole. `pace` is told the bytes of each step, after it
+    /// and with nothing locked: it may take its time, and gives up by returning false.
+    ///
+    /// # Errors
+    /// What concerns this piece alone has the code `Checksum`, `Damaged`, `Io` or `NotFound`: the disk does not have it as it was written.
+    /// Everything else: it could not be looked at.
+    pub fn scrub(
+        &self,
+        piece: PieceId,
+        scrubber: &mut Scrubber,
+        pace: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Scrubbed, StoreError> {
+        let Some(open) = self.inner.find(piece)? else { return Ok(Scrubbed::Busy) };
+        let result = self.inner.scrub(&open, scrubber, pace);
+        self.inner.release(&open);
+        result
+    }
+}
+
+impl Inner {
+    fn scrub(
+        &self,
+        open: &Arc<OpenPiece>,
+        scrubber: &mut Scrubber,
+        pace: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Scrubbed, StoreError> {
+        let mut progress = Progress { version: 0, sum: RunningSum::EMPTY };
+        let mut seen: Option<(u64, PieceRecord)> = None;
+        for _ in 0..TRIES {
+            let Some((version, record)) = self.at_rest(open)? else { return Ok(Scrubbed::Busy) };
+            if progress.version != version {
+                progress = Progress { version, sum: RunningSum::EMPTY };
+            }
+            let error = match self.scrub_record(open.id, &record, scrubber, &mut progress, pace) {
+                Ok(scrubbed) => return Ok(scrubbed),
+                Err(error) => error,
+            };
+            scrubber.segment = None;
+            if !concerns_the_piece(&error) {
+                return Err(error);
+            }
+            let now = Some((version, record));
+            if self.at_rest(open)? != now {
+                continue;
+            }
+            if seen == now {
+                return Err(error);
+            }
+            seen = now;
+        }
+        Ok(Scrubbed::Busy)
+    }
+
+    /// The record of a piece that nobody writes to, and its version.
+    fn at_rest(&self, open: &OpenPiece) -> Result<Option<(u64, PieceRecord)>, StoreError> {
+        let state = open.lock();
+        if state.removed || state.life.is_some() {
+            return Ok(None);
+        }
+        // What was settled or moved meanwhile is known to the index.
+        Ok(self.record(open.id)?.map(|record| (state.version, record)))
+    }
+
+    fn scrub_record(
+        &self,
+        piece: PieceId,
+        record: &PieceRecord,
+        scrubber: &mut Scrubber,
+        progress: &mut Progress,
+        pace: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Scrubbed, StoreError> {
+        match record.place {
+            Place::Empty => {}
+            // It has just been written, and will be settled soon.
+            Place::Log { .. } => check(piece, record, &self.small_bytes(record)?)?,
+            Place::Segment { segment, offset, header } => {
+                let read = self.scrub_segment(piece, record, (segment, offset, header), scrubber)?;
+                if !pace(read) {
+                    return Ok(Scrubbed::Stopped);
+                }
+            }
+            Place::Object => return self.scrub_object(piece, record, scrubber, progress, pace),
+        }
+        Ok(Scrubbed::Whole(record.len))
+    }
+
+    /// Compares a small piece and the header before it. Gives the bytes read.
+    fn scrub_segment(
+        &self,
+        piece: PieceId,
+        record: &PieceRecord,
+        (segment, offset, header): (u64, u64, u32),
+        scrubber: &mut Scrubber,
+    ) -> Result<u64, StoreError> {
+        let file = match &scrubber.segment {
+            Some((number, file)) if *number == segment => Arc::clone(file),
+            _ => {
+                let options = OpenOptions { access: Access::Read, direct: self.config.direct };
+                let file = self.disk.open(&self.segments.path(segment), options)?;
+                scrubber.segment = Some((segment, Arc::clone(&file)));
+                file
+            }
+        };
+        let start = offset / PAGE * PAGE;
+        let before = index(offset - start);
+        let end = before + header as usize + index(record.len);
+        let bytes = scrubber.buffer.get_mut(..end.next_multiple_of(PAGE_SIZE));
+        let bytes = bytes.ok_or_else(|| StoreError::damaged(format!("the length of piece {piece} in the index")))?;
+        let got = file.read_at(bytes, start)?;
+        if !file.is_direct() {
+            file.drop_cache(start, bytes.len() as u64);
+        }
+        let found = bytes[..got]
+            .get(before..end)
+            .ok_or_else(|| StoreError::damaged(format!("segment {segment:016x} ends in piece {piece}")))?;
+        let (head, content) = found.split_at(header as usize);
+        // Without its header an export or a rebuild would not find it.
+        let described = parse_record(head)?;
+        if described.piece != piece || described.record.len != record.len {
+            return Err(StoreError::damaged(format!(
+                "the header of piece {piece} in segment {segment:016x} is another's"
+            )));
+        }
+        check(piece, record, content)?;
+        Ok(bytes.len() as u64)
+    }
+
+    fn scrub_object(
+        &self,
+        piece: PieceId,
+        record: &PieceRecord,
+        scrubber: &mut Scrubber,
+        progress: &mut Progress,
+        pace: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Scrubbed, StoreError> {
+        let missing = || StoreError::damaged(format!("the file of piece {piece} is missing"));
+        let files = self.objects.open(piece, Access::Read)?.ok_or_else(missing)?;
+        // Without it an export or a rebuild would not know what the file is.
+        if !files.newest_header()?.is_some_and(|header| header.piece == piece && header.ended.is_some()) {
+            return Err(StoreError::damaged(format!("the sidecar's header of piece {piece}")));
+        }
+        let data = match self.config.direct {
+            true => self.disk.open(&self.objects.path(piece), OpenOptions { access: Access::Read, direct: true })?,
+            false => Arc::clone(&files.data),
+        };
+        while progress.sum.len < record.len {
+            let at = progress.sum.len;
+            let len = index(record.len - at).min(STEP);
+            let bytes = &mut scrubber.buffer[..len.next_multiple_of(PAGE_SIZE)];
+            let got = data.read_at(bytes, at)?;
+            bytes[got..].fill(0);
+            if !data.is_direct() {
+                data.drop_cache(at, bytes.len() as u64);
+            }
+            let sums = files.sums(at / PAGE, index(pages_of(len as u64)))?;
+            let mut sum = progress.sum;
+            for ((page, bytes), expected) in (at / PAGE..).zip(bytes[..len].chunks(PAGE_SIZE)).zip(sums) {
+                let found = PageSum::of(bytes);
+                if found.crc32c != expected.crc32c {
+                    return Err(StoreError::Checksum { piece, page });
+                }
+                sum.push(found, bytes.len() as u64);
+            }
+            progress.sum = sum;
+            if !pace(len as u64) {
+                return Ok(Scrubbed::Stopped);
+            }
+        }
+        let sum = &progress.sum;
+        if record.ended == Ended::Complete && (record.adler32, record.crc32c) != (sum.adler32, sum.crc32c) {
+            return Err(verify::whole_differs(piece));
+        }
+        Ok(Scrubbed::Whole(record.len))
+    }
+}
+
+/// Whether the piece is not as it was written, rather than that it could not be looked at.
+fn concerns_the_piece(error: &StoreError) -> bool {
+    match error {
+        StoreError::Index(_) => false,
+        error => matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound),
+    }
+}
