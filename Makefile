@@ -6,7 +6,7 @@ WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 export WEIR_BIN ?= $(abspath $(WEIR))
 PYTEST := .venv/bin/python -m pytest
 
-.PHONY: help build demo test lint test-rust test-clients test-peer bench fuzz sim soak clean
+.PHONY: help build demo test lint test-rust test-clients test-peer bench fuzz sim soak deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -51,6 +51,9 @@ sim: ## the crash and model tests over many more seeds than `make test` (WEIR_SE
 soak: build ## kill -9 and client tests again and again (ROUNDS, default 20)
 	scripts/setup.sh test
 	for round in $$(seq $${ROUNDS:-20}); do WEIR_KILL_ROUNDS=40 $(PYTEST) tests -q -k "kill or recovery or interrupted" || exit 1; done
+
+deb: build ## the Debian package, build/weir_VERSION_ARCH.deb
+	scripts/deb.sh $(WEIR)
 
 clean: ## remove what was built
 	cargo clean

@@ -29,6 +29,10 @@ pub enum Command {
     /// stdout, `weir: ready root://HOST:PORT/`; the log goes to stderr. SIGTERM or SIGINT ends it cleanly within 10 s;
     /// a second one at once.
     Serve(ServeArgs),
+    /// Makes a data directory, and nothing else.
+    ///
+    /// For who starts the node with `--existing` only. Does nothing where there is one already.
+    Init(InitArgs),
     /// Shows what weir promises, on a node of its own in a temporary place.
     ///
     /// Records real ROOT files with the installed `xrdcp`, follows one while it grows, kills the node and the recorder
@@ -40,6 +44,26 @@ pub enum Command {
     /// The node must not be running. Recovers from an unclean stop as a start would, then reads everything and says in
     /// plain words what it found. Repairs only what a flag names.
     Fsck(FsckArgs),
+    /// Says what the scrub of a running node is at, or tells it what to do.
+    ///
+    /// A node reads all its contents from the disk in its spare time, compares them with their checksums, and marks the files that
+    /// are damaged. `scrub.rate` and `scrub.period` in the configuration say how fast and how often.
+    Scrub(ScrubArgs),
+    /// Copies the namespace of a node, running or not, into a folder elsewhere.
+    ///
+    /// The first backup in the folder holds everything, later ones what changed since. Each is as of one moment, and read back before it
+    /// counts. The contents of files are not in it. An interrupted backup leaves the ones before it as they are; run it again.
+    Backup(BackupArgs),
+    /// Gives a data directory the namespace that a backup holds, or lists the backups of a folder.
+    ///
+    /// The node must not be running. The contents stay as they are; the namespace that is there is moved aside. Where the log is there and
+    /// has everything since the backup, nothing is lost, unless --until asks for an older state.
+    Restore(RestoreArgs),
+    /// Gives the contents of a stopped node back as plain files, each compared with its checksums.
+    ///
+    /// With the namespace: its tree, with modes, times, symbolic and hard links. Without it: every content in the store, under the path at
+    /// which it was made. Never writes over anything; an interrupted export goes on when it is run again.
+    Export(ExportArgs),
     /// Copies files between this machine and servers, and between servers.
     ///
     /// Takes local paths, `root://HOST[:PORT]//PATH` of any XRootD server, and `-` for standard input and output. Small files
@@ -346,6 +370,14 @@ pub struct ServeArgs {
     pub log: Option<String>,
 }
 
+/// Arguments of `weir init`.
+#[derive(Args, Debug, Default, Clone)]
+pub struct InitArgs {
+    /// The data directory: empty, or not there in a folder that is.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+}
+
 /// Arguments of `weir demo`.
 #[derive(Args, Debug, Default, Clone)]
 pub struct DemoArgs {
@@ -456,10 +488,120 @@ pub struct CpArgs {
     pub log: String,
 }
 
+/// Arguments of `weir backup`.
+#[derive(Args, Debug, Default, Clone)]
+pub struct BackupArgs {
+    /// The folder that the backups are kept in; made if it is not there. One for each node.
+    #[arg(value_name = "TARGET")]
+    pub target: PathBuf,
+    /// The data directory of the node.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// A TOML file with settings, as `weir serve` takes it; only used where the node is not running.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Everything, even if only what changed since the last backup would do.
+    #[arg(long)]
+    pub full: bool,
+    /// Then keep only this many full backups and what follows them; older ones are removed.
+    #[arg(long, value_name = "N")]
+    pub keep: Option<u32>,
+    /// Print what was made as JSON on stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `weir restore`.
+#[derive(Args, Debug, Default, Clone)]
+pub struct RestoreArgs {
+    /// The folder that the backups are in.
+    #[arg(value_name = "TARGET")]
+    pub target: PathBuf,
+    /// The data directory that gets the namespace: that of the node that the backup was made of, whatever is left of it, or a new one.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["list", "verify"])]
+    pub data: Option<PathBuf>,
+    /// The newest state not after this time (UTC, as in `2026-11-21 09:45`), or this record of the log.
+    #[arg(long, value_name = "TIME|RECORD")]
+    pub until: Option<String>,
+    /// List the backups in the folder and do nothing else.
+    #[arg(long)]
+    pub list: bool,
+    /// The same, after reading all of them through.
+    #[arg(long)]
+    pub verify: bool,
+    /// A TOML file with settings, as `weir serve` takes it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print the result as JSON on stdout.
+    #[arg(long)]
+    pub json: bool,
+    /// List at most this many findings of each kind (all are counted).
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub list_max: usize,
+}
+
+/// Arguments of `weir export`.
+#[derive(Args, Debug, Clone)]
+pub struct ExportArgs {
+    /// The folder that the files go to; made if it is not there.
+    #[arg(value_name = "TARGET")]
+    pub target: PathBuf,
+    /// The data directory of the stopped node.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// A TOML file with settings, as `weir serve` takes it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// For a node whose namespace is lost: every content in the store, under the path at which it was made, where that is known.
+    #[arg(long)]
+    pub without_namespace: bool,
+    /// What to do with files of which pages are damaged.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = IfDamaged::Suffix)]
+    pub damaged: IfDamaged,
+    /// Print the result as JSON on stdout.
+    #[arg(long)]
+    pub json: bool,
+    /// List at most this many of each kind of trouble (all are counted).
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub list: usize,
+}
+
+/// What an export does with a damaged file.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IfDamaged {
+    /// Write it with `.weir-damaged` behind its name, and zeros where its damaged pages are.
+    Suffix,
+    /// Do not write it.
+    LeaveOut,
+}
+
+/// Arguments of `weir scrub`.
+#[derive(Args, Debug, Default, Clone)]
+pub struct ScrubArgs {
+    /// The data directory of the running node.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// Say what it is at. Done after every other flag too.
+    #[arg(long)]
+    pub status: bool,
+    /// Begin a pass now, or go on with the one under way.
+    #[arg(long)]
+    pub now: bool,
+    /// The same, at so many bytes a second (as in 100MiB) to the end of the pass, instead of what is configured.
+    #[arg(long, value_name = "SIZE")]
+    pub rate: Option<String>,
+    /// End the pass under way. The next one begins when it is due.
+    #[arg(long, conflicts_with_all = ["now", "rate"])]
+    pub stop: bool,
+    /// Print the answer as JSON on stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Parses; help, version and usage errors are printed here, and the code to end with returned.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     let mut command = Cli::command().after_help(Exit::table());
-    for name in ["serve", "demo", "fsck", "cp"] {
+    for name in ["serve", "init", "demo", "fsck", "scrub", "backup", "restore", "export", "cp"] {
         command = command.mut_subcommand(name, |sub| sub.after_help(Exit::table()));
     }
     command.try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {

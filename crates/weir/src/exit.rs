@@ -6,8 +6,8 @@
 pub enum Exit {
     /// Done as asked.
     Done = 0,
-    /// What was looked at is not as it should be: `weir fsck` found something that is still there, or `weir demo` saw a
-    /// promise broken.
+    /// What was looked at is not as it should be: `weir fsck`, `weir restore` or `weir export` found something that is still there, or
+    /// `weir demo` saw a promise broken.
     Wrong = 1,
     /// The command line or the configuration file is wrong. Nothing was touched.
     Usage = 2,
@@ -74,7 +74,9 @@ impl Exit {
     pub fn meaning(self) -> &'static str {
         match self {
             Exit::Done => "done as asked",
-            Exit::Wrong => "fsck found something that is still there, or the demo saw a promise broken",
+            Exit::Wrong => {
+                "fsck, a restore or an export found something that is still there, or the demo saw a promise broken"
+            }
             Exit::Usage => "wrong command line or configuration; nothing was touched",
             Exit::DataDirectory => "the data directory was refused; nothing was touched",
             Exit::InUse => "another process holds the data directory",

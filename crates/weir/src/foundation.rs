@@ -10,6 +10,7 @@ use namespace::{Namespace, NamespaceConfig, NsError};
 use store::{Store, StoreConfig, StoreError, StoreRecovery};
 use types::{ErrorCode, Timestamp};
 
+use crate::backup::restore;
 use crate::config::Config;
 use crate::datadir::DataDir;
 use crate::exit::Exit;
@@ -18,6 +19,7 @@ use crate::rebuild;
 use crate::runs::Runs;
 
 pub(crate) const JOURNAL_DIR: &str = "journal";
+pub(crate) const NAMESPACE_DIR: &str = "namespace";
 const NAMESPACE_INDEX_DIR: &str = "namespace/index";
 pub(crate) const NAMESPACE_CHECKPOINT_DIR: &str = "namespace/checkpoint";
 pub(crate) const STORE_DIR: &str = "store";
@@ -66,6 +68,9 @@ pub enum OpenError {
     /// `weir fsck --rebuild-store` was interrupted.
     #[error("the store's index was being rebuilt, and that was not brought to its end")]
     RebuildInterrupted,
+    /// `weir restore` was interrupted.
+    #[error("a restore of the namespace was begun, and not brought to its end")]
+    RestoreInterrupted,
     /// A new log was begun in the place of a lost one, and not all has followed it.
     #[error("a new log was begun in the place of a lost one, and that was not brought to its end")]
     NewLogUnfinished,
@@ -111,6 +116,7 @@ impl OpenError {
             Self::Journal(JournalError::Missing { .. })
             | Self::OlderNamespace { .. }
             | Self::RebuildInterrupted
+            | Self::RestoreInterrupted
             | Self::NewLogUnfinished
             | Self::NewLogMark { .. }
             | Self::NothingToGoOnWith { .. } => return Exit::Damaged,
@@ -184,6 +190,8 @@ pub struct Foundation {
     pub was_repaired: bool,
     /// With [`Purpose::Repair`]: the namespace is older than the contents. [`Foundation::accept_older`] ends that.
     pub is_older: bool,
+    /// When the data directory was made.
+    pub made: Timestamp,
 }
 
 /// What it is opened for.
@@ -242,6 +250,9 @@ impl Foundation {
     ) -> Result<Self, OpenError> {
         if purpose != Purpose::Repair && rebuild::is_under_way(&*disk)? {
             return Err(OpenError::RebuildInterrupted);
+        }
+        if purpose != Purpose::Repair && restore::is_under_way(&*disk)? {
+            return Err(OpenError::RestoreInterrupted);
         }
         let new_log = NewLog::read(&*disk)?;
         if purpose != Purpose::Repair && new_log.is_some_and(|mark| !mark.finished) {
@@ -316,6 +327,7 @@ impl Foundation {
             found,
             was_repaired,
             is_older,
+            made: data.format.created,
         })
     }
 

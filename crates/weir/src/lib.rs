@@ -6,11 +6,16 @@
 //! (the ready line, `--json`), stderr what a person reads.
 
 mod adopt;
+pub mod backup;
+mod care;
 pub mod cli;
 pub mod config;
+pub mod control;
+mod damage_mark;
 pub mod datadir;
 mod demo;
 pub mod exit;
+pub mod export;
 mod failure;
 mod fetch;
 pub mod files;
@@ -22,9 +27,12 @@ mod new_log;
 pub mod rebuild;
 mod recovery_words;
 mod runs;
+pub mod scrub;
 pub mod serve;
 mod signals;
+mod supervisor;
 mod table;
+mod time_text;
 pub mod transfer;
 
 pub use failure::Failure;
@@ -40,10 +48,15 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
     };
     let result = match parsed.command {
         cli::Command::Serve(args) => serve::run(&args),
+        cli::Command::Init(args) => datadir::init(&args.data),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Fsck(args) => fsck::run(&args),
         cli::Command::Cp(args) => transfer::run(&args),
         cli::Command::Files(command) => files::run(&command),
+        cli::Command::Scrub(args) => scrub::command::run(&args),
+        cli::Command::Export(args) => export::run(&args),
+        cli::Command::Backup(args) => backup::run(&args),
+        cli::Command::Restore(args) => backup::restore::run(&args),
     };
     match result {
         Ok(exit) => exit,

@@ -91,21 +91,30 @@ pub struct Begun {
     pub aside: Option<String>,
 }
 
+/// What to do where nothing is left of the store's index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoreIndex {
+    /// Refuse: it may be mounted elsewhere.
+    MustBeThere,
+    /// Go on: the caller makes it anew from the files of contents.
+    MayBeMadeAnew,
+}
+
 /// Begins a new log and lets the indexes follow it, or finishes what was interrupted. The namespace's new life and
 /// [`finish`] are to come.
 ///
 /// # Errors
 /// [`OpenError::LogIsThere`] where the log is not lost.
-pub fn begin_new_log(data: &DataDir, config: &Config) -> Result<Begun, OpenError> {
+pub fn begin_new_log(data: &DataDir, config: &Config, store_index: StoreIndex) -> Result<Begun, OpenError> {
     let disk = disk_of(data)?;
     let unfinished = NewLog::read(&*disk)?.filter(|mark| !mark.finished);
     let (beginning, aside) = match unfinished {
         Some(mark) => (mark.beginning, None),
-        None => prepare(data, &disk, config)?,
+        None => prepare(data, &disk, config, store_index)?,
     };
     Journal::begin(&*disk, JOURNAL_DIR, &journal_config(config), &beginning)?;
     for index in Index::all() {
-        index.place(data, &disk, config, beginning)?;
+        index.place(data, &disk, config, beginning, store_index)?;
     }
     Ok(Begun { beginning, aside })
 }
@@ -119,7 +128,12 @@ pub fn finish(disk: &dyn Disk) -> Result<(), OpenError> {
 }
 
 /// Makes sure that the log is lost, takes what is left of it out of the way, and writes the mark.
-fn prepare(data: &DataDir, disk: &Arc<dyn Disk>, config: &Config) -> Result<(Beginning, Option<String>), OpenError> {
+fn prepare(
+    data: &DataDir,
+    disk: &Arc<dyn Disk>,
+    config: &Config,
+    store_index: StoreIndex,
+) -> Result<(Beginning, Option<String>), OpenError> {
     if !holds_anything(&**disk)? {
         return Err(OpenError::NothingToGoOnWith { which: "namespace" });
     }
@@ -136,7 +150,7 @@ fn prepare(data: &DataDir, disk: &Arc<dyn Disk>, config: &Config) -> Result<(Beg
         return Err(OpenError::PartOfLog { oldest: oldest.0, last: last.0 });
     }
     for (index, standing) in Index::all().iter().zip(&standings) {
-        index.must_hold_something(&**disk, standing)?;
+        index.must_hold_something(&**disk, standing, store_index)?;
     }
     let mut referred = 0;
     for index in Index::all() {
@@ -250,12 +264,13 @@ impl Index {
         disk: &Arc<dyn Disk>,
         config: &Config,
         beginning: Beginning,
+        store_index: StoreIndex,
     ) -> Result<(), OpenError> {
         self.with(data, disk, config, |engine, without_log| {
             if engine.applied().incarnation == beginning.incarnation {
                 return Ok(());
             }
-            self.must_hold_something(&**disk, &without_log.standing(engine))?;
+            self.must_hold_something(&**disk, &without_log.standing(engine), store_index)?;
             without_log.bring_up(engine).map_err(self.failed())?;
             let applied = Applied { seq: Seq(beginning.first.0 - 1), incarnation: beginning.incarnation };
             WithoutLog::place(engine, applied).map_err(self.failed())
@@ -264,8 +279,15 @@ impl Index {
 
     /// Refuses to go on with nothing: what is mounted elsewhere, or can be put back, would be shut out by the new log. A store
     /// without files may be empty.
-    fn must_hold_something(&self, disk: &dyn Disk, standing: &Standing) -> Result<(), OpenError> {
-        if standing.furthest() > Seq::ZERO {
+    fn must_hold_something(
+        &self,
+        disk: &dyn Disk,
+        standing: &Standing,
+        store_index: StoreIndex,
+    ) -> Result<(), OpenError> {
+        if standing.furthest() > Seq::ZERO
+            || self.stream == StreamId::STORE_INDEX && store_index == StoreIndex::MayBeMadeAnew
+        {
             return Ok(());
         }
         let holds_files = |folder: &str| -> Result<bool, DiskError> {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use types::{BootId, Timestamp};
 
 use crate::Failure;
+use crate::care::Care;
 use crate::cli::ServeArgs;
 use crate::config::Config;
 use crate::config::units::show_size;
@@ -17,7 +18,7 @@ use crate::exit::Exit;
 use crate::foundation::{Foundation, OpenError, Purpose, ballast_bytes};
 use crate::recovery_words::in_words;
 use crate::signals::Stop;
-use crate::{listen, logging, signals};
+use crate::{listen, logging, signals, supervisor};
 
 /// A clean stop is promised within 10 s; this much is left for closing the indexes and the log.
 const SERVER_STOP: Duration = Duration::from_secs(6);
@@ -86,7 +87,9 @@ pub fn serve_on(
 
     let server = server::Server::start(server_config, Arc::clone(&foundation.namespace), Arc::clone(&foundation.store))
         .map_err(not_served)?;
+    let care = Care::start(foundation, config)?;
     say_ready(&server.address().to_string())?;
+    supervisor::tell("READY=1");
 
     let why = wait(stop, foundation, &server, &mut space);
     // From here on the clock runs: whatever hangs, the process ends in time.
@@ -96,6 +99,8 @@ pub fn serve_on(
         Why::Broken(_) => Exit::Broken,
     };
     clock.start(late);
+    supervisor::tell("STOPPING=1");
+    care.stop();
     let left = server.stop(Instant::now() + SERVER_STOP);
     if left.connections_cut > 0 {
         tracing::warn!("{} connections were not done in time and were cut", left.connections_cut);
@@ -188,6 +193,9 @@ pub fn refused(data: &DataDir, error: OpenError) -> Failure {
         )),
         OpenError::NewLogUnfinished => {
             Some(format!("Run `weir fsck --data {data} --begin-new-log` again: it goes on where it was interrupted"))
+        }
+        OpenError::RestoreInterrupted => {
+            Some(format!("Run `weir restore TARGET --data {data}` again: it goes on where it was interrupted"))
         }
         OpenError::NewLogMark { .. } => {
             Some("Put the file back as it was (docs/formats.md), or from a backup".to_owned())

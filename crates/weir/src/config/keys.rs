@@ -91,6 +91,16 @@ pub const KEYS: &[Key] = &[
         default: Some(Given::Text("32MiB")),
         set: |c, v| size(v, 1 << 20, 1 << 40).map(|v| c.cache = v),
     },
+    Key {
+        name: "scrub.rate",
+        default: Some(Given::Text("16MiB")),
+        set: |c, v| size(v, 0, 1 << 40).map(|v| c.scrub_rate = v),
+    },
+    Key {
+        name: "scrub.period",
+        default: Some(Given::Text("30d")),
+        set: |c, v| duration(v).map(|v| c.scrub_period = v),
+    },
 ];
 
 fn text(given: Given<'_>) -> Result<&str, String> {

@@ -31,6 +31,8 @@ pub struct Config {
     pub overlay: u64,
     pub cache: u64,
     pub third_party_copy: bool,
+    pub scrub_rate: u64,
+    pub scrub_period: Duration,
 }
 
 impl Config {
@@ -53,6 +55,8 @@ impl Config {
             overlay: 0,
             cache: 0,
             third_party_copy: false,
+            scrub_rate: 0,
+            scrub_period: Duration::ZERO,
         };
         for key in keys::KEYS {
             if let Some(default) = key.default {

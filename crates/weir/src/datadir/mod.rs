@@ -8,11 +8,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use types::Timestamp;
+use types::{Incarnation, StoreId, Timestamp};
 
 pub use format_file::{FORMAT_VERSION, Format, FormatError, KNOWN_COMPATIBLE, KNOWN_INCOMPATIBLE};
 pub use lock::{Lock, LockError};
 
+use crate::Failure;
 use crate::exit::Exit;
 
 /// The name of the file that makes a directory weir's.
@@ -23,6 +24,9 @@ const LOCK_FILE: &str = "lock";
 /// Names that an empty directory may hold: what a first start that was cut off leaves behind, and what every fresh
 /// ext4 has.
 const NAMES_OF_NOTHING: [&str; 3] = [LOCK_FILE, FORMAT_FILE_NEW, "lost+found"];
+
+/// What else is in one.
+const PARTS: [&str; 7] = ["journal", "namespace", "store", "ballast", "control", "control.new", "RESTORING"];
 
 /// Why a data directory was refused.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +73,18 @@ pub enum DataDirError {
         path: PathBuf,
         /// Who.
         source: LockError,
+    },
+    /// Another node's than the backup.
+    #[error(
+        "{path} is another node's (cluster {cluster:032x}, store {store}) than the backup; nothing was touched. Give the data directory that the backup was made of, or a new one"
+    )]
+    OtherNode {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        cluster: u128,
+        /// Whose it is.
+        store: StoreId,
     },
     /// The system said no.
     #[error("cannot {what} {path}: {source}")]
@@ -134,6 +150,72 @@ impl DataDir {
         };
         Ok(Self { path: path.to_owned(), format, fresh, _lock: lock })
     }
+
+    /// Accepts and locks the data directory at `path` for a restore: that of this store, one whose FORMAT is lost, or a new one.
+    pub fn for_restore(path: &Path, cluster: u128, store: StoreId, created: Timestamp) -> Result<Self, DataDirError> {
+        let found = match look(path) {
+            Err(DataDirError::Foreign { .. }) if holds_parts_alone(path)? => None,
+            found => found?,
+        };
+        let ours = |format: &Format| (format.cluster, format.store) == (cluster, store);
+        if let Some(other) = found.as_ref().filter(|format| !ours(format)) {
+            return Err(DataDirError::OtherNode { path: path.to_owned(), cluster: other.cluster, store: other.store });
+        }
+        if found.is_none() {
+            make_folder(path)?;
+        }
+        let lock = Lock::take(&path.join(LOCK_FILE))
+            .map_err(|source| DataDirError::Locked { path: path.to_owned(), source })?;
+        let fresh = found.is_none();
+        let format = match found {
+            Some(format) => format,
+            None => {
+                let format =
+                    Format { incompatible: 0, compatible: 0, cluster, store, incarnation: Incarnation(1), created };
+                write_format(path, &format)?;
+                format
+            }
+        };
+        Ok(Self { path: path.to_owned(), format, fresh, _lock: lock })
+    }
+
+    /// Writes FORMAT anew.
+    pub fn replace_format(&mut self, format: Format) -> Result<(), DataDirError> {
+        write_format(&self.path, &format)?;
+        self.format = format;
+        Ok(())
+    }
+}
+
+/// `weir init`: makes the data directory at `path`, if it is none yet.
+pub fn init(path: &Path) -> Result<Exit, Failure> {
+    use std::io::Write as _;
+    let data =
+        DataDir::open(path, IfNew::Make, crate::serve::now()).map_err(|error| Failure::new(error.exit(), error))?;
+    let what = if data.fresh { "made" } else { "is there already" };
+    writeln!(io::stdout(), "{}: {what}; store {}", path.display(), data.format.store)
+        .map_err(|error| Failure::new(Exit::Failed, error))?;
+    Ok(Exit::Done)
+}
+
+/// What the FORMAT file of the data directory at `path` says; `None` where there is nothing at all. Touches nothing.
+pub fn format_of(path: &Path) -> Result<Option<Format>, DataDirError> {
+    look(path)
+}
+
+/// Whether everything in the directory at `path` has a name that weir gives, and there are contents: all but FORMAT.
+fn holds_parts_alone(path: &Path) -> Result<bool, DataDirError> {
+    let io = |source| DataDirError::Io { what: "list", path: path.to_owned(), source };
+    let mut contents = false;
+    for name in fs::read_dir(path).map_err(io)? {
+        let name = name.map_err(io)?.file_name().to_string_lossy().into_owned();
+        let aside = ["journal-lost-", "namespace-lost-", "namespace."].iter().any(|prefix| name.starts_with(prefix));
+        if !aside && !NAMES_OF_NOTHING.contains(&name.as_str()) && !PARTS.contains(&name.as_str()) {
+            return Ok(false);
+        }
+        contents |= name == "store";
+    }
+    Ok(contents)
 }
 
 /// The format of the data directory at `path`; `None` where there is nothing at all. Touches nothing.
@@ -183,16 +265,21 @@ fn make_folder(path: &Path) -> Result<(), DataDirError> {
 
 /// Writes FORMAT in full, or not at all: under another name first, synced, renamed, and the folder synced.
 fn write_first(path: &Path, now: Timestamp) -> Result<Format, DataDirError> {
-    use std::io::Write as _;
     let io = |what| move |source| DataDirError::Io { what, path: path.to_owned(), source };
     let format = Format::fresh(now).map_err(io("take random numbers for"))?;
+    write_format(path, &format)?;
+    Ok(format)
+}
+
+fn write_format(path: &Path, format: &Format) -> Result<(), DataDirError> {
+    use std::io::Write as _;
+    let io = |what| move |source| DataDirError::Io { what, path: path.to_owned(), source };
     let new = path.join(FORMAT_FILE_NEW);
     let mut file = fs::File::create(&new).map_err(io("write FORMAT in"))?;
     file.write_all(format.to_text().as_bytes()).map_err(io("write FORMAT in"))?;
     file.sync_all().map_err(io("sync FORMAT in"))?;
     fs::rename(&new, path.join(FORMAT_FILE)).map_err(io("name FORMAT in"))?;
-    sync_folder(path).map_err(io("sync"))?;
-    Ok(format)
+    sync_folder(path).map_err(io("sync"))
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {

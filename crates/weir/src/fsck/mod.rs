@@ -4,7 +4,7 @@
 //! brought up to its end), because only then is there something consistent to look at; beyond that nothing is changed
 //! without `--repair`, `--repair-journal`, `--begin-new-log` or `--remove-unreferenced`.
 
-mod after_repair;
+pub(crate) mod after_repair;
 pub mod check;
 pub mod compare;
 pub mod finding;
@@ -16,12 +16,14 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use crate::Failure;
+use crate::backup::restore;
 use crate::cli::FsckArgs;
 use crate::config::Config;
 use crate::config::units::show_size;
 use crate::datadir::{DataDir, IfNew};
 use crate::exit::Exit;
 use crate::foundation::{Foundation, OpenError, Purpose, disk_of, repair_journal};
+use crate::new_log::StoreIndex;
 use crate::serve::{now, open_data_dir, refused};
 use crate::{logging, new_log, rebuild, recovery_words};
 
@@ -152,6 +154,9 @@ fn refuse_unfinished(data: &DataDir, args: &FsckArgs) -> Result<(), Failure> {
         if !args.rebuild_store && rebuild::is_under_way(&*disk)? {
             return Err(OpenError::RebuildInterrupted);
         }
+        if restore::is_under_way(&*disk)? {
+            return Err(OpenError::RestoreInterrupted);
+        }
         if !args.begin_new_log && new_log::NewLog::read(&*disk)?.is_some_and(|mark| !mark.finished) {
             return Err(OpenError::NewLogUnfinished);
         }
@@ -182,7 +187,7 @@ fn rebuild_store(data: &DataDir, config: &Config, report: &mut Report) -> Result
 
 /// `--begin-new-log`.
 fn begin_log(data: &DataDir, config: &Config, report: &mut Report) -> Result<(), Failure> {
-    let begun = new_log::begin_new_log(data, config).map_err(|error| match &error {
+    let begun = new_log::begin_new_log(data, config, StoreIndex::MustBeThere).map_err(|error| match &error {
         OpenError::LogIsThere | OpenError::PartOfLog { .. } => {
             Failure::new(error.exit(), error).while_doing("no new log was begun")
         }

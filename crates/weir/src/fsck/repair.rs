@@ -4,19 +4,17 @@
 //! refers to; that is a step of its own, because after a repaired journal such a content may be the only copy of a file
 //! whose name was lost.
 
-use namespace::{Actor, RecountTotals, SetXattr, XattrMode};
-use types::{BodyId, Ino, NsPath, PieceId};
+use namespace::{Actor, RecountTotals};
+use types::{BodyId, Ino, PieceId};
 
 use super::finding::{Finding, Problem, ProblemKind};
 use super::report::Report;
 use crate::Failure;
 use crate::cli::FsckArgs;
+use crate::damage_mark;
 use crate::exit::Exit;
 use crate::foundation::Foundation;
 use crate::serve::now;
-
-/// The extended attribute that a damaged file gets.
-pub const MARK: &[u8] = server::DAMAGED_MARK;
 
 /// Findings held until the check is over.
 const WAITING_MAX: usize = 1_000_000;
@@ -111,15 +109,9 @@ fn recount(foundation: &Foundation, dir: Ino) -> Result<String, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Marks the file. It keeps its name and what is readable of it.
+/// Marks the file.
 fn mark(foundation: &Foundation, path: &[u8], what: &str, body: Option<BodyId>) -> Result<String, String> {
-    let what = body.map_or_else(|| what.to_owned(), |body| format!("{what}{}{body}", server::CONTENT_OF));
-    let path = NsPath::parse(path).map_err(|error| error.to_string())?;
-    let context = foundation.namespace.context(now(), &Actor::admin(), None);
-    let request = SetXattr { path, name: MARK.to_vec(), value: what.as_bytes().to_vec(), mode: XattrMode::Set };
-    foundation
-        .namespace
-        .change_wait(kv::Durability::Synced, context, request)
-        .map(|()| format!("marked with the extended attribute {}", MARK.escape_ascii()))
+    damage_mark::mark(&foundation.namespace, path, what, body)
+        .map(|()| format!("marked with the extended attribute {}", damage_mark::NAME.escape_ascii()))
         .map_err(|error| error.to_string())
 }

@@ -1,0 +1,97 @@
+//! What a running node does beside serving: the scrub, and the control socket through which it is asked and told.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use journal::Seq;
+use kv::LoggedIndex;
+
+use crate::Failure;
+use crate::config::Config;
+use crate::control::{Ask, Control, Reply};
+use crate::exit::Exit;
+use crate::foundation::Foundation;
+use crate::scrub::{Scrub, ScrubConfig};
+
+/// How long a stop waits for answers under way.
+const ANSWERS_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The scrub and the socket.
+pub struct Care {
+    scrub: Arc<Scrub>,
+    control: Option<Control>,
+}
+
+impl Care {
+    /// Starts both.
+    pub fn start(foundation: &Foundation, config: &Config) -> Result<Self, Failure> {
+        let scrub = ScrubConfig {
+            rate: config.scrub_rate,
+            period: config.scrub_period,
+            created: u64::try_from(foundation.made.0 / 1_000_000_000).unwrap_or(0),
+        };
+        let (store, namespace) = (Arc::clone(&foundation.store), Arc::clone(&foundation.namespace));
+        let scrub = Scrub::start(Arc::clone(&foundation.disk), store, namespace, scrub)
+            .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the scrub"))?;
+        let scrub = Arc::new(scrub);
+        let office = Office { scrub: Arc::clone(&scrub), namespace: Arc::clone(&foundation.namespace_index) };
+        let answer = move |ask: Ask| office.answer(ask);
+        let control = config.data.as_deref().map(|data| Control::start(data, Box::new(answer)));
+        let control = control.transpose().map_err(|error| Failure::new(Exit::Failed, error))?;
+        Ok(Self { scrub, control })
+    }
+
+    /// Ends both, before what they use is closed.
+    pub fn stop(mut self) {
+        self.scrub.stop();
+        if let Some(control) = &mut self.control {
+            control.stop(ANSWERS_PATIENCE);
+        }
+    }
+}
+
+/// Answers what comes through the socket.
+struct Office {
+    scrub: Arc<Scrub>,
+    namespace: Arc<LoggedIndex>,
+}
+
+impl Office {
+    fn answer(&self, ask: Ask) -> Reply {
+        match ask {
+            Ask::ScrubStatus => self.scrub_status(),
+            Ask::ScrubNow { rate } => {
+                self.scrub.now(rate);
+                self.scrub_status()
+            }
+            Ask::ScrubStop => {
+                self.scrub.give_up();
+                self.scrub_status()
+            }
+            Ask::Backup { since } => self.backup(since.map(|(seq, incarnation)| (Seq(seq), incarnation))),
+        }
+    }
+
+    fn scrub_status(&self) -> Reply {
+        Reply::Done(serde_json::to_value(self.scrub.status()).unwrap_or_default())
+    }
+
+    fn backup(&self, since: Option<(Seq, u64)>) -> Reply {
+        let backup = match self.namespace.backup(since) {
+            Ok(backup) => backup,
+            Err(error) => {
+                tracing::error!("a backup of the namespace was asked for and cannot be made: {error}");
+                return Reply::Refused(format!("the backup cannot be made: {error}"));
+            }
+        };
+        let head = crate::backup::head_value(&backup.head());
+        let write = move |out: &mut dyn io::Write| {
+            backup.write_to(out).map_err(|error| {
+                tracing::warn!("a backup of the namespace broke off: {error}");
+                io::Error::other(error.to_string())
+            })
+        };
+        Reply::Stream(head, Box::new(write))
+    }
+}

@@ -1,0 +1,57 @@
+//! A command's side of the socket.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Ask, LINE_MAX, SOCKET, server};
+
+/// How long the node may be silent: some answers need the disk first.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nobody listens.
+    #[error("no node is running on {data}")]
+    NotRunning {
+        /// The data directory.
+        data: PathBuf,
+    },
+    /// The node did not do it.
+    #[error("the node refused: {0}")]
+    Refused(String),
+    /// The connection failed.
+    #[error("the node's control socket {path}: {source}")]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Asks the node that serves `data`. Gives the answer, and what follows it.
+pub fn ask(data: &Path, ask: &Ask) -> Result<(serde_json::Value, BufReader<UnixStream>), AskError> {
+    let failed = |source| AskError::Io { path: data.join(SOCKET), source };
+    let mut stream = match server::connect(data) {
+        Ok(stream) => stream,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            return Err(AskError::NotRunning { data: data.to_owned() });
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    let request = serde_json::to_string(ask).map_err(|error| failed(error.into()))?;
+    stream.write_all(format!("{request}\n").as_bytes()).map_err(failed)?;
+    let mut answers = BufReader::new(stream);
+    let mut line = Vec::new();
+    (&mut answers).take(LINE_MAX).read_until(b'\n', &mut line).map_err(failed)?;
+    let broken = || failed(io::Error::new(io::ErrorKind::UnexpectedEof, "it was closed before the answer"));
+    let mut answer: serde_json::Value = serde_json::from_slice(&line).map_err(|_| broken())?;
+    match answer.get("error").and_then(|error| error.as_str()) {
+        Some(error) => Err(AskError::Refused(error.to_owned())),
+        None => Ok((answer.get_mut("ok").map(serde_json::Value::take).ok_or_else(broken)?, answers)),
+    }
+}

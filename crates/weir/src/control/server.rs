@@ -1,0 +1,217 @@
+//! The node's side of the socket.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::{Answerer, Ask, LINE_MAX, Reply, SOCKET};
+
+/// Connections at a time; one more is told to come back.
+const CONNECTIONS_MAX: usize = 8;
+/// A request is a line that a program writes at once.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the other side may take none of what it has asked for.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what} the control socket {path}: {source}")]
+pub struct ControlError {
+    what: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The socket, for as long as this lives.
+pub struct Control {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    answer: Box<Answerer>,
+    stopping: AtomicBool,
+    connections: AtomicUsize,
+}
+
+impl Control {
+    /// Listens in the data directory `data`, whose lock the caller holds. What is left of an earlier run is replaced.
+    pub fn start(data: &Path, answer: Box<Answerer>) -> Result<Self, ControlError> {
+        let path = data.join(SOCKET);
+        let failed = |what| {
+            let path = path.clone();
+            move |source| ControlError { what, path, source }
+        };
+        // Nobody may open it before it is the owner's alone.
+        let new = format!("{SOCKET}.new");
+        let _ = fs::remove_file(data.join(&new));
+        let listener = within(data, &new, |short| UnixListener::bind(short)).map_err(failed("make"))?;
+        fs::set_permissions(data.join(&new), Permissions::from_mode(0o600)).map_err(failed("protect"))?;
+        fs::rename(data.join(&new), &path).map_err(failed("name"))?;
+        let shared = Arc::new(Shared { answer, stopping: AtomicBool::new(false), connections: AtomicUsize::new(0) });
+        let inner = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("control".into()).stack_size(256 << 10);
+        let thread = thread.spawn(move || listen(&listener, &inner)).map_err(failed("serve"))?;
+        Ok(Self { path, shared, thread: Some(thread) })
+    }
+
+    /// Takes no more requests; waits up to `patience` for answers under way.
+    pub fn stop(&mut self, patience: Duration) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        let Some(thread) = self.thread.take() else { return };
+        // Wakes the thread; without the socket's name it would not see the stop before the next request.
+        let woken = self.path.parent().is_some_and(|data| connect(data).is_ok());
+        let _ = fs::remove_file(&self.path);
+        if woken && thread.join().is_err() {
+            tracing::error!("the control socket's thread had panicked");
+        }
+        let step = Duration::from_millis(10);
+        let mut left = patience;
+        while self.shared.connections.load(Ordering::SeqCst) > 0 && left > Duration::ZERO {
+            std::thread::sleep(step);
+            left = left.saturating_sub(step);
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
+/// A connection to the node that serves `data`.
+pub(super) fn connect(data: &Path) -> io::Result<UnixStream> {
+    within(data, SOCKET, |short| UnixStream::connect(short))
+}
+
+/// Does something with `name` in the folder `data` by a short path: that of a socket has 107 bytes at most (unix(7)).
+fn within<T>(data: &Path, name: &str, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let folder = File::open(data)?;
+    what(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
+}
+
+fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
+    loop {
+        let accepted = listener.accept();
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!("the control socket cannot take a connection: {error}");
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        let busy = shared.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX;
+        let taken = Taken(Arc::clone(shared));
+        if busy {
+            let _ = say(&stream, &Reply::Refused("too many commands at a time; try again in a moment".into()));
+            continue;
+        }
+        let spawned = std::thread::Builder::new().name("command".into()).stack_size(512 << 10).spawn(move || {
+            if let Err(error) = serve(stream, &taken.0) {
+                tracing::debug!("a command's connection ended: {error}");
+            }
+        });
+        if let Err(error) = spawned {
+            tracing::warn!("no thread for a command: {error}");
+        }
+    }
+}
+
+/// Counts as a connection for as long as it lives.
+struct Taken(Arc<Shared>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
+    stream.set_read_timeout(Some(REQUEST_PATIENCE))?;
+    stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
+    let mut line = Vec::new();
+    BufReader::new(&stream).take(LINE_MAX).read_until(b'\n', &mut line)?;
+    let reply = match serde_json::from_slice::<Ask>(&line) {
+        Ok(ask) => (shared.answer)(ask),
+        Err(error) => {
+            let version = env!("CARGO_PKG_VERSION");
+            Reply::Refused(format!(
+                "this node, weir {version}, does not understand the command: {error}; is the command of the same version?"
+            ))
+        }
+    };
+    say(&stream, &reply)?;
+    if let Reply::Stream(_, following) = reply {
+        let mut out = io::BufWriter::with_capacity(256 << 10, &stream);
+        following(&mut out)?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn say(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
+    let line = match reply {
+        Reply::Done(value) | Reply::Stream(value, _) => serde_json::json!({ "ok": value }),
+        Reply::Refused(why) => serde_json::json!({ "error": why }),
+    };
+    stream.write_all(format!("{line}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::client;
+    use super::*;
+
+    fn answering() -> Box<Answerer> {
+        Box::new(|ask| match ask {
+            Ask::ScrubStatus => Reply::Done(serde_json::json!({ "rate": 7 })),
+            Ask::ScrubStop => Reply::Refused("not now".into()),
+            _ => Reply::Stream(serde_json::json!(null), Box::new(|out| out.write_all(b"and more"))),
+        })
+    }
+
+    #[test]
+    fn requests_are_answered_and_what_is_not_known_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        // Longer than a socket's name may be.
+        let data = temp.path().join("d".repeat(200));
+        fs::create_dir(&data).unwrap();
+        assert!(matches!(client::ask(&data, &Ask::ScrubStatus), Err(client::AskError::NotRunning { .. })));
+        let mut control = Control::start(&data, answering()).unwrap();
+        assert_eq!(fs::metadata(data.join(SOCKET)).unwrap().permissions().mode() & 0o777, 0o600);
+        let (value, _) = client::ask(&data, &Ask::ScrubStatus).unwrap();
+        assert_eq!(value["rate"], 7);
+        let refused = client::ask(&data, &Ask::ScrubStop).err().unwrap();
+        assert!(refused.to_string().contains("not now"), "{refused}");
+        let (_, mut rest) = client::ask(&data, &Ask::Backup { since: None }).unwrap();
+        let mut more = String::new();
+        rest.read_to_string(&mut more).unwrap();
+        assert_eq!(more, "and more");
+        for wrong in [&b"{\"ask\":\"dance\"}\n"[..], b"\n", b"\xff\xff\n", &[b'x'; 70_000]] {
+            let mut stream = connect(&data).unwrap();
+            let _ = stream.write_all(wrong);
+            let mut answer = String::new();
+            let _ = stream.read_to_string(&mut answer);
+            assert!(answer.contains("does not understand"), "{answer}");
+        }
+        // What an earlier run has left is no hindrance.
+        control.stop(Duration::from_secs(1));
+        assert!(!data.join(SOCKET).exists());
+        fs::write(data.join(SOCKET), "").unwrap();
+        let _again = Control::start(&data, answering()).unwrap();
+        client::ask(&data, &Ask::ScrubStatus).unwrap();
+    }
+}

@@ -1,0 +1,190 @@
+//! The folder that is exported to. A file gets its name when it is whole and on the disk, and no name is ever taken from another.
+
+use std::fs::{self, File, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
+
+/// For files in the making, and what else an export needs; gone when it is done.
+pub const WORK: &str = ".weir-export";
+
+/// The folder.
+pub struct Out {
+    root: PathBuf,
+}
+
+/// A file in the making.
+pub struct Part {
+    path: PathBuf,
+    /// Its bytes.
+    pub file: File,
+}
+
+impl Out {
+    /// Opens the folder, which is made if it is not there.
+    pub fn open(root: &Path) -> io::Result<Self> {
+        make_folder(root)?;
+        let out = Self { root: root.to_owned() };
+        // What an interrupted export was at.
+        match fs::remove_dir_all(out.work()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::DirBuilder::new().mode(0o700).create(out.work())?;
+        Ok(out)
+    }
+
+    /// A folder for what is needed besides.
+    pub fn work(&self) -> PathBuf {
+        self.root.join(WORK)
+    }
+
+    /// Removes it.
+    pub fn close(&self) -> io::Result<()> {
+        fs::remove_dir_all(self.work())?;
+        File::open(&self.root)?.sync_all()
+    }
+
+    /// What is at `below`, if anything; symbolic links not followed.
+    pub fn look(&self, below: &Path) -> io::Result<Option<Metadata>> {
+        match fs::symlink_metadata(self.root.join(below)) {
+            Ok(there) => Ok(Some(there)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens what is at `below` for reading.
+    pub fn read(&self, below: &Path) -> io::Result<File> {
+        File::open(self.root.join(below))
+    }
+
+    /// Makes the folders above `below`. Nothing is followed out of the target: what is there and no folder is an error.
+    pub fn make_above(&self, below: &Path) -> io::Result<()> {
+        let mut folder = self.root.clone();
+        for part in below.parent().into_iter().flat_map(Path::components) {
+            folder.push(part);
+            make_folder(&folder)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the folder `below`.
+    pub fn make_dir(&self, below: &Path) -> io::Result<()> {
+        self.make_above(below)?;
+        make_folder(&self.root.join(below))
+    }
+
+    /// Gives a folder its mode and time, once everything is in it.
+    pub fn finish_dir(&self, below: &Path, mode: u32, time: SystemTime) -> io::Result<()> {
+        let folder = File::open(self.root.join(below))?;
+        folder.sync_all()?;
+        // Its owner may always go in: an export that is begun again has to.
+        folder.set_permissions(Permissions::from_mode(mode & 0o777 | 0o700))?;
+        folder.set_modified(time)
+    }
+
+    /// Begins a file.
+    pub fn begin(&self) -> io::Result<Part> {
+        let path = self.work().join("part");
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        Ok(Part { file: File::create_new(&path)?, path })
+    }
+
+    /// Ends a file: on the disk, with mode and time, and then with its name.
+    ///
+    /// # Errors
+    /// `AlreadyExists` where the name is taken.
+    pub fn finish(&self, part: &Part, below: &Path, mode: u32, time: SystemTime) -> io::Result<()> {
+        part.file.set_permissions(Permissions::from_mode(mode & 0o777))?;
+        part.file.set_modified(time)?;
+        part.file.sync_all()?;
+        self.make_above(below)?;
+        rename_new(&part.path, &self.root.join(below))
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink(&self, target: &Path, below: &Path) -> io::Result<()> {
+        self.make_above(below)?;
+        std::os::unix::fs::symlink(target, self.root.join(below))
+    }
+
+    /// Where a symbolic link leads.
+    pub fn read_link(&self, below: &Path) -> io::Result<PathBuf> {
+        fs::read_link(self.root.join(below))
+    }
+
+    /// Another name for a file.
+    pub fn hard_link(&self, first: &Path, below: &Path) -> io::Result<()> {
+        self.make_above(below)?;
+        fs::hard_link(self.root.join(first), self.root.join(below))
+    }
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o755).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // Not through a symbolic link, except for the target itself, which the caller named.
+            let there = fs::symlink_metadata(path)?;
+            let is_folder = there.is_dir()
+                || there.is_symlink()
+                    && fs::metadata(path)?.is_dir()
+                    && path.parent().is_none_or(|above| !above.join(WORK).exists());
+            if is_folder {
+                Ok(())
+            } else {
+                Err(io::Error::new(io::ErrorKind::NotADirectory, format!("{} is there and no folder", path.display())))
+            }
+        }
+        made => made,
+    }
+}
+
+/// Renames, unless the name is taken.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A file system without it: two names for a moment.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            fs::hard_link(from, to)?;
+            fs::remove_file(from)
+        }
+        renamed => Ok(renamed?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn no_name_is_taken_and_no_link_is_followed() {
+        let temp = tempfile::tempdir().unwrap();
+        let out = Out::open(&temp.path().join("out")).unwrap();
+        let put = |below: &str, text: &str| {
+            let mut part = out.begin().unwrap();
+            part.file.write_all(text.as_bytes()).unwrap();
+            out.finish(&part, Path::new(below), 0o640, SystemTime::UNIX_EPOCH)
+        };
+        put("a/b", "one").unwrap();
+        assert_eq!(put("a/b", "two").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(temp.path().join("out/a/b")).unwrap(), "one");
+        assert!(put("a/b/c", "below a file").is_err());
+        fs::create_dir(temp.path().join("elsewhere")).unwrap();
+        out.symlink(&temp.path().join("elsewhere"), Path::new("link")).unwrap();
+        assert!(put("link/c", "through a link").is_err());
+        assert_eq!(fs::read_dir(temp.path().join("elsewhere")).unwrap().count(), 0);
+        let there = out.look(Path::new("a/b")).unwrap().unwrap();
+        assert_eq!((there.permissions().mode() & 0o777, there.modified().unwrap()), (0o640, SystemTime::UNIX_EPOCH));
+        out.close().unwrap();
+        assert!(!temp.path().join("out").join(WORK).exists());
+    }
+}

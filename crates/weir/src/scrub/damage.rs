@@ -1,0 +1,65 @@
+//! What the scrub does about what it finds: says it once, and marks the file; or takes the mark away.
+
+use namespace::{Namespace, NsError};
+use store::Store;
+use types::{BodyId, ErrorCode, GroupId, PieceId};
+
+use crate::damage_mark;
+
+/// The file that has a content.
+struct Named {
+    path: Vec<u8>,
+    /// Its mark, if it has one.
+    mark: Option<Vec<u8>>,
+}
+
+/// A content is not as it was written: says it and marks the file, unless that was done before. False: it was removed just now.
+pub fn tell(namespace: &Namespace, store: &Store, piece: PieceId, what: &str) -> Result<bool, NsError> {
+    let Some(Named { path, mark }) = namespace.read(|read| named(read, piece.body))? else {
+        if store.status(piece).is_ok_and(|status| status.is_none()) {
+            return Ok(false);
+        }
+        tracing::error!("scrub: content {piece}, which no file refers to, is damaged: {what}");
+        return Ok(true);
+    };
+    if mark.is_some_and(|mark| damage_mark::is_of(&mark, piece.body)) {
+        return Ok(true);
+    }
+    tracing::error!("scrub: {} is damaged on the disk: {what}; write it again from its source", path.escape_ascii());
+    damage_mark::mark(namespace, &path, &format!("damaged on the disk: {what}"), Some(piece.body))?;
+    Ok(true)
+}
+
+/// A content is as it was written. Should its file be marked as damaged, that is over: it was changed in place since, or the disk mended.
+pub fn whole_again(namespace: &Namespace, piece: PieceId) -> Result<(), NsError> {
+    let Some(Named { path, mark: Some(mark) }) = namespace.read(|read| named_if_marked(read, piece.body))? else {
+        return Ok(());
+    };
+    if !damage_mark::is_of(&mark, piece.body) {
+        return Ok(());
+    }
+    tracing::info!(
+        "scrub: {} reads as it was written again; it is not marked as damaged any more",
+        path.escape_ascii()
+    );
+    damage_mark::unmark(namespace, &path)
+}
+
+fn named(read: &dyn kv::Read, body: BodyId) -> Result<Option<Named>, NsError> {
+    let Some(record) = namespace::body_record(read, GroupId::DEFAULT, body)? else { return Ok(None) };
+    let path = match namespace::path_of(read, record.ino) {
+        Ok(path) => path,
+        Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(Some(Named { path, mark: namespace::xattr_of(read, record.ino, damage_mark::NAME)? }))
+}
+
+/// The same; of nearly all files it is enough to know that they are not marked.
+fn named_if_marked(read: &dyn kv::Read, body: BodyId) -> Result<Option<Named>, NsError> {
+    let Some(record) = namespace::body_record(read, GroupId::DEFAULT, body)? else { return Ok(None) };
+    match namespace::xattr_of(read, record.ino, damage_mark::NAME)? {
+        Some(_) => named(read, body),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,141 @@
+//! How far the scrub has come: a small file beside the contents, so that a restart does not begin again.
+
+use disk::{Access, Disk, DiskError, OpenOptions};
+use types::{BodyId, Crc32c, PieceId, PieceIndex};
+
+/// The file.
+pub const FILE: &str = "store/SCRUB";
+const DIR: &str = "store";
+const TEXT_MAX: usize = 1024;
+
+/// What a pass has looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Tally {
+    /// When it began, in seconds since 1970.
+    pub began: u64,
+    /// When it ended; 0: it has not.
+    pub ended: u64,
+    /// Contents that were read and are whole.
+    pub whole: u64,
+    /// Contents that were being written or changed, and were left out.
+    pub busy: u64,
+    /// Contents that are not on the disk as they were written.
+    pub damaged: u64,
+    /// Bytes read.
+    pub bytes: u64,
+}
+
+/// What the file says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Position {
+    /// The number of the pass, from 1; 0: there was none.
+    pub pass: u64,
+    /// The pass under way, and the last content that it has looked at.
+    pub current: Option<(Tally, Option<PieceId>)>,
+    /// The last pass that came to its end.
+    pub last: Option<Tally>,
+}
+
+impl Tally {
+    fn to_text(self) -> String {
+        let Self { began, ended, whole, busy, damaged, bytes } = self;
+        format!("{began} {ended} {whole} {busy} {damaged} {bytes}")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split(' ').map(|word| word.parse::<u64>().ok());
+        let mut next = || numbers.next().flatten();
+        let tally =
+            Self { began: next()?, ended: next()?, whole: next()?, busy: next()?, damaged: next()?, bytes: next()? };
+        numbers.next().is_none().then_some(tally)
+    }
+}
+
+fn parse_piece(text: &str) -> Option<PieceId> {
+    let (body, index) = text.split_once('.')?;
+    Some(PieceId { body: BodyId(u64::from_str_radix(body, 16).ok()?), index: PieceIndex(index.parse().ok()?) })
+}
+
+impl Position {
+    fn to_text(self) -> String {
+        let mut text = format!("pass {}\n", self.pass);
+        if let Some((tally, after)) = self.current {
+            text += &format!("current {}\n", tally.to_text());
+            if let Some(after) = after {
+                text += &format!("after {after}\n");
+            }
+        }
+        if let Some(last) = self.last {
+            text += &format!("last {}\n", last.to_text());
+        }
+        let crc = Crc32c::of(text.as_bytes()).0;
+        format!("{text}crc32c {crc:08x}\n")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let after = field("after").map(|text| parse_piece(text).ok_or(())).transpose().ok()?;
+        let tally = |name: &str| field(name).map(|text| Tally::parse(text).ok_or(())).transpose().ok();
+        let position = Self {
+            pass: field("pass")?.parse().ok()?,
+            current: tally("current")?.map(|tally| (tally, after)),
+            last: tally("last")?,
+        };
+        (position.to_text() == text).then_some(position)
+    }
+
+    /// Reads the file. Without it, or if it does not read as we wrote it, nothing is known: the pass begins again.
+    pub fn read(disk: &dyn Disk) -> Result<Self, DiskError> {
+        if disk.len_of(FILE)?.is_none() {
+            return Ok(Self::default());
+        }
+        let mut bytes = [0; TEXT_MAX];
+        let got = disk.open(FILE, OpenOptions { access: Access::Read, direct: false })?.read_at(&mut bytes, 0)?;
+        let text = String::from_utf8_lossy(&bytes[..got]);
+        Ok(Self::parse(&text).unwrap_or_else(|| {
+            tracing::warn!("{FILE} does not read as it was written; the scrub begins again");
+            Self::default()
+        }))
+    }
+
+    /// Writes the file anew; durable when it returns.
+    pub fn write(&self, disk: &dyn Disk) -> Result<(), DiskError> {
+        let new = format!("{FILE}.new");
+        if disk.len_of(&new)?.is_some() {
+            disk.remove(&new)?;
+        }
+        let file = disk.open(&new, OpenOptions { access: Access::CreateNew, direct: false })?;
+        file.write_at(self.to_text().as_bytes(), 0)?;
+        file.sync_data()?;
+        disk.rename(&new, FILE)?;
+        disk.sync_dir(DIR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else() {
+        let temp = tempfile::tempdir().unwrap();
+        let disk = disk::RealDisk::open(temp.path()).unwrap();
+        disk.create_dir_all(DIR).unwrap();
+        let tally = Tally { began: 1, ended: 0, whole: 2, busy: 3, damaged: u64::MAX, bytes: 4 };
+        let piece = PieceId { body: BodyId(0xabc), index: PieceIndex(7) };
+        for position in [
+            Position::default(),
+            Position { pass: 1, current: Some((tally, None)), last: None },
+            Position { pass: 2, current: Some((tally, Some(piece))), last: Some(Tally { ended: 9, ..tally }) },
+        ] {
+            position.write(&disk).unwrap();
+            assert_eq!(Position::read(&disk).unwrap(), position);
+            let text = position.to_text();
+            for end in 0..text.len() {
+                assert_eq!(Position::parse(&text[..end]), None, "{end}");
+            }
+        }
+        std::fs::write(temp.path().join(FILE), "pass 2\n").unwrap();
+        assert_eq!(Position::read(&disk).unwrap(), Position::default());
+    }
+}

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Makes the Debian package build/weir_VERSION_ARCH.deb from a binary that is built already: scripts/deb.sh BINARY
+# Man pages (build/man/*.1, *.5) and completions (build/completions/weir.bash, _weir, weir.fish) are taken along where they are.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+binary=$(realpath "${1:?usage: scripts/deb.sh BINARY}")
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+arch=$(dpkg --print-architecture)
+# The same bytes from the same commit.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+export SOURCE_DATE_EPOCH
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+root=$work/root
+umask 022
+
+install -D -m 755 "$binary" "$root/usr/bin/weir"
+strip --strip-unneeded "$root/usr/bin/weir"
+install -D -m 644 packaging/weir.service "$root/lib/systemd/system/weir.service"
+install -D -m 644 packaging/weir.toml "$root/etc/weir/weir.toml"
+install -D -m 644 -t "$root/usr/share/doc/weir" README.md docs/*.md
+for page in build/man/*.[1-8]; do
+    [[ -e $page ]] || continue
+    install -D -m 644 "$page" "$root/usr/share/man/man${page##*.}/$(basename "$page")"
+    gzip -9n "$root/usr/share/man/man${page##*.}/$(basename "$page")"
+done
+completion() { [[ ! -e build/completions/$1 ]] || install -D -m 644 "build/completions/$1" "$root/usr/share/$2"; }
+completion weir.bash bash-completion/completions/weir
+completion _weir zsh/vendor-completions/_weir
+completion weir.fish fish/vendor_completions.d/weir.fish
+
+# The libraries that the binary needs, in the versions that it needs.
+mkdir "$work/debian"
+printf 'Source: weir\n\nPackage: weir\nArchitecture: any\n' >"$work/debian/control"
+libraries=$(cd "$work" && dpkg-shlibdeps -O root/usr/bin/weir | sed -n 's/^shlibs:Depends=//p')
+
+mkdir "$root/DEBIAN"
+install -m 755 packaging/debian/{postinst,prerm,postrm} "$root/DEBIAN"
+echo /etc/weir/weir.toml >"$root/DEBIAN/conffiles"
+(cd "$root" && find . -type f -not -path './DEBIAN/*' -printf '%P\0' | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
+cat >"$root/DEBIAN/control" <<CONTROL
+Package: weir
+Version: $version
+Architecture: $arch
+Maintainer: the weir developers <root@localhost>
+Installed-Size: $(du -sk --apparent-size "$root" | cut -f1)
+Depends: $libraries, passwd, util-linux
+Suggests: xrootd-client
+Section: net
+Priority: optional
+Description: storage for physics experiments
+ Takes files from stock XRootD clients, keeps them through any crash, and
+ gives them back with every page checked. One binary, no other service.
+CONTROL
+find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+
+mkdir -p build
+package=build/weir_${version}_$arch.deb
+dpkg-deb --root-owner-group --build "$root" "$package" >/dev/null
+echo "$package"

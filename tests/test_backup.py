@@ -1,0 +1,306 @@
+"""
+`weir backup` of a running node under load, `weir restore` after its namespace is lost: what was committed before the backup is there, byte
+for byte; interrupted backups and restores are done again; torn and damaged ones are known for what they are.
+"""
+
+import json
+import random
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from clients import Xrdfs, xrdcp
+from content import KIB, MIB, adler32, content, write
+from harness import WEIR_BIN, StartFailed, Weir, weir
+from test_damage import flip, put
+
+DAMAGED = 5
+
+
+def backup(server: Weir, target: Path, *flags: str) -> dict:
+    done = weir("backup", "--data", str(server.data), str(target), "--json", *flags)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def restore(server: Weir, target: Path, *flags: str) -> tuple[int, dict]:
+    done = weir("restore", str(target), "--data", str(server.data), "--json", *flags)
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def listed(target: Path, *flags: str) -> list[dict]:
+    return json.loads(weir("restore", str(target), "--list", "--json", *flags).stdout)["backups"]
+
+
+def all_there(server: Weir, contents: dict[str, bytes], tmp_path: Path) -> None:
+    fs = Xrdfs(server.url)
+    for path, data in contents.items():
+        xrdcp("-f", f"{server.url}{path}", tmp_path / "back").ok()
+        assert (tmp_path / "back").read_bytes() == data, path
+        assert adler32(data) in fs("query", "checksum", path).ok().out
+
+
+class Load:
+    """A client that writes, replaces and removes files as long as this lasts; knows what was acknowledged."""
+
+    def __init__(self, server: Weir, home: Path):
+        self.server, self.home = server, home
+        self.stop = threading.Event()
+        self.closed: dict[str, bytes] = {}
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self) -> None:
+        fs = Xrdfs(self.server.url)
+        number = 0
+        while not self.stop.is_set():
+            size = (2000, 30 * KIB, 300 * KIB)[number % 3]
+            path = f"/load/d{number % 4}/file{number}"
+            source = write(self.home / "load", path, size)
+            xrdcp("-p", source, f"{self.server.url}{path}").ok()
+            self.closed[path] = content(path, size)
+            if number % 5 == 4:
+                gone = f"/load/d{(number - 2) % 4}/file{number - 2}"
+                fs("rm", gone).ok()
+                del self.closed[gone]
+            number += 1
+
+    def __enter__(self) -> "Load":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.stop.set()
+        self.thread.join()
+
+
+@pytest.fixture
+def server(own_node, tmp_path):
+    return own_node("--config", str(write_config(tmp_path)))
+
+
+def write_config(tmp_path: Path) -> Path:
+    """Small segments of the log: what a node goes through in days happens in seconds."""
+    path = tmp_path / "weir.toml"
+    path.write_text('journal.segment_size = "1MiB"\nspace.ballast = "1MiB"\n')
+    return path
+
+
+def lose_the_namespace(server: Weir) -> None:
+    shutil.rmtree(server.data / "namespace")
+
+
+def test_backups_under_load_and_a_lost_namespace(server, tmp_path):
+    target = tmp_path / "backups"
+    with Load(server, tmp_path) as load:
+        kinds = []
+        for _ in range(5):
+            time.sleep(2.5)
+            before = dict(load.closed)
+            kinds.append(backup(server, target)["kind"])
+    assert kinds[0] == "full" and "delta" in kinds, kinds
+    committed = {path: data for path, data in before.items() if path in load.closed}
+    assert len(committed) > 10
+    server.stop()
+    lose_the_namespace(server)
+    code, report = restore(server, target)
+    assert code == 0 and report["nothing_lost"], report
+    server.start()
+    all_there(server, load.closed, tmp_path)
+    server.stop()
+    assert weir("fsck", "--data", str(server.data)).returncode == 0
+
+
+def test_an_older_state_and_what_is_not_in_it(server, tmp_path):
+    target = tmp_path / "backups"
+    kept = {path: put(server, path, size, tmp_path) for path, size in (("/kept/a", 3000), ("/kept/b", MIB), ("/kept/empty", 0)) if mkdir(server, "/kept")}
+    gone = put(server, "/gone", 200 * KIB, tmp_path)
+    first = backup(server, target)
+    put(server, "/later", 200 * KIB, tmp_path)
+    Xrdfs(server.url)("rm", "/gone").ok()
+    second = backup(server, target)
+    assert (first["kind"], second["kind"], second["after"]) == ("full", "delta", first["upto"])
+    time.sleep(3)  # the removed content goes
+    server.stop()
+    lose_the_namespace(server)
+    code, report = restore(server, target, "--until", str(first["upto"]))
+    assert code == 1 and not report["nothing_lost"] and report["backup"]["number"] == 1
+    kinds = {finding["kind"]: finding for finding in report["listed"]}
+    assert kinds["content-missing"]["path"] == "/gone" and "unreferenced" in kinds, report
+    server.start()
+    all_there(server, kept, tmp_path)
+    fs = Xrdfs(server.url)
+    assert not fs.exists("/later") and fs.exists("/gone")
+    # Numbers that contents have are not handed out again.
+    new = {f"/new{number}": put(server, f"/new{number}", 100 * KIB, tmp_path) for number in range(3)}
+    put(server, "/gone", len(gone), tmp_path)
+    server.restart()
+    all_there(server, {**kept, **new}, tmp_path)
+    server.stop()
+    found = json.loads(weir("fsck", "--data", str(server.data), "--json").stdout)
+    assert set(found["kinds"]) == {"unreferenced"}, "the content of /later is kept, and nothing else is wrong"
+    # And it can be backed up again: from the beginning, because the old backups are not of this history.
+    server.start()
+    assert backup(server, target)["number"] == 3
+
+
+def mkdir(server: Weir, path: str) -> bool:
+    Xrdfs(server.url)("mkdir", "-p", path).ok()
+    return True
+
+
+@pytest.mark.parametrize("lost", ["namespace and journal", "all but the contents", "FORMAT too"])
+def test_other_disasters(server, tmp_path, lost):
+    target = tmp_path / "backups"
+    files = {f"/f{number}": put(server, f"/f{number}", size, tmp_path) for number, size in enumerate((10, 40 * KIB, 70 * KIB, 3 * MIB))}
+    time.sleep(4)  # small files settle into segments
+    backup(server, target)
+    server.stop()
+    gone = {"namespace and journal": ["namespace", "journal"], "all but the contents": ["namespace", "journal", "store/index", "store/checkpoint"]}
+    for name in gone.get(lost, ["namespace", "journal", "store/index", "store/checkpoint"]):
+        shutil.rmtree(server.data / name)
+    if lost == "FORMAT too":
+        (server.data / "FORMAT").unlink()
+    with pytest.raises(StartFailed):
+        server.start()
+    code, report = restore(server, target)
+    assert code == 0 and not report["nothing_lost"], report
+    server.start()
+    all_there(server, files, tmp_path)
+    put(server, "/new", MIB, tmp_path)
+    server.restart()
+    all_there(server, files, tmp_path)
+
+
+def test_a_new_data_directory_gets_the_names_alone(server, tmp_path):
+    target = tmp_path / "backups"
+    put(server, "/file", 100 * KIB, tmp_path)
+    server.stop()
+    backup(server, target)  # of a stopped node
+    server.data = tmp_path / "elsewhere"
+    code, report = restore(server, target)
+    assert code == 1 and report["kinds"]["content-missing"]["found"] == 1
+    server.start()
+    assert Xrdfs(server.url).size("/file") == 100 * KIB
+    xrdcp(f"{server.url}/file", tmp_path / "back").fails("error")
+
+
+def test_interrupted_backups_leave_the_others_as_they_are(server, tmp_path):
+    target = tmp_path / "backups"
+    for number in range(300):
+        Xrdfs(server.url)("mkdir", "-p", f"/dir{number}/with/some/more").ok() if number < 40 else None
+    files = {"/file": put(server, "/file", 5000, tmp_path)}
+    backup(server, target)
+    pick = random.Random(7)
+    killed = 0
+    for number in range(25):
+        files[f"/n{number}"] = put(server, f"/n{number}", 5000, tmp_path)
+        command = [WEIR_BIN, "backup", "--data", server.data, target, *(["--full"] if number % 2 else [])]
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            child.wait(pick.uniform(0.0, 0.06))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            killed += 1
+        assert all(one["trouble"] is None for one in listed(target, "--verify"))
+    assert killed > 3
+    backup(server, target)
+    assert not list(target.glob("*.tmp"))
+    server.stop()
+    lose_the_namespace(server)
+    assert restore(server, target)[0] == 0
+    server.start()
+    all_there(server, files, tmp_path)
+
+
+def test_a_node_that_dies_under_a_backup_leaves_no_half_of_one(server, tmp_path):
+    target = tmp_path / "backups"
+    put(server, "/file", 5000, tmp_path)
+    backup(server, target)
+    child = subprocess.Popen([WEIR_BIN, "backup", "--data", server.data, target, "--full"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    server.kill()
+    child.wait(60)
+    backups = listed(target, "--verify")
+    assert all(one["trouble"] is None for one in backups) and backups[0]["number"] == 1
+
+
+def test_damaged_and_foreign_backups_are_refused_before_anything_is_touched(server, own_node, tmp_path):
+    target = tmp_path / "backups"
+    put(server, "/file", 5000, tmp_path)
+    backup(server, target)
+    put(server, "/file2", 5000, tmp_path)
+    backup(server, target)
+    other = own_node()
+    refused = weir("backup", "--data", str(other.data), str(target))
+    assert refused.returncode == 3 and "another node" in refused.stderr
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/chapter").write_text("x")
+    refused = weir("backup", "--data", str(other.data), str(tmp_path / "thesis"))
+    assert refused.returncode == 3 and "chapter" in refused.stderr
+    other.stop()
+    refused = weir("restore", str(target), "--data", str(other.data))
+    assert refused.returncode == 3 and "another node" in refused.stderr
+    refused = weir("restore", str(target), "--data", str(server.data))
+    assert refused.returncode == 4, "a running node is left alone"
+    server.stop()
+    before = sorted(path for path in server.data.rglob("*") if "lock" not in path.name)
+    for name in ("00000001-full.ckpt", "00000002-delta.ckpt"):
+        flip(target / name, 150)
+        refused = weir("restore", str(target), "--data", str(server.data))
+        assert refused.returncode == DAMAGED and name in refused.stderr, refused.stderr
+        assert weir("restore", str(target), "--verify").returncode == 1
+        flip(target / name, 150)
+    assert sorted(path for path in server.data.rglob("*") if "lock" not in path.name) == before
+    whole = (target / "00000002-delta.ckpt").read_bytes()
+    (target / "00000002-delta.ckpt").write_bytes(whole[:-100])
+    refused = weir("restore", str(target), "--data", str(server.data))
+    assert refused.returncode == DAMAGED
+    server.start()
+    assert backup(server, target)["kind"] == "full", "a chain with a torn link is not gone on with"
+    # The state before the damage is still to be had.
+    server.stop()
+    lose_the_namespace(server)
+    first = listed(target)[0]
+    assert restore(server, target, "--until", str(first["upto"]))[1]["backup"]["number"] == 1
+
+
+def test_old_backups_are_removed_when_asked(server, tmp_path):
+    target = tmp_path / "backups"
+    for number in range(6):
+        put(server, f"/file{number}", 5000, tmp_path)
+        backup(server, target, *(["--full"] if number % 2 == 0 else []))
+    fulls = [one["number"] for one in listed(target) if one["kind"] == "full"]
+    assert backup(server, target, "--full", "--keep", "2")["removed"] == fulls[-1] - 1
+    left = listed(target, "--verify")
+    assert [one["number"] for one in left] == list(range(fulls[-1], 8)) and all(one["trouble"] is None for one in left)
+
+
+def test_an_interrupted_restore_is_not_started_on_and_done_again(server, tmp_path):
+    target = tmp_path / "backups"
+    files = {f"/file{number}": put(server, f"/file{number}", 5000, tmp_path) for number in range(10)}
+    backup(server, target)
+    server.stop()
+    pick = random.Random(3)
+    killed = 0
+    for _ in range(15):
+        shutil.rmtree(server.data / "namespace", ignore_errors=True)
+        child = subprocess.Popen([WEIR_BIN, "restore", target, "--data", server.data], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            child.wait(pick.uniform(0.0, 0.15))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            killed += 1
+        if (server.data / "RESTORING").exists():
+            with pytest.raises(StartFailed) as refused:
+                server.start()
+            assert refused.value.code == DAMAGED and "weir restore" in refused.value.log
+            assert weir("fsck", "--data", str(server.data)).returncode == DAMAGED
+    assert killed > 2
+    assert restore(server, target)[0] == 0
+    server.start()
+    all_there(server, files, tmp_path)
