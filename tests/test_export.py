@@ -121,6 +121,8 @@ def test_damaged_files_are_named_and_marked_or_left_out(filled, tmp_path, names)
     expected[spot : spot + 4096] = bytes(4096)
     assert found["/large.weir-damaged"] == expected
     assert all(found[path] == data for path, data in contents.items() if path != "/large")
+    code, report = export(server, tmp_path / "out", *flags)
+    assert (code, report["files"], report["damaged"], report["renamed"]) == (1, 0, 1, 0) and files_below(tmp_path / "out") == found
     code, report = export(server, tmp_path / "out2", "--damaged", "leave-out", *flags)
     assert code == 1 and report["left_out"] == 1
     assert not [path for path in files_below(tmp_path / "out2") if "large" in path]

@@ -1,9 +1,12 @@
 """The scrub of a running node: it finds what rots, once, goes on after a restart, holds its rate, and cries no wolf while files change."""
 
 import json
+import os
+import subprocess
 import threading
 import time
 
+import pytest
 from clients import Xrdfs, start_xrdcp, xrdcp
 from content import KIB, MIB, content, write
 from harness import Weir, weir
@@ -151,8 +154,9 @@ def test_stop_and_a_node_that_is_not_there(own_node, tmp_path):
     server = own_node()
     put(server, "/file", 8 * MIB, tmp_path)
     assert scrub(server, "--rate", "1MiB")["running"]
-    status = scrub(server, "--stop")
-    assert not status["running"] or not scrub(server)["running"]
+    scrub(server, "--stop")
+    server.restart()
+    assert not scrub(server)["running"], "what was ended stays so"
     said = weir("scrub", "--data", str(server.data), "--status")
     assert said.returncode == 0 and "the next pass begins" in said.stdout, said.stdout
     server.kill()
@@ -160,3 +164,27 @@ def test_stop_and_a_node_that_is_not_there(own_node, tmp_path):
     assert refused.returncode == 6 and "no node is running" in refused.stderr
     server.start()
     assert scrub(server)["pass"] == 1
+
+
+def cached_pages(path) -> int:
+    return int(subprocess.run(["fincore", "-n", "-r", "-o", "PAGES", path], check=True, capture_output=True, text=True).stdout)
+
+
+def test_the_page_cache_is_left_as_it_is(own_node, tmp_path):
+    server = own_node()
+    put(server, "/cold", 4 * MIB, tmp_path)
+    put(server, "/warm", 4 * MIB, tmp_path)
+    large = list((server.data / "store/objects").rglob("*.0"))
+    assert len(large) == 2
+    cold, warm = sorted(large)
+    os.sync()
+    for path in (cold, warm):
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if cached_pages(cold) > 0:
+        pytest.skip("this file system keeps its files in memory")
+    warm.read_bytes()
+    before = cached_pages(warm)
+    assert before > 900
+    assert ended(server, "--rate", "1GiB")["last"]["whole"] == 2
+    assert cached_pages(cold) == 0 and cached_pages(warm) == before

@@ -197,6 +197,10 @@ pub fn refused(data: &DataDir, error: OpenError) -> Failure {
         OpenError::RestoreInterrupted => {
             Some(format!("Run `weir restore TARGET --data {data}` again: it goes on where it was interrupted"))
         }
+        OpenError::Index { which: "namespace", source: kv::KvError::Lost(_) } => Some(format!(
+            "The namespace is lost. `weir restore TARGET --data {data}` puts a backup of it back, and loses nothing if the log has \
+             everything since; without one, `weir export --without-namespace` saves the contents (docs/recover.md)"
+        )),
         OpenError::NewLogMark { .. } => {
             Some("Put the file back as it was (docs/formats.md), or from a backup".to_owned())
         }

@@ -139,6 +139,9 @@ fn restore(
 ) -> Result<Exit, Failure> {
     let failed = |error: OpenError| refused_restore(data, error);
     let disk = disk_of(data).map_err(|error| failed(error.into()))?;
+    if rebuild::is_under_way(&*disk).map_err(|error| failed(error.into()))? {
+        return Err(failed(OpenError::RebuildInterrupted));
+    }
     let Some(last) = chain.last() else { return Ok(Exit::Failed) };
     let unfinished = NewLog::read(&*disk).map_err(failed)?.is_some_and(|mark| !mark.finished);
     let found = if unfinished { Log::Gone } else { log_of(&*disk, config).map_err(|error| failed(error.into()))? };
@@ -331,5 +334,11 @@ mod tests {
         assert_eq!(Until::parse("77"), Ok(Until::Record(Seq(77))));
         assert!(matches!(Until::parse("2026-11-21 09:45"), Ok(Until::Time(_))));
         assert!(Until::parse("yesterday").is_err());
+        let (number, kind, after, upto, log) = (1, Kind::Full, 0, 77, 5);
+        let taken = types::Timestamp(1_795_254_300_000_000_000);
+        let manifest = Manifest { number, kind, after, upto, log, taken, bytes: 1, entries: 1, sum: 1 };
+        for (text, takes) in [("76", false), ("77", true), ("2026-11-21 09:44:59", false), ("2026-11-21 09:45", true)] {
+            assert_eq!(Until::parse(text).unwrap().takes(&manifest), takes, "{text}");
+        }
     }
 }

@@ -94,6 +94,12 @@ impl<'a> Copier<'a> {
             report.counts.already_there += 1;
             return Ok(Some(there));
         }
+        if let Some(there) = self.damaged_already(facts, suffix, &reader).map_err(|error| stop(&shown, error))? {
+            report.counts.already_there += 1;
+            let what = format!("it was damaged when it was exported before; {} stays as it is", there.display());
+            report.trouble(Trouble::Damaged, &shown, &what);
+            return Ok(Some(there));
+        }
         let part = self.out.begin().map_err(|error| stop(&shown, error))?;
         let copied = self.copy(&reader, &part)?;
         let what = wrong(&copied, status.as_ref());
@@ -140,25 +146,38 @@ impl<'a> Copier<'a> {
         Err(last.unwrap_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename)))
     }
 
-    /// Whether an earlier run has exported it: a file of its name, length and time. Where two contents can have the same three, its bytes tell.
+    /// Where an earlier run has exported it to: a file of its name, length and time. Where two contents can have the same three, its bytes tell.
     fn there_already(&mut self, facts: &Facts<'_>, suffix: &str, reader: &Reader) -> io::Result<Option<PathBuf>> {
         let len = reader.len();
-        for suffix in [suffix.to_owned(), format!("{suffix}{DAMAGED}")] {
-            for below in candidates(facts.path, &suffix, facts.piece) {
-                let Some(there) = self.out.look(&below)? else { continue };
-                if there.is_file() && there.len() == len && there.modified()? == facts.time {
-                    let damaged = suffix.ends_with(DAMAGED);
-                    if damaged && self.damaged == IfDamaged::LeaveOut {
-                        continue;
-                    }
-                    // A damaged one is written again, so that it is told again: it takes another name then.
-                    if !damaged && (len > STEP as u64 || self.same(&below, reader)?) {
-                        return Ok(Some(below));
-                    }
-                }
+        for below in self.alike(facts, suffix, len)? {
+            if len > STEP as u64 || self.same(&below, reader)? {
+                return Ok(Some(below));
             }
         }
         Ok(None)
+    }
+
+    /// The same of a file that was damaged then, if such are wanted.
+    fn damaged_already(&self, facts: &Facts<'_>, suffix: &str, reader: &Reader) -> io::Result<Option<PathBuf>> {
+        if self.damaged == IfDamaged::LeaveOut {
+            return Ok(None);
+        }
+        Ok(self.alike(facts, &format!("{suffix}{DAMAGED}"), reader.len())?.into_iter().next())
+    }
+
+    /// Files that are there with one of its names, its length and its time.
+    fn alike(&self, facts: &Facts<'_>, suffix: &str, len: u64) -> io::Result<Vec<PathBuf>> {
+        let mut alike = Vec::new();
+        for below in candidates(facts.path, suffix, facts.piece) {
+            if let Some(there) = self.out.look(&below)?
+                && there.is_file()
+                && there.len() == len
+                && there.modified()? == facts.time
+            {
+                alike.push(below);
+            }
+        }
+        Ok(alike)
     }
 
     fn same(&mut self, below: &Path, reader: &Reader) -> io::Result<bool> {

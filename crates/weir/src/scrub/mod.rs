@@ -207,7 +207,11 @@ impl Shared {
             match self.pass(work, &mut scrubber) {
                 Ok(()) => {}
                 Err(Stopped::ByNode) => break,
-                Err(Stopped::ByHand) => tracing::info!("scrub: the pass was ended by hand"),
+                Err(Stopped::ByHand) => {
+                    tracing::info!("scrub: the pass was ended by hand");
+                    let position = self.desk().position;
+                    keep(work, &position);
+                }
                 Err(Stopped::Trouble(what)) => trouble = Some(what),
             }
             // Memory, and the files that it has open.
