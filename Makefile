@@ -11,8 +11,9 @@ PYTEST := .venv/bin/python -m pytest
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-build: ## the binary, target/release/weir (or under CARGO_TARGET_DIR)
+build: ## the binary, target/release/weir (or under CARGO_TARGET_DIR), man pages and completions, build/man and build/completions
 	cargo build --release --locked -p weir
+	$(WEIR) generate build
 
 demo: ## install, build, and watch weir do its main job
 	scripts/setup.sh run

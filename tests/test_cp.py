@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import random
 import subprocess
 import time
@@ -266,3 +267,57 @@ def test_head_ends_it_quietly(place, tmp_path):
     ok("cp", "-r", tmp_path, f"{place}/many")
     done = subprocess.run(["sh", "-c", f"{WEIR_BIN} ls -l {place}/many | head -1"], capture_output=True, text=True)
     assert done.stdout.count("\n") == 1 and done.stderr == ""
+
+
+def test_sync_moves_only_what_differs(place, tmp_path):
+    tree = tmp_path / "tree"
+    for number in range(40):
+        path = tree / f"d{number % 4}" / f"f{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content(1000 + number, number))
+    (tree / "large").write_bytes(content(3 * MIB, 5))
+
+    def sync(*flags, source=tree, target=f"{place}/mirror"):
+        lines = [json.loads(line) for line in ok("sync", "--json", *flags, source, target).splitlines()]
+        return {line["to"].rsplit("/", 1)[1]: line["state"] for line in lines[:-1] if line.get("state") != "skipped"}
+
+    assert len(sync()) == 41 and sync() == {}
+    (tree / "d1" / "f1").write_bytes(content(1001, 77))  # as long as before
+    (tree / "d2" / "f2").write_bytes(b"shorter")
+    (tree / "new").write_bytes(b"new")
+    (tree / "d3" / "f3").unlink()
+    would = weir("sync", "-n", "--delete", str(tree), f"{place}/mirror").stdout
+    assert sorted(line.split()[0] for line in would.splitlines() if "compare" not in line) == ["copy", "remove", "replace"]
+    assert sync("--delete") == {"f1": "copied", "f2": "copied", "new": "copied", "f3": "removed"}
+    back = tmp_path / "back"
+    assert len(sync(source=f"{place}/mirror", target=back)) == 41
+    ours = {str(path.relative_to(tree)): digest(path) for path in tree.rglob("*") if path.is_file()}
+    assert ours == {str(path.relative_to(back)): digest(path) for path in back.rglob("*") if path.is_file()}
+    (back / "d1" / "f1").write_bytes(content(1001, 78))
+    assert sync(source=f"{place}/mirror", target=back) == {"f1": "copied"}
+    assert digest(back / "d1" / "f1") == ours["d1/f1"]
+
+
+def test_links_and_touch(place, tmp_path):
+    (tmp_path / "f").write_bytes(b"12345")
+    ok("cp", tmp_path / "f", f"{place}/f")
+    ok("ln", f"{place}/f", f"{place}/second")
+    ok("ln", "-s", "f", f"{place}/soft")
+    assert ok("cat", f"{place}/second") == ok("cat", f"{place}/soft") == "12345"
+    ok("rm", f"{place}/f")
+    assert ok("cat", f"{place}/second") == "12345" and weir("cat", f"{place}/soft").returncode == 11
+    before = json.loads(ok("stat", "--json", f"{place}/second"))["info"]["mtime"]
+    time.sleep(1.1)
+    ok("touch", f"{place}/second")
+    assert json.loads(ok("stat", "--json", f"{place}/second"))["info"]["mtime"] > before
+    assert weir("ln", f"{place}/nothing", f"{place}/third").returncode == 11
+
+
+def test_man_pages_and_completions(tmp_path):
+    ok("generate", tmp_path)
+    assert {"weir.1", "weir-cp.1", "weir-serve.1"} <= {path.name for path in (tmp_path / "man").iterdir()}
+    page = subprocess.run(["man", "-l", str(tmp_path / "man" / "weir-cp.1")], capture_output=True, text=True) if os.path.exists("/usr/bin/man") else None
+    assert page is None or "resume" in page.stdout
+    bash = tmp_path / "completions" / "weir.bash"
+    done = subprocess.run(["bash", "-c", f'source {bash}; COMP_WORDS=(weir c); COMP_CWORD=1; _weir weir c weir; echo "${{COMPREPLY[@]}}"'], capture_output=True, text=True)
+    assert "cp" in done.stdout and "cat" in done.stdout, done

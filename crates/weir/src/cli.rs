@@ -71,6 +71,14 @@ pub enum Command {
     /// a lost connection is made again and the copy goes on. A local file gets its name when it is whole. What is there already
     /// is left alone unless `--force` or `--resume` says otherwise.
     Cp(CpArgs),
+    /// Makes one directory like another, here or at servers, moving only what differs.
+    ///
+    /// A file is left alone if length and checksum are the same at both ends. What the source does not have stays, unless
+    /// `--delete` says otherwise.
+    Sync(SyncArgs),
+    /// Writes the man pages and the completions for shells into a folder.
+    #[command(hide = true)]
+    Generate(GenerateArgs),
     /// Commands on names, here and at servers.
     #[command(flatten)]
     Files(FileCommand),
@@ -105,6 +113,40 @@ pub enum FileCommand {
     Ln(LnArgs),
     /// Shows and changes extended attributes.
     Xattr(XattrArgs),
+}
+
+/// Arguments of `weir sync`.
+#[derive(Args, Debug, Clone)]
+pub struct SyncArgs {
+    /// The directory to be like.
+    pub source: String,
+    /// The directory to change; made if it is not there.
+    pub target: String,
+    /// Remove what the source does not have. Only if everything else went well.
+    #[arg(long)]
+    pub delete: bool,
+    /// Compare lengths alone.
+    #[arg(long)]
+    pub size_only: bool,
+    /// Print what would be done, and do nothing.
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Files that are copied at a time.
+    #[arg(short, long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub jobs: u16,
+    /// Print a line of JSON for each file on stdout, and one with the sums at the end.
+    #[arg(long)]
+    pub json: bool,
+    /// Show no progress, and nothing but errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Arguments of `weir generate`.
+#[derive(Args, Debug, Clone)]
+pub struct GenerateArgs {
+    /// Where to; gets the folders man and completions.
+    pub folder: PathBuf,
 }
 
 /// Arguments of `weir ls`.
@@ -598,10 +640,16 @@ pub struct ScrubArgs {
     pub json: bool,
 }
 
+/// The whole command line, for help and what is made from it.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Parses; help, version and usage errors are printed here, and the code to end with returned.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     let mut command = Cli::command().after_help(Exit::table());
-    for name in ["serve", "init", "demo", "fsck", "scrub", "backup", "restore", "export", "cp"] {
+    for name in ["serve", "init", "demo", "fsck", "scrub", "backup", "restore", "export", "cp", "sync"] {
         command = command.mut_subcommand(name, |sub| sub.after_help(Exit::table()));
     }
     command.try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {

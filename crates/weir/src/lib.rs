@@ -21,6 +21,7 @@ mod fetch;
 pub mod files;
 pub mod foundation;
 pub mod fsck;
+mod generate;
 pub mod listen;
 mod logging;
 mod new_log;
@@ -52,6 +53,8 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Fsck(args) => fsck::run(&args),
         cli::Command::Cp(args) => transfer::run(&args),
+        cli::Command::Sync(args) => transfer::sync::run(&args),
+        cli::Command::Generate(args) => generate::run(&args.folder),
         cli::Command::Files(command) => files::run(&command),
         cli::Command::Scrub(args) => scrub::command::run(&args),
         cli::Command::Export(args) => export::run(&args),

@@ -74,7 +74,7 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    fn change<O>(&mut self, stream: StreamId, verb: &'static str, op: O) -> Result<Result<(), Refusal>, Stop>
+    pub(super) fn change<O>(&mut self, stream: StreamId, verb: &'static str, op: O) -> Result<Result<(), Refusal>, Stop>
     where
         O: Operation + Send + 'static,
     {

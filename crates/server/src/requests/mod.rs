@@ -9,6 +9,7 @@ mod close;
 mod fattr;
 mod listing;
 mod open;
+mod own;
 mod prepare;
 pub(crate) mod query;
 mod read;

@@ -69,7 +69,7 @@ impl Connection {
             QueryKind::Xattr => self.query_xattr(stream, r),
             // Nothing of weir's own is asked in this way. What is asked about has to be right all the same.
             QueryKind::Opaque => Err(Refusal::unsupported("A query of the implementation's own kind")),
-            QueryKind::OpaqueFile => self.query_opaque_file(r),
+            QueryKind::OpaqueFile => return self.own_operation(stream, r),
             QueryKind::OpaqueHandle if r.args.starts_with(b"ofs.tpc cancel") => self.file(r.handle).and_then(|file| {
                 file.stop_copying();
                 self.ok(stream, |_| ())
@@ -178,12 +178,6 @@ impl Connection {
         };
         let path = parse_path(&target.path)?;
         Ok((self.node.stat(&"checksum", &path)?, algorithm))
-    }
-
-    fn query_opaque_file(&self, r: &Query) -> Result<(), Refusal> {
-        let target = r.path().map_err(|error| Refusal::of_wire(&error))?;
-        parse_path(&target.path)?;
-        Err(Refusal::unsupported("A query of the implementation's own kind"))
     }
 
     fn query_space(&mut self, stream: StreamId, _r: &Query) -> Result<(), Refusal> {

@@ -13,6 +13,7 @@ use super::context::Context;
 use super::error::TransferError;
 use super::local::{LocalSink, LocalSource, mode_of};
 use super::place::Place;
+use super::plan::How;
 use super::pool::Pool;
 use super::sums::SumOfParts;
 
@@ -44,6 +45,8 @@ pub struct Bulk<'a> {
     pub from: &'a Place,
     /// To where: the file itself.
     pub to: &'a Place,
+    /// What to do if something is there.
+    pub how: How,
     /// May it replace what is there, whatever the settings say? (It is ours, of an attempt that was cut.)
     pub own: bool,
 }
@@ -71,7 +74,7 @@ impl Bulk<'_> {
     pub fn copy(&self, client: &mut Client) -> Result<Copied, TransferError> {
         let algorithm = self.algorithm(client);
         let (mut source, len, mode) = self.open_source(client)?;
-        if self.context.options.resume
+        if (self.context.options.resume || self.how == How::Compare)
             && let Some(len) = len
             && let Some(done) = self.is_there(client, len, algorithm)?
         {
@@ -212,7 +215,7 @@ impl Bulk<'_> {
     /// Opens the target, and tells from where on it is to be written.
     fn open_sink(&self, client: &mut Client, len: Option<u64>, mode: u16) -> Result<(Sink, u64), TransferError> {
         let options = &self.context.options;
-        let force = options.force || self.own;
+        let force = options.force || self.own || self.how != How::New;
         match self.to {
             Place::Standard => Ok((Sink::Standard { at: 0, early: BTreeMap::new() }, 0)),
             Place::Local(path) => {
@@ -395,7 +398,7 @@ impl Bulk<'_> {
             Sink::Local(local) if !resume => local.remove(),
             Sink::Local(_) | Sink::Standard { .. } => {}
             Sink::Remote(writer) => {
-                let replacing = self.context.options.force && !self.own;
+                let replacing = (self.context.options.force || self.how != How::New) && !self.own;
                 writer.abandon();
                 // A replacement in the making is not what stands under that name.
                 if !resume
@@ -412,7 +415,7 @@ impl Bulk<'_> {
         if sum.is(found) {
             return Ok(());
         }
-        let left = if self.context.options.resume || self.context.options.force {
+        let left = if self.context.options.resume || self.context.options.force || self.how != How::New {
             "it was left where it is"
         } else if client.rm(url).is_ok() {
             "it was removed"

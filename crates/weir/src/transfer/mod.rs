@@ -9,6 +9,7 @@ mod plan;
 mod pool;
 mod progress;
 mod sums;
+pub mod sync;
 mod third_party;
 mod workers;
 
@@ -72,7 +73,7 @@ pub fn run(args: &CpArgs) -> Result<Exit, Failure> {
         ..Settings::default()
     };
     let context = Context::new(options, settings);
-    let mut outcome = Outcome::new(args);
+    let mut outcome = Outcome::of("cp", args.json, args.quiet);
     let mut client = Client::new(context.settings.clone());
     let into = goes_into(&mut client, &target, to, &from, args.recursive)?;
     copy(&context, client, &from, &target, into, args, &mut outcome)?;
@@ -117,6 +118,25 @@ fn copy(
     args: &CpArgs,
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
+    let several = args.recursive || from.len() > 1;
+    let workers = if several { args.jobs } else { 1 };
+    goes_on(context, workers, args.quiet || args.json, outcome, |queue, outcome| {
+        let mut finds = Finding { context, queue, outcome, client: Client::new(context.settings.clone()) };
+        for place in from {
+            let to = if into { target.join(&place.name()) } else { target.clone() };
+            plan::walk(&mut client, place, &to, args.recursive, &mut finds);
+        }
+    })
+}
+
+/// Starts the workers and the line that shows how far they are, and lets `find` fill their list.
+fn goes_on(
+    context: &Context,
+    workers: u16,
+    silent: bool,
+    outcome: &mut Outcome,
+    find: impl FnOnce(&Queue, &Mutex<&mut Outcome>),
+) -> Result<(), Failure> {
     let queue = Queue::default();
     let finished = AtomicBool::new(false);
     let stop =
@@ -128,8 +148,6 @@ fn copy(
             flag.store(true, Ordering::Relaxed);
         }
     });
-    let several = args.recursive || from.len() > 1;
-    let workers = if several { args.jobs } else { 1 };
     let outcome = Mutex::new(&mut *outcome);
     std::thread::scope(|scope| {
         let (queue, outcome, finished) = (&queue, &outcome, &finished);
@@ -142,13 +160,8 @@ fn copy(
                 })
             })
             .collect();
-        let line = (!args.quiet && !args.json)
-            .then(|| scope.spawn(|| progress::Line::default().run(&context.progress, finished)));
-        let mut finds = Finding { context, queue, outcome, client: Client::new(context.settings.clone()) };
-        for place in from {
-            let to = if into { target.join(&place.name()) } else { target.clone() };
-            plan::walk(&mut client, place, &to, args.recursive, &mut finds);
-        }
+        let line = (!silent).then(|| scope.spawn(|| progress::Line::default().run(&context.progress, finished)));
+        find(queue, outcome);
         context.progress.found_all();
         queue.end();
         for worker in workers {
@@ -215,6 +228,10 @@ impl Reports for Shared<'_, '_> {
 
 /// What came of it all.
 struct Outcome {
+    command: &'static str,
+    /// Something was there that could not be looked into.
+    incomplete: bool,
+    removed: u64,
     json: bool,
     quiet: bool,
     began: Instant,
@@ -227,10 +244,41 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn new(args: &CpArgs) -> Self {
-        let began = Instant::now();
-        let (json, quiet) = (args.json, args.quiet);
-        Self { json, quiet, began, files: 0, skipped: 0, failed: 0, unverified: 0, bytes: 0, exit: None }
+    fn of(command: &'static str, json: bool, quiet: bool) -> Self {
+        Self {
+            command,
+            incomplete: false,
+            removed: 0,
+            json,
+            quiet,
+            began: Instant::now(),
+            files: 0,
+            skipped: 0,
+            failed: 0,
+            unverified: 0,
+            bytes: 0,
+            exit: None,
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed > 0
+    }
+
+    /// Something that would be done.
+    fn would(&self, what: &str, place: &Place) {
+        if self.json {
+            Self::print(&json!({ "would": what, "to": place.to_string() }));
+        } else {
+            let _ = writeln!(std::io::stdout(), "{what} {place}");
+        }
+    }
+
+    fn removed(&mut self, place: &Place) {
+        self.removed += 1;
+        if self.json {
+            Self::print(&json!({ "to": place.to_string(), "state": "removed" }));
+        }
     }
 
     fn copied(&mut self, item: &Item, copied: &Copied) {
@@ -267,7 +315,7 @@ impl Outcome {
     fn say(&self, text: &str) {
         // The progress may stand on this line.
         let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
-        let _ = writeln!(std::io::stderr(), "{clear}weir cp: {text}");
+        let _ = writeln!(std::io::stderr(), "{clear}weir {}: {text}", self.command);
     }
 
     fn print(value: &serde_json::Value) {
@@ -278,7 +326,7 @@ impl Outcome {
         let seconds = self.began.elapsed().as_secs_f64();
         if self.json {
             Self::print(&json!({ "summary": {
-                "copied": self.files, "skipped": self.skipped, "failed": self.failed, "unverified": self.unverified,
+                "copied": self.files, "removed": self.removed, "skipped": self.skipped, "failed": self.failed, "unverified": self.unverified,
                 "bytes": self.bytes, "seconds": seconds,
             }}));
         } else if !self.quiet && (std::io::stderr().is_terminal() || self.failed > 0 && self.files + self.failed > 1) {
@@ -297,6 +345,9 @@ impl Outcome {
         let mut text = format!("{files}, {} in {seconds:.1} s, {}/s", show_size(self.bytes), show_size(rate));
         if self.skipped > 0 {
             text.push_str(&format!("; {} were there already", self.skipped));
+        }
+        if self.removed > 0 {
+            text.push_str(&format!("; {} removed", self.removed));
         }
         if self.unverified > 0 {
             text.push_str(&format!("; {} without a checksum to compare, as the server keeps none", self.unverified));

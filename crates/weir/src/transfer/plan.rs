@@ -25,6 +25,20 @@ pub struct Item {
     pub to: Place,
     /// Its length when it was found, if that is known.
     pub size: Option<u64>,
+    /// What to do if something is there.
+    pub how: How,
+}
+
+/// What to do with a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum How {
+    /// Copy it, as the options say.
+    #[default]
+    New,
+    /// Replace what is there.
+    Replace,
+    /// Replace what is there, unless its checksum is the same.
+    Compare,
 }
 
 /// The list between who finds and who copies.
@@ -99,11 +113,11 @@ pub trait Finds {
 /// Finds what `from` holds, for the place `to`. With `recursive` directories are gone into.
 pub fn walk(client: &mut Client, from: &Place, to: &Place, recursive: bool, finds: &mut dyn Finds) {
     let found = match from {
-        Place::Standard => Ok(Some(Item { from: from.clone(), to: to.clone(), size: None })),
+        Place::Standard => Ok(Some(Item { from: from.clone(), to: to.clone(), size: None, how: How::New })),
         Place::Local(path) => match path.metadata() {
             Ok(found) if found.is_dir() && recursive => walk_local(path, to, finds, 0).map(|()| None),
             Ok(found) if found.is_dir() => Err(TransferError::IsDirectory { path: from.to_string() }),
-            Ok(found) => Ok(Some(Item { from: from.clone(), to: to.clone(), size: Some(found.len()) })),
+            Ok(found) => Ok(Some(Item { from: from.clone(), to: to.clone(), size: Some(found.len()), how: How::New })),
             Err(error) => Err(TransferError::local("find", path)(error)),
         },
         Place::Remote(url) => match client.stat(url) {
@@ -111,7 +125,7 @@ pub fn walk(client: &mut Client, from: &Place, to: &Place, recursive: bool, find
                 walk_remote(client, from, to, finds, 0).map(|()| None)
             }
             Ok(stat) if stat.flags.has(StatFlags::IS_DIR) => Err(TransferError::IsDirectory { path: from.to_string() }),
-            Ok(stat) => Ok(Some(Item { from: from.clone(), to: to.clone(), size: Some(stat.size) })),
+            Ok(stat) => Ok(Some(Item { from: from.clone(), to: to.clone(), size: Some(stat.size), how: How::New })),
             Err(error) => Err(error.into()),
         },
     };
@@ -150,7 +164,7 @@ fn walk_local(path: &std::path::Path, to: &Place, finds: &mut dyn Finds, depth: 
                     finds.problem(&from, error);
                 }
             }
-            Ok(found) if found.is_file() => finds.file(Item { from, to, size: Some(found.len()) }),
+            Ok(found) if found.is_file() => finds.file(Item { from, to, size: Some(found.len()), how: How::New }),
             Ok(_) => finds.left_out(&from, "neither a file nor a directory"),
         }
     }
@@ -180,7 +194,7 @@ fn walk_remote(
             finds.left_out(&from.join(&entry.name), "neither a file nor a directory");
         } else {
             let (from, to) = (from.join(&entry.name), to.join(&entry.name));
-            finds.file(Item { from, to, size: Some(stat.size) });
+            finds.file(Item { from, to, size: Some(stat.size), how: How::New });
         }
         Ok(())
     })?;

@@ -9,7 +9,7 @@ use super::context::Context;
 use super::error::TransferError;
 use super::local::{read_small, write_small};
 use super::place::Place;
-use super::plan::{Item, Queue};
+use super::plan::{How, Item, Queue};
 use super::third_party;
 
 /// Files up to this length are copied by the dozen.
@@ -77,7 +77,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, own: bool) -> Resu
         let result = if context.options.tpc {
             third_party::copy(context, client, &item.from, &item.to)
         } else {
-            Bulk { context, from: &item.from, to: &item.to, own }.copy(client)
+            Bulk { context, from: &item.from, to: &item.to, how: item.how, own }.copy(client)
         };
         match result {
             Err(TransferError::Client(error)) if error.is_connection() && attempt < ATTEMPTS_MAX => {
@@ -131,7 +131,7 @@ fn up(
             let (Place::Local(path), Place::Remote(to)) = (&item.from, &item.to) else { continue };
             match read_small(path, item.size.unwrap_or(0)) {
                 Ok((data, mode)) => {
-                    let (path, replace) = (to.path.clone(), context.options.force);
+                    let (path, replace) = (to.path.clone(), context.options.force || item.how == How::Replace);
                     let file = SmallFile { path, mode, data, replace, tag: item, opened: false };
                     broken = many.put(file).is_err();
                 }
@@ -214,7 +214,8 @@ fn down(
                         let len = data.len() as u64;
                         let Place::Local(path) = &item.to else { continue };
                         let options = &context.options;
-                        let written = write_small(path, &data, 0o644, options.force, options.sync);
+                        let force = options.force || item.how == How::Replace;
+                        let written = write_small(path, &data, 0o644, force, options.sync);
                         context.progress.moved(len);
                         report(context, reports, &item, written.map(|()| small(len)));
                     }

@@ -1,0 +1,28 @@
+//! Man pages and completions, made from the command line's own description.
+
+use std::fs;
+use std::path::Path;
+
+use clap_complete::Shell;
+
+use crate::Failure;
+use crate::cli;
+use crate::exit::Exit;
+
+/// Writes `man/*.1` and `completions/*` into `folder`.
+pub fn run(folder: &Path) -> Result<Exit, Failure> {
+    let (man, completions) = (folder.join("man"), folder.join("completions"));
+    let written = fs::create_dir_all(&man)
+        .and_then(|()| fs::create_dir_all(&completions))
+        .and_then(|()| clap_mangen::generate_to(cli::command().after_help(Exit::table()), &man))
+        .and_then(|()| {
+            [Shell::Bash, Shell::Zsh, Shell::Fish].iter().try_for_each(|shell| {
+                clap_complete::generate_to(*shell, &mut cli::command(), "weir", &completions).map(drop)
+            })
+        });
+    written.map_err(|error| {
+        Failure::new(Exit::Failed, error)
+            .while_doing(format!("cannot write man pages and completions to {}", folder.display()))
+    })?;
+    Ok(Exit::Done)
+}

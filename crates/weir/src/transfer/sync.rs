@@ -1,0 +1,179 @@
+//! `weir sync`: makes one tree like another, moving only what differs.
+
+use std::collections::{BTreeMap, HashSet};
+
+use client::{Client, Settings};
+use parking_lot::Mutex;
+
+use super::context::{Context, Options};
+use super::error::TransferError;
+use super::local::Direct;
+use super::place::Place;
+use super::plan::{self, Finds, How, Item, Queue};
+use super::{Outcome, goes_on};
+use crate::Failure;
+use crate::cli::SyncArgs;
+use crate::exit::Exit;
+use crate::files::tree::{Kind, Tree};
+use crate::logging;
+
+/// What the target holds: by the path below it, whether that is a directory, and its length.
+type Held = BTreeMap<String, (bool, u64)>;
+
+/// Makes the target like the source.
+pub fn run(args: &SyncArgs) -> Result<Exit, Failure> {
+    logging::start("warn")?;
+    let place = |text: &str| Place::parse(text).map_err(|error| Failure::new(Exit::Usage, error));
+    let (from, to) = (place(&args.source)?, place(&args.target)?);
+    if from == Place::Standard || to == Place::Standard {
+        return Err(Failure::message(Exit::Usage, "sync is of two directories"));
+    }
+    let options = Options {
+        force: false,
+        resume: false,
+        verify: true,
+        sync: false,
+        tpc: false,
+        streams: 1,
+        direct: Direct::Auto,
+    };
+    let context = Context::new(options, Settings::default());
+    let mut tree = Tree::new(Client::new(context.settings.clone()));
+    let failed = |error: TransferError| Failure::new(error.exit(), error);
+    if tree.info(&from).map_err(failed)?.kind != Kind::Directory {
+        return Err(failed(TransferError::NotADirectory { path: from.to_string() }));
+    }
+    let held = match tree.info(&to) {
+        Ok(info) if info.kind == Kind::Directory => held_by(&mut tree, &to).map_err(failed)?,
+        Ok(_) => return Err(failed(TransferError::NotADirectory { path: to.to_string() })),
+        Err(error) if error.exit() == Exit::NotFound => Held::new(),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut outcome = Outcome::of("sync", args.json, args.quiet);
+    let seen = Mutex::new(HashSet::new());
+    goes_on(&context, args.jobs, args.quiet || args.json, &mut outcome, |queue, outcome| {
+        let maker = Client::new(context.settings.clone());
+        let mut finds =
+            Comparing { context: &context, queue, outcome, seen: &seen, held: &held, args, base: &to, maker };
+        plan::walk(&mut Client::new(context.settings.clone()), &from, &to, true, &mut finds);
+    })?;
+    // What is missing here may only not have been found.
+    if args.delete && !outcome.has_failed() && !outcome.incomplete && !context.stopping() {
+        remove_others(&mut tree, &to, &held, &seen.lock(), args, &mut outcome);
+    }
+    Ok(outcome.end(&context))
+}
+
+fn held_by(tree: &mut Tree, base: &Place) -> Result<Held, TransferError> {
+    let mut held = Held::new();
+    let mut open = vec![(base.clone(), String::new())];
+    while let Some((place, prefix)) = open.pop() {
+        tree.list(&place, false, &mut |entry| {
+            let path = format!("{prefix}{}", entry.name);
+            let directory = entry.info.kind == Kind::Directory;
+            if directory {
+                open.push((place.join(&entry.name), format!("{path}/")));
+            }
+            held.insert(path, (directory, entry.info.size));
+            Ok(())
+        })?;
+    }
+    Ok(held)
+}
+
+/// Compares what is found with what the target holds.
+struct Comparing<'a, 'b> {
+    context: &'a Context,
+    queue: &'a Queue,
+    outcome: &'a Mutex<&'b mut Outcome>,
+    seen: &'a Mutex<HashSet<String>>,
+    held: &'a Held,
+    args: &'a SyncArgs,
+    base: &'a Place,
+    maker: Client,
+}
+
+impl Comparing<'_, '_> {
+    /// The path below the target, which is noted as belonging there.
+    fn note(&self, to: &Place) -> String {
+        let (base, path) = (self.base.to_string(), to.to_string());
+        let path = path.strip_prefix(base.trim_end_matches('/')).unwrap_or(&path).trim_start_matches('/').to_owned();
+        self.seen.lock().insert(path.clone());
+        path
+    }
+}
+
+impl Finds for Comparing<'_, '_> {
+    fn file(&mut self, item: Item) {
+        let path = self.note(&item.to);
+        let how = match self.held.get(&path) {
+            None => How::New,
+            Some((true, _)) => {
+                let error = TransferError::IsDirectory { path: item.to.to_string() };
+                return self.outcome.lock().failed(&item.from, Some(&item.to), &error);
+            }
+            Some((false, len)) if Some(*len) != item.size => How::Replace,
+            Some(_) if self.args.size_only => return,
+            Some(_) => How::Compare,
+        };
+        if self.args.dry_run {
+            let what = match how {
+                How::New => "copy",
+                How::Replace => "replace",
+                How::Compare => "compare",
+            };
+            return self.outcome.lock().would(what, &item.to);
+        }
+        self.context.progress.found(item.size.unwrap_or(0));
+        self.queue.put(Item { how, ..item });
+    }
+
+    fn directory(&mut self, to: &Place) -> Result<(), TransferError> {
+        self.note(to);
+        match to {
+            Place::Local(path) if !self.args.dry_run => {
+                std::fs::create_dir_all(path).map_err(TransferError::local("make", path))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn empty_directory(&mut self, to: &Place) -> Result<(), TransferError> {
+        match to {
+            Place::Remote(url) if !self.args.dry_run => Ok(self.maker.mkdir(url, 0o755, true)?),
+            _ => Ok(()),
+        }
+    }
+
+    fn problem(&mut self, from: &Place, error: TransferError) {
+        self.outcome.lock().failed(from, None, &error);
+    }
+
+    fn left_out(&mut self, from: &Place, why: &'static str) {
+        self.outcome.lock().say(&format!("left out: {from}: {why}"));
+        // It is there, though it cannot be copied: nothing is removed after that.
+        self.outcome.lock().incomplete = true;
+    }
+}
+
+/// Removes what the source does not have, what directories hold before them.
+fn remove_others(
+    tree: &mut Tree,
+    base: &Place,
+    held: &Held,
+    seen: &HashSet<String>,
+    args: &SyncArgs,
+    outcome: &mut Outcome,
+) {
+    for (path, (directory, _)) in held.iter().rev().filter(|(path, _)| !seen.contains(*path)) {
+        let place = path.split('/').fold(base.clone(), |place, name| place.join(name));
+        if args.dry_run {
+            outcome.would("remove", &place);
+            continue;
+        }
+        match tree.remove(&place, *directory) {
+            Ok(()) => outcome.removed(&place),
+            Err(error) => outcome.failed(&place, None, &error),
+        }
+    }
+}
