@@ -19,10 +19,12 @@ WAIT, WAITRESP, ATTN, ASYNRESP = 4005, 4006, 4001, 5008
 QUERY_CHECKSUM, QUERY_XATTR, QUERY_SPACE, QUERY_CHECKSUM_CANCEL, QUERY_CONFIG = 3, 4, 5, 6, 7
 QUERY_OPAQUE, QUERY_OPAQUE_FILE = 16, 32
 DSTAT = 2
-FORCE, ASYNC, REFRESH, MKPATH, RETSTAT, SEQIO = 4, 0x40, 0x80, 0x100, 0x400, 0x4000
+FORCE, ASYNC, REFRESH, MKPATH, RETSTAT, NOWAIT, SEQIO = 4, 0x40, 0x80, 0x100, 0x400, 0x2000, 0x4000
 NEW, DELETE = raw.OPEN_NEW | raw.OPEN_UPDATE, raw.OPEN_DELETE | raw.OPEN_UPDATE
 PAGE = 4096
 HANDLES = 3
+# For a checksum of a small file.
+LATE_SECONDS = 3
 
 
 @dataclass
@@ -315,7 +317,7 @@ class Session:
         )
         writes = how != raw.OPEN_READ
         # XRootD 5.5 takes `refresh` with `delete` for `mkpath`; later ones do not
-        hints = [FORCE, RETSTAT, SEQIO, ASYNC] + [REFRESH] * (how == raw.OPEN_READ)
+        hints = [FORCE, RETSTAT, NOWAIT, SEQIO, ASYNC] + [REFRESH] * (how == raw.OPEN_READ)
         options = how | sum(self.pick.sample(hints, self.pick.randint(0, 3)))
         if writes and self.pick.random() < 0.3:
             options |= MKPATH
@@ -473,7 +475,11 @@ class Player:
         raise AssertionError("told to wait again and again")
 
     def _late(self) -> Answer:
+        # The stock server sometimes forgets the answer that it has promised.
+        patience = self.connection.socket.gettimeout()
+        self.connection.socket.settimeout(LATE_SECONDS)
         attention = self.connection.receive()
+        self.connection.socket.settimeout(patience)
         assert attention.status == ATTN and struct.unpack(">i", attention.body[:4])[0] == ASYNRESP, attention
         stream, status, length = struct.unpack(">2sHi", attention.body[8:16])
         return Answer(stream, status, attention.body[16 : 16 + length])

@@ -191,10 +191,21 @@ impl Lease {
         Ok(undone)
     }
 
-    /// The same for a writer that ends. A failure is met again, and told, by whatever ends it in the store.
+    /// Whether a checkpoint is open.
+    pub(crate) fn has_checkpoint(&self) -> bool {
+        self.writer().is_some_and(|writer| matches!(writer.checkpoint(), Ok(Some(_))))
+    }
+
+    /// Undoes it, for a writer that ends and that nobody else can take up now.
     pub(crate) fn end_checkpoint(&self) {
-        let Some(writer) = self.writer() else { return };
-        match self.undo_checkpoint(&writer) {
+        if let Some(writer) = self.writer() {
+            self.abandon_checkpoint(&writer);
+        }
+    }
+
+    /// A failure is met again, and told, by whatever ends the writer in the store.
+    fn abandon_checkpoint(&self, writer: &Writer) {
+        match self.undo_checkpoint(writer) {
             Ok(true) => tracing::info!(path = %self.path, "rolled back: its checkpoint was not committed"),
             Ok(false) => {}
             Err(error) => tracing::debug!(path = %self.path, %error, "cannot roll back"),
@@ -342,8 +353,9 @@ impl WriteAccess {
 
     /// The handle goes without a close: nobody can end its checkpoint any more. A handle that was fenced changes nothing.
     pub(crate) fn abandon_checkpoint(&self) {
-        if self.hold().is_ok() {
-            self.lease.end_checkpoint();
+        // Held meanwhile, so that it is not the one of who takes the file up.
+        if let Ok(hold) = self.hold() {
+            self.lease.abandon_checkpoint(&hold.writer);
         }
     }
 

@@ -53,9 +53,11 @@ impl Connection {
             return Ok(Ok(()));
         }
         self.session.handles.close(r.handle, access.lease.failure());
-        self.out.leave()?;
-        access.lease.end_checkpoint();
-        self.out.back();
+        if access.lease.has_checkpoint() {
+            self.out.leave()?;
+            access.lease.end_checkpoint();
+            self.out.back();
+        }
         let doubt = access.lease.doubt();
         let lease = Arc::clone(&access.lease);
         let small = lease.writer().is_none_or(|writer| writer.len() <= INLINE_MAX);
