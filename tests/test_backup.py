@@ -126,8 +126,10 @@ def test_an_older_state_and_what_is_not_in_it(server, tmp_path):
     time.sleep(3)  # the removed content goes
     server.stop()
     lose_the_namespace(server)
-    code, report = restore(server, target, "--until", str(first["upto"]))
+    done = weir("restore", str(target), "--data", str(server.data), "--json", "--until", str(first["upto"]))
+    code, report = done.returncode, json.loads(done.stdout)
     assert code == 1 and not report["nothing_lost"] and report["backup"]["number"] == 1
+    assert "begins its life 2" in done.stderr and "incarnation = 2\n" in (server.data / "FORMAT").read_text()
     kinds = {finding["kind"]: finding for finding in report["listed"]}
     assert kinds["content-missing"]["path"] == "/gone" and "unreferenced" in kinds, report
     server.start()
@@ -285,8 +287,8 @@ def test_an_interrupted_restore_is_not_started_on_and_done_again(server, tmp_pat
     backup(server, target)
     server.stop()
     pick = random.Random(3)
-    killed = 0
-    for _ in range(15):
+    killed = unfinished = 0
+    for _ in range(25):
         shutil.rmtree(server.data / "namespace", ignore_errors=True)
         child = subprocess.Popen([WEIR_BIN, "restore", target, "--data", server.data], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
@@ -296,11 +298,12 @@ def test_an_interrupted_restore_is_not_started_on_and_done_again(server, tmp_pat
             child.wait()
             killed += 1
         if (server.data / "RESTORING").exists():
+            unfinished += 1
             with pytest.raises(StartFailed) as refused:
                 server.start()
             assert refused.value.code == DAMAGED and "weir restore" in refused.value.log
             assert weir("fsck", "--data", str(server.data)).returncode == DAMAGED
-    assert killed > 2
+    assert killed > 2 and unfinished > 2, (killed, unfinished)
     assert restore(server, target)[0] == 0
     server.start()
     all_there(server, files, tmp_path)

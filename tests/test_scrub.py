@@ -142,6 +142,7 @@ def test_the_rate_is_held_and_a_restart_goes_on_in_the_middle(own_node, tmp_path
     (place,) = places_of(server.data / "store", contents[6][MIB : MIB + PAGE])
     flip(place[0], place[1])
     server.start()
+    assert scrub(server)["current"]["bytes"] >= 12 * MIB, "it goes on where it was"
     while scrub(server)["running"]:
         time.sleep(0.05)
     last = scrub(server)["last"]

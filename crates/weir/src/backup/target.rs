@@ -567,6 +567,28 @@ mod tests {
     }
 
     #[test]
+    fn what_breaks_off_does_not_count_and_leaves_nothing_behind() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("target");
+        let owner = Format::fresh(Timestamp(5)).unwrap();
+        let head = BackupHead { after: None, upto: Seq(7), incarnation: 9 };
+        for content in [&b""[..], b"weirckpt and then the node died", &[0; 200]] {
+            let mut target = Target::open(&path, Some(&owner)).unwrap();
+            let added = target.add(head, Timestamp(1), &mut |file| file.write_all(content));
+            assert!(matches!(added, Err(TargetError::BrokeOff(_))), "{added:?}");
+            let broken =
+                target.add(head, Timestamp(1), &mut |_| Err(io::Error::other("the node closed the connection")));
+            assert!(matches!(broken, Err(TargetError::Io { .. })), "{broken:?}");
+            assert!(target.backups().is_empty() && target.continues_at().is_none());
+        }
+        let target = Target::open(&path, Some(&owner)).unwrap();
+        assert!(target.backups().is_empty());
+        target.remove_leftovers().unwrap();
+        let names: Vec<String> = target.disk.list("").unwrap().into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names, [MARK, LOCK]);
+    }
+
+    #[test]
     fn manifests_read_back_and_damaged_or_newer_ones_are_refused() {
         let text = manifest().to_text();
         assert_eq!(Manifest::parse(&text, "x").unwrap(), manifest());
