@@ -34,11 +34,9 @@ enum Way {
 
 /// The way of a small file; `None`: it is copied by itself.
 fn way(item: &Item, context: &Context) -> Option<Way> {
-    if item.size.is_none_or(|size| size > SMALL_MAX)
-        || context.options.resume
-        || context.options.tpc
-        || !context.options.verify
-    {
+    let options = &context.options;
+    let small = item.size.is_some_and(|size| size <= SMALL_MAX);
+    if !small || item.how == How::Compare || options.resume || options.tpc || !options.verify {
         return None;
     }
     match (&item.from, &item.to) {
