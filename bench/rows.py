@@ -47,6 +47,12 @@ ROWS = [
     Row("cold-cpu", "the same: server CPU per GB", "s", 0.5, LESS, True),
     Row("warm-wall", "xrdcp 1 GiB read, warm: wall", "s", 1.0, LESS, True),
     Row("warm-cpu", "the same: server CPU per GB", "s", 0.5, LESS, True),
+    Row("cp-up-wall", "weir cp (xrdcp in the other column) of 1 GiB to the same weir server: wall", "s", 0.5, LESS, True),
+    Row("cp-up-cpu", "the same: client CPU per GB", "s", 0.35, LESS, True),
+    Row("cp-down-wall", "weir cp of 1 GiB from it, warm: wall", "s", 0.5, LESS, True),
+    Row("cp-down-cpu", "the same: client CPU per GB", "s", 0.35, LESS, True),
+    Row("tree-up-rate", "weir cp -r of 20,000 files of 4 KiB to it", "1/s", 8, MORE, True),
+    Row("tree-down-rate", "and back", "1/s", 8, MORE, True),
 ]
 
 

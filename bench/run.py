@@ -3,7 +3,7 @@
 Measures weir beside a stock xrootd on the same disk, in alternating runs, and the libraries alone; writes bench/RESULTS.md.
 
     bench/run.py                          everything (takes long); writes bench/RESULTS.md
-    bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove put get namespace store
+    bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove put get cp namespace store
     bench/run.py --only store --renew     the same, and renews its rows in bench/RESULTS.md
     bench/run.py --systems xrootd,xrootd  the method against itself: all ratios should be about 1
 """
@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+import copies  # noqa: E402
 import machine  # noqa: E402
 import rows  # noqa: E402
 from harness import Server, Weir, Xrootd  # noqa: E402
@@ -35,6 +36,7 @@ IDLE_SHARE, SETTLE_SECONDS_MAX = 0.03, 20  # work that a server puts off until a
 # How often over all files: CPU time is counted in steps of 10 ms, so a phase has to take many.
 SMALL = {"create": 1, "stat": 8, "read": 3, "remove": 1}
 BIG = ["put", "get"]
+COPIES = ["cp"]  # weir's own client
 
 
 class Cpu:
@@ -227,7 +229,7 @@ def report(folder: Path, systems: list[str], figures: rows.Figures, runs: int, c
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=[*SMALL, *BIG, *LIBRARIES], help="measure this part alone; may be repeated")
+    parser.add_argument("--only", action="append", choices=[*SMALL, *BIG, *COPIES, *LIBRARIES], help="measure this part alone; may be repeated")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--files", type=int, default=FILES, help="small files a run")
     parser.add_argument("--size", type=int, default=GIB, help="bytes of the large file")
@@ -241,7 +243,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     chosen = set(options.only) if options.only else None
-    wanted = chosen or set([*SMALL, *BIG, *LIBRARIES])
+    wanted = chosen or set([*SMALL, *BIG, *COPIES, *LIBRARIES])
     BUILD.mkdir(exist_ok=True)
     options.dir = options.dir.absolute()  # the servers run elsewhere
     options.dir.mkdir(parents=True, exist_ok=True)
@@ -279,7 +281,7 @@ def with_clients(wanted: set[str], kinds: dict[str, type[Server]], options: argp
     """The parts that stock clients measure, on servers that live as long as they last."""
     servers: dict[str, Server] = {}
     try:
-        if wanted & {*SMALL, *BIG}:
+        if wanted & {*SMALL, *BIG, *COPIES}:
             for system, kind in kinds.items():
                 home = options.dir / f"server-{system}"
                 shutil.rmtree(home, ignore_errors=True)
@@ -288,6 +290,15 @@ def with_clients(wanted: set[str], kinds: dict[str, type[Server]], options: argp
             small_files(servers, options.runs, options.files, figures)
         if wanted & set(BIG):
             big_files(servers, options.runs, options.size, figures)
+        if wanted & set(COPIES) and "weir" in servers:
+            shared = Path("/dev/shm")
+            source = (shared if shared.is_dir() and shutil.disk_usage(shared).free > 2 * options.size else BUILD) / f"weir-bench-{os.getpid()}"
+            random_file(source, options.size)
+            try:
+                copies.large(servers["weir"], options.runs, source, figures)
+            finally:
+                source.unlink()
+            copies.tree(servers["weir"], options.runs, options.dir / "copies", figures)
     finally:
         for server in servers.values():
             if server.alive():

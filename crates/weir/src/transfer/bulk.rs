@@ -1,7 +1,7 @@
 //! One large file from anywhere to anywhere: one thread or more reads and sums, this one writes, buffers go round between.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::{Read as _, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -63,7 +63,13 @@ enum Source {
 enum Sink {
     Local(LocalSink),
     Remote(Box<Writer<AlignedBuf>>),
-    Standard { at: u64, early: BTreeMap<u64, Chunk<AlignedBuf>> },
+    /// Standard output, a pipe or a device: from the beginning on, in order.
+    Stream {
+        out: Box<dyn Write>,
+        name: String,
+        at: u64,
+        early: BTreeMap<u64, Chunk<AlignedBuf>>,
+    },
 }
 
 type Summed = (Chunk<AlignedBuf>, Option<Sum>);
@@ -217,7 +223,12 @@ impl Bulk<'_> {
         let options = &self.context.options;
         let force = options.force || self.own || self.how != How::New;
         match self.to {
-            Place::Standard => Ok((Sink::Standard { at: 0, early: BTreeMap::new() }, 0)),
+            Place::Standard => Ok((Sink::stream(Box::new(std::io::stdout()), "standard output".to_owned()), 0)),
+            Place::Local(path) if is_stream(path) => {
+                let out = std::fs::OpenOptions::new().write(true).open(path);
+                let out = out.map_err(TransferError::local("open", path))?;
+                Ok((Sink::stream(Box::new(out), path.display().to_string()), 0))
+            }
             Place::Local(path) => {
                 let resume = options.resume && len.is_some();
                 let mut sink = LocalSink::create(path, len, mode, force, resume, options.direct)?;
@@ -383,11 +394,9 @@ impl Bulk<'_> {
                 client.give_back(session, &url);
                 Ok(())
             }
-            Sink::Standard { .. } => std::io::stdout().flush().map_err(|source| TransferError::Local {
-                what: "write to",
-                path: "standard output".to_owned(),
-                source,
-            }),
+            Sink::Stream { mut out, name, .. } => {
+                out.flush().map_err(|source| TransferError::Local { what: "write to", path: name, source })
+            }
         }
     }
 
@@ -396,7 +405,7 @@ impl Bulk<'_> {
         let resume = self.context.options.resume;
         match sink {
             Sink::Local(local) if !resume => local.remove(),
-            Sink::Local(_) | Sink::Standard { .. } => {}
+            Sink::Local(_) | Sink::Stream { .. } => {}
             Sink::Remote(writer) => {
                 let replacing = (self.context.options.force || self.how != How::New) && !self.own;
                 writer.abandon();
@@ -428,7 +437,16 @@ impl Bulk<'_> {
     }
 }
 
+/// A device or a pipe: written as it is, never replaced.
+pub fn is_stream(path: &std::path::Path) -> bool {
+    path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
 impl Sink {
+    fn stream(out: Box<dyn Write>, name: String) -> Self {
+        Self::Stream { out, name, at: 0, early: BTreeMap::new() }
+    }
+
     fn put(&mut self, mut chunk: Chunk<AlignedBuf>, pool: &Pool) -> Result<(), TransferError> {
         match self {
             Self::Local(local) => {
@@ -440,12 +458,11 @@ impl Sink {
                     pool.give(done.buffer);
                 }
             }
-            Self::Standard { at, early } => {
+            Self::Stream { out, name, at, early } => {
                 early.insert(chunk.offset, chunk);
                 while let Some(next) = early.remove(at) {
-                    let failed =
-                        |source| TransferError::Local { what: "write to", path: "standard output".to_owned(), source };
-                    std::io::stdout().write_all(&next.buffer[..next.len]).map_err(failed)?;
+                    let failed = |source| TransferError::Local { what: "write to", path: name.clone(), source };
+                    out.write_all(&next.buffer[..next.len]).map_err(failed)?;
                     *at += next.len as u64;
                     pool.give(next.buffer);
                 }

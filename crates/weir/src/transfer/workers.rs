@@ -42,7 +42,9 @@ fn way(item: &Item, context: &Context) -> Option<Way> {
     match (&item.from, &item.to) {
         // What stands behind a `?` is for each request; nobody sends it along here.
         (Place::Local(_), Place::Remote(url)) if url.opaque.is_none() => Some(Way::Up(url.server.clone())),
-        (Place::Remote(url), Place::Local(_)) if url.opaque.is_none() => Some(Way::Down(url.server.clone())),
+        (Place::Remote(url), Place::Local(path)) if url.opaque.is_none() && !super::bulk::is_stream(path) => {
+            Some(Way::Down(url.server.clone()))
+        }
         _ => None,
     }
 }
