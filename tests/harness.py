@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -186,6 +187,29 @@ def weir(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess:
     return subprocess.run(
         [str(WEIR_BIN), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout
     )
+
+
+class Killer:
+    """Kills commands with SIGKILL at any moment of what they take when nobody kills them."""
+
+    def __init__(self, seed: int, *usual: str | Path):
+        self.pick = random.Random(seed)
+        begin = time.monotonic()
+        subprocess.run([WEIR_BIN, *usual], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60)
+        self.takes_seconds = time.monotonic() - begin
+        self.killed = 0
+
+    def run(self, *arguments: str | Path) -> None:
+        command = [WEIR_BIN, *arguments]
+        begin = time.monotonic()
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            child.wait(self.pick.uniform(0, 1.5 * self.takes_seconds))
+            self.takes_seconds = time.monotonic() - begin
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            self.killed += 1
 
 
 def root_files() -> list[Path]:

@@ -1,17 +1,16 @@
 """`weir export`: what a node holds as plain files again, with and without its namespace, and what is damaged named."""
 
 import json
-import os
-import random
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from clients import Xrdfs
 from content import KIB, MIB, write
-from harness import WEIR_BIN, Weir, weir
+from harness import Killer, Weir, weir
 from test_damage import flip, places_of, put
 
 SIZES = {"/small": 20 * KIB, "/large": 5 * MIB + 33, "/run1/deep/er/file": 70 * KIB, "/run1/empty": 0, "/run1/b \N{SNOWMAN}": 100}
@@ -24,7 +23,8 @@ def export(server: Weir, target: Path, *flags: str) -> tuple[int, dict]:
 
 
 def files_below(target: Path) -> dict[str, bytes]:
-    return {"/" + str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file() and not path.is_symlink()}
+    files = (path for path in target.rglob("*") if path.is_file() and not path.is_symlink())
+    return {"/" + str(path.relative_to(target)): path.read_bytes() for path in files}
 
 
 @pytest.fixture
@@ -131,11 +131,10 @@ def test_damaged_files_are_named_and_marked_or_left_out(filled, tmp_path, names)
 def test_interrupted_files_are_told_from_whole_ones(own_node, tmp_path):
     server = own_node("--grace-seconds", "1")
     writer = subprocess.Popen(
-        ["python3", str(Path(__file__).parent / "writer.py"), f"{server.url}/cut", "cut", str(MIB), "3"],
+        [sys.executable, str(Path(__file__).parent / "writer.py"), f"{server.url}/cut", "cut", str(MIB), "3"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        executable=str(Path(os.sys.executable)),
     )
     while int(writer.stdout.readline()) < 3 * MIB:
         pass
@@ -152,16 +151,15 @@ def test_a_killed_export_goes_on(filled, tmp_path):
     server, contents = filled
     server.stop()
     target = tmp_path / "out"
-    pick = random.Random(5)
-    for _ in range(12):
-        child = subprocess.Popen([WEIR_BIN, "export", "--data", server.data, target], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            child.wait(pick.uniform(0.0, 0.12))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+    command = ["export", "--data", server.data]
+    killer = Killer(5, *command, tmp_path / "first")
+    for _ in range(50):
+        if killer.killed >= 8:
+            break
+        killer.run(*command, target)
         for path, data in files_below(target).items():
             assert path.startswith("/.weir-export/") or contents[path] == data, "a file has its name when it is whole"
+    assert killer.killed >= 8
     assert export(server, target)[0] == 0
     assert files_below(target) == contents
 

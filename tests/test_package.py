@@ -1,4 +1,4 @@
-"""The Debian package: what is in it runs, its unit is one that systemd takes, and installing, upgrading and purging it does what it says."""
+"""The Debian package: what is in it runs, systemd takes its unit, and installing, upgrading and purging it does what it says."""
 
 import os
 import socket
@@ -22,7 +22,10 @@ def test_what_is_in_it(package, tmp_path):
     there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert {"usr/bin/weir", "etc/weir/weir.toml", "lib/systemd/system/weir.service", "usr/share/doc/weir/operate.md"} <= there
     said = subprocess.run([tmp_path / "usr/bin/weir", "--version"], check=True, capture_output=True, text=True).stdout
-    field = lambda name: subprocess.run(["dpkg-deb", "-f", package, name], check=True, capture_output=True, text=True).stdout.strip()  # noqa: E731
+
+    def field(name: str) -> str:
+        return subprocess.run(["dpkg-deb", "-f", package, name], check=True, capture_output=True, text=True).stdout.strip()
+
     assert said == f"weir {field('Version')}\n"
     assert "libc6" in field("Depends")
     # The settings that it brings are settings.
@@ -63,7 +66,10 @@ def copy_of_this_system(tmp_path: Path):
 @pytest.mark.skipif(os.getuid() != 0, reason="installing a package needs root")
 def test_installed_upgraded_and_purged(package, tmp_path):
     with copy_of_this_system(tmp_path) as root:
-        inside = lambda *command: subprocess.run(["chroot", root, *command], capture_output=True, text=True, timeout=120)  # noqa: E731
+
+        def inside(*command: str) -> subprocess.CompletedProcess:
+            return subprocess.run(["chroot", root, *command], capture_output=True, text=True, timeout=120)
+
         (root / "tmp/weir.deb").write_bytes(package.read_bytes())
         done = inside("dpkg", "-i", "/tmp/weir.deb")
         assert done.returncode == 0, done.stderr

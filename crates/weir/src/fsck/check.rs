@@ -106,7 +106,7 @@ pub fn check(
                 })?;
                 nameless.push((piece, status));
                 if nameless.len() == NAMELESS_MAX {
-                    sift(read, &mut nameless, report)?;
+                    sift(read, store, &mut nameless, report)?;
                 }
             }
             Met::Both(named, piece, status) => {
@@ -121,7 +121,7 @@ pub fn check(
             }
         }
     }
-    sift(read, &mut nameless, report)?;
+    sift(read, store, &mut nameless, report)?;
     writers_have_contents(read, store, report)?;
     uploads_have_contents(read, store, report)?;
     progress.step(&counts);
@@ -216,6 +216,7 @@ fn read_through(
 /// Of the contents without a name, reports those that nothing else refers to either.
 fn sift(
     read: &dyn Read,
+    store: &Store,
     nameless: &mut Vec<(PieceId, PieceStatus)>,
     report: &mut dyn FnMut(Finding),
 ) -> Result<(), CheckError> {
@@ -240,7 +241,8 @@ fn sift(
     }
     for (piece, status) in nameless.drain(..) {
         if open.contains(&piece.body) {
-            let problem = Problem::Unreferenced { len: status.len, state: state_stored(&status.state) };
+            let made_at = store.provenance(piece)?.path_hint;
+            let problem = Problem::Unreferenced { len: status.len, state: state_stored(&status.state), made_at };
             report(Finding::about(piece, problem));
         }
     }

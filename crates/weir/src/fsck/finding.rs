@@ -69,6 +69,8 @@ pub enum Problem {
         len: u64,
         /// Its state.
         state: &'static str,
+        /// Where its file was when it was made; empty: the store does not know.
+        made_at: Vec<u8>,
     },
     /// A writer is recorded whose content is not on the disk.
     WriterWithoutContent,
@@ -201,9 +203,13 @@ impl Problem {
                 sums(read)
             ),
             Self::Unreadable { why } => format!("cannot be read: {why}"),
-            Self::Unreferenced { len, state } => {
+            Self::Unreferenced { len, state, made_at } => {
+                let made_at = match made_at.as_slice() {
+                    b"" => String::new(),
+                    path => format!(", made as {}", path.escape_ascii()),
+                };
                 format!(
-                    "{len} bytes, {state}, that no name, writer, upload or deletion refers to; --remove-unreferenced removes it"
+                    "{len} bytes, {state}{made_at}, that no name, writer, upload or deletion refers to; --remove-unreferenced removes it"
                 )
             }
             Self::WriterWithoutContent => "is recorded as being written, but none of its bytes are on the disk".into(),
