@@ -3,6 +3,7 @@
 //! A backup is complete in itself: a full one, then what changed since, each file checksummed and read back before it counts. The bytes of
 //! files are not in it. [`target`] is the folder, [`restore`] the way back.
 
+pub mod manifest;
 pub mod restore;
 pub mod target;
 
@@ -27,7 +28,8 @@ use crate::foundation::{Foundation, Purpose};
 use crate::logging;
 use crate::serve::{now, open_data_dir, refused};
 
-use target::{Kind, Manifest, Target, TargetError};
+use manifest::{Kind, Manifest};
+use target::{Target, TargetError};
 
 /// What is said of a backup through the control socket, before its bytes.
 #[must_use]

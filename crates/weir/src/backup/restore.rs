@@ -14,7 +14,8 @@ use disk::{Access, Disk, DiskError, OpenOptions};
 use journal::{Journal, JournalError, Seq, StreamId};
 use types::Incarnation;
 
-use super::target::{Kind, Manifest, Target, TargetError};
+use super::manifest::{Kind, Manifest};
+use super::target::{Target, TargetError};
 use crate::cli::{FsckArgs, RestoreArgs};
 use crate::config::Config;
 use crate::config::units::show_size;
