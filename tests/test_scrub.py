@@ -115,9 +115,11 @@ def test_no_false_alarm_while_files_change_and_go(own_node, tmp_path):
     for thread in threads:
         thread.start()
     try:
-        for _ in range(8):
+        passes, end = 0, time.monotonic() + 90
+        while (passes < 8 or min(rounds) < 5) and time.monotonic() < end:
             status = ended(server, "--rate", "1GiB")
             assert status["last"]["damaged"] == 0, server.log_text()
+            passes += 1
     finally:
         stop.set()
         for thread in threads:
