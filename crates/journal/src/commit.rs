@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 use types::Crc32c;
@@ -213,14 +214,23 @@ impl Shared {
         drop(state);
         let _guard = PoisonOnPanic(self);
 
-        let outcome = self.write_to(upto).and_then(|()| self.sync_written());
+        let mut took = Duration::ZERO;
+        let outcome = self.write_to(upto).and_then(|()| {
+            let began = Instant::now();
+            let synced = self.sync_written();
+            took = began.elapsed();
+            synced
+        });
 
         let mut state = self.state.lock();
         state.syncing = false;
         state.syncing_to = None;
         if let Ok(target) = outcome {
             state.stats.syncs += 1;
-            state.stats.records_synced += target.saturating_sub(state.durable);
+            let records = target.saturating_sub(state.durable);
+            state.stats.records_synced += records;
+            state.stats.sync_records.add(records);
+            state.stats.sync_micros.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
             state.durable = state.durable.max(target);
             self.durable.store(state.durable, Ordering::Release);
         }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::ControlFlow;
 
+use types::Histogram;
+
 /// One user of the log; its records are replayed to it alone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamId(pub u8);
@@ -146,6 +148,10 @@ pub struct JournalStats {
     pub syncs: u64,
     /// Records made durable by those: `records_synced / syncs` is the mean batch.
     pub records_synced: u64,
+    /// The same, by round: how many records each made durable.
+    pub sync_records: Histogram,
+    /// How long the syncs of a round took, in microseconds, without the writes before them.
+    pub sync_micros: Histogram,
     /// Segments made.
     pub segments_made: u64,
     /// Segments trimmed.

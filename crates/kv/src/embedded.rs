@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use types::Histogram;
 
 use crate::{Durability, Kv, KvError, LoggedIndex, Op, OpDone, Read};
 pub(crate) use commit::panic_text;
@@ -63,6 +64,8 @@ pub struct EmbeddedStats {
     pub no_space: u64,
     /// Operations in the largest batch.
     pub largest_batch: u64,
+    /// Operations in each batch that was committed, refused ones included.
+    pub batch_ops: Histogram,
 }
 
 /// The embedded engine of the namespace: one committer over a [`LoggedIndex`], whose only appender it is.

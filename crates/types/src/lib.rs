@@ -6,6 +6,7 @@
 pub mod checksum;
 mod client;
 mod error_code;
+mod histogram;
 mod id;
 mod name;
 mod time;
@@ -13,6 +14,7 @@ mod time;
 pub use checksum::{Adler32, Crc32c, PAGE_SIZE};
 pub use client::{BootId, ClientIdentity};
 pub use error_code::ErrorCode;
+pub use histogram::Histogram;
 pub use id::{
     BodyId, GroupId, Incarnation, Ino, PieceId, PieceIndex, PrincipalId, SessionId, StoreId, TreeId, UploadId,
 };

@@ -162,7 +162,10 @@ impl Committer {
     fn count(&self, ran: &[Ran], result: &Result<(), KvError>) {
         let mut stats = self.stats.lock();
         stats.largest_batch = stats.largest_batch.max(ran.len() as u64);
-        stats.batches += u64::from(result.is_ok());
+        if result.is_ok() {
+            stats.batches += 1;
+            stats.batch_ops.add(ran.len() as u64);
+        }
         for ran in ran {
             match (ran, result) {
                 (Ran::Refused(KvError::NoSpace), _) | (Ran::Committed, Err(KvError::NoSpace)) => stats.no_space += 1,
