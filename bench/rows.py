@@ -53,6 +53,11 @@ ROWS = [
     Row("cp-down-cpu", "the same: client CPU per GB", "s", 0.35, LESS, True),
     Row("tree-up-rate", "weir cp -r of 20,000 files of 4 KiB to it", "1/s", 8, MORE, True),
     Row("tree-down-rate", "and back", "1/s", 8, MORE, True),
+    Row("idle-memory", "1,000 idle connections: memory", "MiB", 64, LESS, False),
+    Row("writers-memory", "200 connections writing at once: memory", "MiB", 512, LESS, False),
+    Row("readers-memory", "200 slow readers of a file of 1 GiB: memory", "MiB", 512, LESS, False),
+    Row("fair-read", "one user with 200 streams beside one with 1: share of what the one has alone, reading", "", 0.3, MORE, False),
+    Row("fair-write", "the same, writing", "", 0.3, MORE, False),
 ]
 
 

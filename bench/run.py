@@ -3,7 +3,7 @@
 Measures weir beside a stock xrootd on the same disk, in alternating runs, and the libraries alone; writes bench/RESULTS.md.
 
     bench/run.py                          everything (takes long); writes bench/RESULTS.md
-    bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove put get cp namespace store
+    bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove put get cp limits namespace store
     bench/run.py --only store --renew     the same, and renews its rows in bench/RESULTS.md
     bench/run.py --systems xrootd,xrootd  the method against itself: all ratios should be about 1
 """
@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 import copies  # noqa: E402
+import crowds  # noqa: E402
+import fairness  # noqa: E402
 import machine  # noqa: E402
 import rows  # noqa: E402
 from harness import Server, Weir, Xrootd  # noqa: E402
@@ -207,7 +209,23 @@ def fio_write(folder: Path, figures: rows.Figures) -> float:
     return rate
 
 
-LIBRARIES = {"namespace": namespace, "store": store}
+def limits(folder: Path, options: argparse.Namespace, figures: rows.Figures) -> None:
+    """Memory under crowds of clients, each on a server of its own, and what a crowd leaves to a single stream."""
+    for number in range(options.runs):
+        for row, measure in crowds.MEASURES.items():
+            with Weir(folder / f"{row}-{number}").start() as server:
+                figures.add(row, "weir", measure(server) / (1 << 20))
+            shutil.rmtree(server.home, ignore_errors=True)
+        with Weir(folder / f"fair-{number}").start() as server:
+            for kind in ("read", "write"):
+                result = fairness.measure(server.port, kind, 200, 10)
+                figures.add(f"fair-{kind}", "weir", result["share"])
+                figures.commands[f"fair-{kind}"] = f"bench/fairness.py root://HOST/ --only {kind}"
+                print(result, flush=True)
+        shutil.rmtree(server.home, ignore_errors=True)
+
+
+LIBRARIES = {"namespace": namespace, "store": store, "limits": limits}
 
 
 def report(folder: Path, systems: list[str], figures: rows.Figures, runs: int, chosen: set[str] | None) -> str:

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use wire::{ErrorNumber, RESPONSE_HEADER_LEN, ResponseHeader, ResponseStatus, StreamId, reply};
 
+use crate::meter::Began;
 use crate::outgoing::Outgoing;
 use crate::refusal::Refusal;
 
@@ -49,12 +50,13 @@ pub(crate) struct Reply {
     duty: Option<(Arc<Outgoing>, StreamId)>,
     /// The client has been told that the answer comes by itself, later.
     put_off: bool,
+    began: Option<Began>,
 }
 
 impl Reply {
     /// For a request that [`Outgoing::begin`] has counted.
-    pub(crate) fn new(outgoing: Arc<Outgoing>, stream: StreamId) -> Self {
-        Self { duty: Some((outgoing, stream)), put_off: false }
+    pub(crate) fn new(outgoing: Arc<Outgoing>, stream: StreamId, began: Option<Began>) -> Self {
+        Self { duty: Some((outgoing, stream)), put_off: false, began }
     }
 
     /// Tells the client (kXR_waitresp) that the answer comes by itself within about `seconds`. For the connection's own
@@ -71,6 +73,7 @@ impl Reply {
     fn complete(&mut self, write: impl FnOnce(&mut Vec<u8>, StreamId)) {
         let late = self.put_off;
         if let Some((outgoing, stream)) = self.duty.take() {
+            count(&outgoing, self.began.take());
             outgoing.complete(|out| {
                 if late { reply::late(out, stream, |out| write(out, stream)) } else { write(out, stream) }
             });
@@ -84,6 +87,9 @@ impl Reply {
 
     /// Not done.
     pub(crate) fn refuse(mut self, reason: &Refusal) {
+        if let Some((outgoing, _)) = &self.duty {
+            outgoing.meter().refused(reason);
+        }
         self.complete(|out, stream| refusal(out, stream, reason));
     }
 
@@ -101,12 +107,21 @@ impl Reply {
     }
 }
 
+fn count(outgoing: &Outgoing, began: Option<Began>) {
+    if let Some(began) = began {
+        outgoing.meter().done(began);
+    }
+}
+
 impl Drop for Reply {
     fn drop(&mut self) {
         if self.duty.is_some() {
             let lost =
                 Refusal::new(ErrorNumber::SERVER_ERROR, "The server lost track of this request; please report it");
             tracing::error!("a request was dropped without an answer");
+            if let Some((outgoing, _)) = &self.duty {
+                outgoing.meter().refused(&lost);
+            }
             self.complete(|out, stream| refusal(out, stream, &lost));
         }
     }

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use store::AlignedBuf;
 
 use crate::config::{SMALL_TRANSFER_BYTES, TRANSFER_BYTES, WRITE_BUFFERS_SHARE, WRITE_BYTES};
+use crate::figures::Bounded;
 
 /// The smallest buffer. Direct I/O wants addresses and lengths that are multiples of this.
 const ALIGN: usize = 4096;
@@ -122,6 +123,12 @@ impl Buffers {
         state.grown += 1;
         buffer.grown = Some(Arc::clone(self));
         true
+    }
+
+    /// Buffers in use, and at most.
+    pub(crate) fn in_use(&self) -> Bounded {
+        let state = self.state.lock();
+        Bounded { now: state.out + state.long_out, most: self.buffers_max + self.buffers_max / WRITE_BUFFERS_SHARE }
     }
 
     /// Lets go of buffers that nobody uses, but for a few.

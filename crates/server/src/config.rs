@@ -130,6 +130,9 @@ pub struct Limits {
     pub transfer_buffers_max: usize,
     /// Files that are fetched from other servers at a time, each by a thread of its own.
     pub pulls_max: usize,
+    /// Pieces of data of more than 64 KiB (up to a few MiB) that are moved between clients and the disk at a time; more wait, and users,
+    /// then their connections, take turns.
+    pub transfers_max: usize,
     /// Threads that do long work (closing and re-opening big files, reading for a checksum).
     pub workers: usize,
     /// Jobs that may wait for these threads.
@@ -147,10 +150,16 @@ impl Default for Limits {
             pending_bytes_max: 256 << 10,
             transfer_buffers_max: 64,
             pulls_max: 16,
+            transfers_max: usual_transfers(),
             workers: 4,
             worker_queue_max: 1024,
         }
     }
+}
+
+/// Two for each processor, so that one is worked on while another waits for the disk; at least as many as keep a fast disk busy.
+fn usual_transfers() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).saturating_mul(2).max(16)
 }
 
 /// Bytes of a transfer buffer from the pool: one step of a large read, or of a write while there is none of
@@ -166,12 +175,15 @@ pub const SMALL_TRANSFER_BYTES: usize = 64 << 10;
 /// Bytes of a connection's input buffer.
 pub const INPUT_BYTES: usize = 16 << 10;
 
+/// The least that a client has to send, or to take, of data under way within [`Times::frame`] or [`Times::send`].
+pub const PACE_BYTES: usize = 32 << 10;
+
 /// Time-outs and periods.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// A request that has begun to arrive must be whole after this time; bytes to be written must keep coming.
+    /// A request that has begun to arrive must be whole after this time; of bytes to be written [`PACE_BYTES`] must come in it.
     pub frame: Duration,
-    /// A client that takes nothing of what is sent to it for this long is cut off.
+    /// A client that takes less than [`PACE_BYTES`] of what is sent to it in this time is cut off.
     pub send: Duration,
     /// A connection that has not logged in after this time is cut off. Afterwards it may be idle for ever.
     pub login: Duration,

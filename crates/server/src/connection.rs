@@ -11,13 +11,15 @@ use wire::{
 };
 
 use crate::answer::{self, Reply};
-use crate::config::{INPUT_BYTES, Planted};
+use crate::config::{INPUT_BYTES, PACE_BYTES, Planted};
 use crate::input::{Input, InputEnd};
-use crate::node::{Counters, Node};
+use crate::meter::{Began, Ended};
+use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::outgoing::{Gone, Outgoing};
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::transfers::Turn;
 
 /// Longest payload of fattr, in bytes: as many attributes as one request may name, each of the longest.
 const FATTR_BYTES_MAX: u32 = (1 << 20) + (16 << 10);
@@ -57,17 +59,21 @@ impl From<Gone> for Stop {
 pub(crate) struct Connection {
     pub(crate) node: Arc<Node>,
     pub(crate) session: Arc<Session>,
+    /// Of this connection: a data stream's session is another's.
+    pub(crate) number: u64,
     pub(crate) out: Arc<Outgoing>,
     pub(crate) input: Input,
     limits: Limits,
     pub(crate) logged_in: bool,
+    /// The request that is being worked on, until it is answered or handed on.
+    pub(crate) began: Option<Began>,
     /// Kinds of requests that were complained of already; bounded by the number of kinds.
     complained: Vec<&'static str>,
 }
 
 /// Serves `socket` until it ends.
 pub(crate) fn serve(node: &Arc<Node>, socket: Arc<TcpStream>, peer: SocketAddr) {
-    let times = &node.config.times;
+    let times = node.times();
     let input = match Input::new(Arc::clone(&socket), times.frame, times.login) {
         Ok(input) => input,
         Err(error) => {
@@ -79,17 +85,35 @@ pub(crate) fn serve(node: &Arc<Node>, socket: Arc<TcpStream>, peer: SocketAddr) 
     let out = Outgoing::new(
         Arc::clone(&socket),
         Arc::clone(&node.drainer),
+        Arc::clone(&node.meter),
         bounds.requests_in_flight_max,
         bounds.pending_bytes_max,
     );
     let session = Session::new(node, peer, Arc::clone(&out));
     let ending = Ending { node, session: Arc::clone(&session) };
     let limits = Limits { paths: 64 << 10, fattr: FATTR_BYTES_MAX, ..Limits::default() };
-    let mut connection =
-        Connection { node: Arc::clone(node), session, out, input, limits, logged_in: false, complained: Vec::new() };
+    let mut connection = Connection {
+        node: Arc::clone(node),
+        number: session.number,
+        session,
+        out,
+        input,
+        limits,
+        logged_in: false,
+        began: None,
+        complained: Vec::new(),
+    };
     let stop = connection.run();
     let Connection { session, out, mut input, .. } = connection;
     match &stop {
+        _ if out.was_slow() => {
+            let (pace, time) = (PACE_BYTES >> 10, times.send);
+            node.complaints.bad_input(
+                &*session,
+                &format_args!("connection cut: it took less than {pace} KiB of its answers in {time:?}"),
+            );
+            node.meter.ended(Ended::SlowReader);
+        }
         Stop::Input(InputEnd::Closed) => tracing::debug!(client = %session, "connection ended"),
         Stop::Input(InputEnd::Io(error)) => tracing::debug!(client = %session, %error, "connection ended"),
         // Most often a network that went away, or a client that was killed.
@@ -99,8 +123,11 @@ pub(crate) fn serve(node: &Arc<Node>, socket: Arc<TcpStream>, peer: SocketAddr) 
         Stop::Wire(reason) => node.complaints.bad_input(&*session, reason),
         Stop::OutOfStep(_) => node.complaints.bad_input(&*session, &stop),
     }
+    if let Some(ended) = ended_by_us(&stop) {
+        node.meter.ended(ended);
+    }
     drop(ending);
-    if !matches!(stop, Stop::Gone) {
+    if !matches!(stop, Stop::Gone) && !out.was_slow() {
         out.settle(Instant::now() + LAST_ANSWERS);
     }
     if matches!(stop, Stop::Wire(_)) {
@@ -130,7 +157,9 @@ impl Connection {
             return stop;
         }
         loop {
-            if let Err(stop) = self.one_request() {
+            let result = self.one_request();
+            self.count();
+            if let Err(stop) = result {
                 return stop;
             }
             if let Err(gone) = self.out.relieve() {
@@ -168,7 +197,7 @@ impl Connection {
         bytes.copy_from_slice(self.input.take(REQUEST_HEADER_LEN));
         let header = RequestHeader::parse(&bytes);
         let stream = header.stream;
-        Counters::add(&self.node.counters.requests, 1);
+        self.began = Some(self.node.meter.begin(header.kind, self.number));
         let request = match header.payload(&self.limits) {
             Ok(Payload::Stream(_)) => Request::decode(&header, &[]),
             Ok(Payload::Buffer(n)) => self.decode_with_payload(&header, n as usize)?,
@@ -236,7 +265,7 @@ impl Connection {
         let mut payload = vec![0; n];
         self.out.leave()?;
         self.input.restart_clock();
-        self.input.fill_slice(&mut payload)?;
+        self.input.fill_slice(&mut payload, None)?;
         self.out.back();
         Ok(Request::decode(header, &payload))
     }
@@ -297,23 +326,36 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends one frame now, blocking, after all that is pending.
-    pub(crate) fn send_frame(&self, stream: StreamId, status: ResponseStatus, body: &[u8]) -> Result<(), Stop> {
+    /// Sends one frame now, blocking, after all that is pending. A `turn` ends when it has to wait for the client.
+    pub(crate) fn send_frame(
+        &self,
+        stream: StreamId,
+        status: ResponseStatus,
+        body: &[u8],
+        turn: Option<&mut Turn<'_>>,
+    ) -> Result<(), Stop> {
         let dlen = u32::try_from(body.len()).unwrap_or(u32::MAX);
         let header = ResponseHeader { stream, status, dlen }.to_bytes();
-        Ok(self.out.send_now(&mut [IoSlice::new(&header), IoSlice::new(body)])?)
+        Ok(self.out.send_now(&mut [IoSlice::new(&header), IoSlice::new(body)], turn)?)
     }
 
     /// Answers why not.
     pub(crate) fn refuse(&self, stream: StreamId, refusal: &Refusal) {
-        Counters::add(&self.node.counters.refused, 1);
+        self.node.meter.refused(refusal);
         self.out.answer(|out| answer::refusal(out, stream, refusal));
     }
 
     /// The request's answer will come from another thread.
-    pub(crate) fn hand_on(&self, stream: StreamId) -> Result<Reply, Stop> {
+    pub(crate) fn hand_on(&mut self, stream: StreamId) -> Result<Reply, Stop> {
         self.out.begin()?;
-        Ok(Reply::new(Arc::clone(&self.out), stream))
+        Ok(Reply::new(Arc::clone(&self.out), stream, self.began.take()))
+    }
+
+    /// The request is done with, unless somebody else will answer it.
+    pub(crate) fn count(&mut self) {
+        if let Some(began) = self.began.take() {
+            self.node.meter.done(began);
+        }
     }
 
     /// Reads and forgets `n` bytes of data that nobody wants.
@@ -340,6 +382,17 @@ impl Connection {
             return sessions.iter().find_map(|other| other.handles.get(handle)).ok_or_else(Refusal::not_open);
         }
         file.ok_or_else(Refusal::not_open)
+    }
+}
+
+/// For what counter it counts, if it was not the client who ended it.
+fn ended_by_us(stop: &Stop) -> Option<Ended> {
+    match stop {
+        Stop::Input(InputEnd::Closed | InputEnd::HalfFrame | InputEnd::Io(_)) => None,
+        Stop::Input(InputEnd::Stuck(_)) => Some(Ended::SlowSender),
+        Stop::Input(InputEnd::NoLogin(_)) => Some(Ended::NoLogin),
+        Stop::Gone => None,
+        Stop::Wire(_) | Stop::OutOfStep(_) => Some(Ended::BadInput),
     }
 }
 

@@ -12,6 +12,7 @@ use wire::{ErrorNumber, StreamId};
 
 use crate::connection::{Connection, Stop};
 use crate::input::InputEnd;
+use crate::meter::Began;
 use crate::refusal::Refusal;
 
 /// Further connections that one session may have: what the stock server allows (`maxStreams` less the first).
@@ -31,8 +32,8 @@ pub(crate) enum Task {
     Readv(Readv),
 }
 
-/// A task, and which request's answer it is.
-type Numbered = (StreamId, Task);
+/// A task, which request's answer it is, and when that came.
+type Numbered = (StreamId, Task, Option<Began>);
 
 /// The further connections of a session. Slot 0 is path 1.
 #[derive(Default)]
@@ -78,10 +79,10 @@ impl DataStreams {
     }
 
     /// Gives a read to the stream at `path_id`; waits while that has too much to do.
-    pub(crate) fn hand(&self, path_id: u8, stream: StreamId, task: Task) -> Result<(), Refusal> {
+    pub(crate) fn hand(&self, path_id: u8, stream: StreamId, task: Task, began: Option<Began>) -> Result<(), Refusal> {
         let slot = self.slots.lock().tasks.get(usize::from(path_id).wrapping_sub(1)).cloned().flatten();
         let none = || Refusal::new(ErrorNumber::ARG_INVALID, format!("This session has no data stream {path_id}"));
-        slot.ok_or_else(none)?.send((stream, task)).map_err(|_| none())
+        slot.ok_or_else(none)?.send((stream, task, began)).map_err(|_| none())
     }
 }
 
@@ -109,6 +110,7 @@ impl Connection {
         self.session = parent;
         self.input.logged_in();
         let _ = self.ok(stream, |out| BindReply { path_id }.encode(out));
+        self.count();
         let stop = self.serve_stream(&tasks);
         self.session.streams.remove(path_id);
         Err(stop)
@@ -122,7 +124,12 @@ impl Connection {
             let next = tasks.recv_timeout(LOOK_EVERY);
             self.out.back();
             let result = match next {
-                Ok((stream, task)) => self.answer_on_stream(stream, task),
+                Ok((stream, task, began)) => {
+                    self.began = began;
+                    let result = self.answer_on_stream(stream, task);
+                    self.count();
+                    result
+                }
                 Err(RecvTimeoutError::Timeout) if self.input.is_open() => Ok(()),
                 Err(_) => Err(InputEnd::Closed.into()),
             };
@@ -146,7 +153,7 @@ impl Connection {
 
     /// Whether a read's answer goes to another stream: then it is handed there.
     pub(crate) fn elsewhere(
-        &self,
+        &mut self,
         stream: StreamId,
         path_id: u8,
         task: impl FnOnce() -> Task,
@@ -155,6 +162,10 @@ impl Connection {
         if path_id == 0 || path_id == wire::request::BIND_ANY_PATH {
             return None;
         }
-        Some(self.session.streams.hand(path_id, stream, task()))
+        let handed = self.session.streams.hand(path_id, stream, task(), self.began);
+        if handed.is_ok() {
+            self.began = None;
+        }
+        Some(handed)
     }
 }

@@ -16,7 +16,7 @@ use crate::outgoing::Outgoing;
 pub(crate) struct Drainer {
     arrived: Mutex<Arrived>,
     wake: OwnedFd,
-    patience: Duration,
+    patience: Mutex<Duration>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -31,7 +31,7 @@ impl Drainer {
         let drainer = Arc::new(Self {
             arrived: Mutex::new(Arrived { connections: Vec::new(), stopping: false }),
             wake: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            patience,
+            patience: Mutex::new(patience),
             thread: Mutex::new(None),
         });
         let inner = Arc::clone(&drainer);
@@ -39,6 +39,11 @@ impl Drainer {
             std::thread::Builder::new().name("drainer".into()).stack_size(256 << 10).spawn(move || inner.run())?;
         *drainer.thread.lock() = Some(thread);
         Ok(drainer)
+    }
+
+    /// A client that takes too little for `patience` is cut off from now on.
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        *self.patience.lock() = patience;
     }
 
     /// Takes over what `connection` has pending.
@@ -91,8 +96,9 @@ impl Drainer {
             let mut rung = [0u8; 8];
             let _ = rustix::io::read(&self.wake, &mut rung);
             let now = Instant::now();
+            let patience = *self.patience.lock();
             watched.retain(|connection| {
-                let work = std::panic::AssertUnwindSafe(|| connection.drain(now, self.patience));
+                let work = std::panic::AssertUnwindSafe(|| connection.drain(now, patience));
                 std::panic::catch_unwind(work).unwrap_or_else(|_| {
                     tracing::error!("sending to a client panicked; its connection is cut");
                     connection.cut();

@@ -85,7 +85,7 @@ fn complete(
 
 /// What becomes of a file that the store could not complete; `again`: it may be able to later.
 fn not_completed(node: &Node, lease: &Lease, again: bool) -> String {
-    let grace = node.config.times.grace.as_secs();
+    let grace = node.times().grace.as_secs();
     match (lease.fresh, again) {
         (true, true) => format!(
             "what was written is kept for {grace} s: open it again for update and close it, or it is then marked as interrupted"
@@ -184,7 +184,7 @@ fn commit(
             Err(error) => {
                 let refusal = Refusal::of_namespace(&format_args!("close {}", lease.path), &error).of_close(&format_args!(
                     "what was written is kept whole, and the server tries again in {} s if nobody opens it for update and closes it before",
-                    inner.config.times.grace.as_secs()
+                    inner.times().grace.as_secs()
                 ));
                 lease.set_failure(&refusal);
                 inner.writers.lock().failed(lease.body, false, Instant::now());

@@ -1,12 +1,16 @@
 //! A connection's requests on their way in: a modest buffer, so that one system call fetches several small requests,
 //! and large payloads go past it straight to where they are wanted.
 
-use std::io::{ErrorKind, IoSliceMut, Read};
+use std::io::{self, ErrorKind, IoSliceMut, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::INPUT_BYTES;
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags};
+
+use crate::config::{INPUT_BYTES, PACE_BYTES};
+use crate::transfers::Turn;
 
 /// Why no more input comes.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +22,7 @@ pub(crate) enum InputEnd {
     #[error("the connection ended within a request")]
     HalfFrame,
     /// A request began to arrive and did not go on.
-    #[error("a request stopped arriving half-way; the limit is {0:?}")]
+    #[error("a request stopped arriving half-way or came too slowly: it has {0:?}, and its data as long for each {pace} KiB", pace = PACE_BYTES >> 10)]
     Stuck(Duration),
     /// No login in time.
     #[error("no login within {0:?}")]
@@ -146,10 +150,19 @@ impl Input {
         }
     }
 
-    /// Fills `slices` from the buffer first, then straight from the socket. Each portion that comes renews the time:
-    /// data may be slow, but must not stop.
-    pub(crate) fn fill_slices(&mut self, slices: &mut [IoSliceMut<'_>]) -> Result<(), InputEnd> {
+    /// Fills `slices` from the buffer first, then straight from the socket. Each [`PACE_BYTES`] that come renew the time: data may
+    /// be slow, but not as slow as that. With a `turn` data is taken in one as far as it is here; waiting for more ends it.
+    pub(crate) fn fill_slices(
+        &mut self,
+        slices: &mut [IoSliceMut<'_>],
+        mut turn: Option<&mut Turn<'_>>,
+    ) -> Result<(), InputEnd> {
         let mut rest = slices;
+        let mut came = 0;
+        self.frame_began = Some(Instant::now());
+        if let Some(turn) = &mut turn {
+            turn.let_others();
+        }
         loop {
             while rest.first().is_some_and(|slice| slice.is_empty()) {
                 IoSliceMut::advance_slices(&mut rest, 0);
@@ -165,28 +178,65 @@ impl Input {
                 self.start += n;
                 IoSliceMut::advance_slices(&mut rest, n);
             } else {
-                self.frame_began = Some(Instant::now());
                 let batch = rest.len().min(1024);
-                let result = (&*self.socket).read_vectored(&mut rest[..batch]);
-                let n = self.received(result)?;
+                let n = match &mut turn {
+                    Some(turn) => self.receive_in(turn, &mut rest[..batch])?,
+                    None => {
+                        let result = (&*self.socket).read_vectored(&mut rest[..batch]);
+                        self.received(result)?
+                    }
+                };
                 IoSliceMut::advance_slices(&mut rest, n);
+                came += n;
+                if came >= PACE_BYTES {
+                    came = 0;
+                    self.frame_began = Some(Instant::now());
+                }
             }
         }
     }
 
+    /// Receives what is here in a turn, or waits for more without one.
+    fn receive_in(&mut self, turn: &mut Turn<'_>, slices: &mut [IoSliceMut<'_>]) -> Result<usize, InputEnd> {
+        let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
+        let socket = Arc::clone(&self.socket);
+        if turn.take(|| {
+            rustix::io::ioctl_fionread(&*socket).unwrap_or(0).clamp(INPUT_BYTES as u64, wanted.max(INPUT_BYTES) as u64)
+        }) {
+            // Others were first: that is not the client's time.
+            self.frame_began = Some(Instant::now());
+        }
+        let here = rustix::net::recvmsg(&*socket, slices, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT);
+        let result = match here {
+            Ok(message) => Ok(message.bytes),
+            Err(Errno::AGAIN) => {
+                turn.end();
+                (&*socket).read_vectored(slices)
+            }
+            Err(error) => Err(io::Error::from(error)),
+        };
+        self.received(result)
+    }
+
     /// Fills `into`.
-    pub(crate) fn fill_slice(&mut self, into: &mut [u8]) -> Result<(), InputEnd> {
-        self.fill_slices(&mut [IoSliceMut::new(into)])
+    pub(crate) fn fill_slice(&mut self, into: &mut [u8], turn: Option<&mut Turn<'_>>) -> Result<(), InputEnd> {
+        self.fill_slices(&mut [IoSliceMut::new(into)], turn)
     }
 
     /// Takes `n` bytes and forgets them.
     pub(crate) fn skip(&mut self, mut n: usize) -> Result<(), InputEnd> {
+        let mut came = 0;
+        self.frame_began = Some(Instant::now());
         while n > 0 {
             if self.start == self.end {
-                self.frame_began = Some(Instant::now());
+                if came >= PACE_BYTES {
+                    came = 0;
+                    self.frame_began = Some(Instant::now());
+                }
                 self.fill(1)?;
             }
             let step = n.min(self.end - self.start);
+            came += step;
             self.start += step;
             n -= step;
         }
@@ -243,7 +293,10 @@ mod tests {
         let mut second = vec![0u8; 0];
         let mut third = vec![0u8; payload.len() - 7];
         input
-            .fill_slices(&mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second), IoSliceMut::new(&mut third)])
+            .fill_slices(
+                &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second), IoSliceMut::new(&mut third)],
+                None,
+            )
             .unwrap();
         assert_eq!([first, third].concat(), payload);
         input.fill(4).unwrap();
@@ -265,6 +318,33 @@ mod tests {
         assert!(matches!(input.fill(24), Err(InputEnd::Stuck(_))));
         assert!(input.has(10) && !input.has(11));
         drop(thread.join().unwrap());
+        let (mut input, mut client) = pair(Duration::from_millis(100));
+        let thread = std::thread::spawn(move || {
+            // Always something, and never enough.
+            for _ in 0..500 {
+                if client.write_all(b"drop").is_err() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let began = Instant::now();
+        assert!(matches!(input.fill_slice(&mut [0; 1 << 20], None), Err(InputEnd::Stuck(_))));
+        assert!(began.elapsed() < Duration::from_secs(5));
+        drop(input);
+        thread.join().unwrap();
+        let (mut input, mut client) = pair(Duration::from_millis(100));
+        let thread = std::thread::spawn(move || {
+            for _ in 0..500 {
+                if client.write_all(b"drop").is_err() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        assert!(matches!(input.skip(1 << 20), Err(InputEnd::Stuck(_))), "what nobody wants has to come in time too");
+        drop(input);
+        thread.join().unwrap();
         let (mut input, mut client) = pair(Duration::from_secs(5));
         client.write_all(b"half").unwrap();
         drop(client);

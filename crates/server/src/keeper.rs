@@ -55,7 +55,7 @@ impl Keeper {
             loop {
                 let mut stopping = inner.stopping.lock();
                 if !*stopping {
-                    inner.wake.wait_for(&mut stopping, node.config.times.keeper);
+                    inner.wake.wait_for(&mut stopping, node.times().keeper);
                 }
                 if *stopping {
                     return;

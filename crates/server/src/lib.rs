@@ -22,10 +22,13 @@ mod connection;
 mod data_streams;
 mod drainer;
 mod endings;
+mod fair;
+mod figures;
 mod handles;
 mod input;
 mod keeper;
 mod listener;
+mod meter;
 mod missing;
 mod node;
 mod open_file;
@@ -36,6 +39,7 @@ mod server;
 mod session;
 mod shares;
 mod third_party;
+mod transfers;
 mod workers;
 mod writer_memory;
 mod writers;
@@ -43,9 +47,10 @@ mod writers;
 #[cfg(any(test, feature = "planted"))]
 pub use config::Planted;
 pub use config::{
-    Fetcher, INPUT_BYTES, Limits, SMALL_TRANSFER_BYTES, ServerConfig, TRANSFER_BYTES, Times, WRITE_BUFFERS_SHARE,
-    WRITE_BYTES,
+    Fetcher, INPUT_BYTES, Limits, PACE_BYTES, SMALL_TRANSFER_BYTES, ServerConfig, TRANSFER_BYTES, Times,
+    WRITE_BUFFERS_SHARE, WRITE_BYTES,
 };
+pub use figures::{Bounded, DELETIONS_COUNTED_MAX, Figures, Watch};
 pub use outgoing::batch_done;
 pub use requests::query::{CONTENT_OF, DAMAGED_MARK};
 pub use server::{Server, ServerError, StopReport};

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use wire::{ErrorNumber, HandshakeReply, StreamId};
 
 use crate::connection;
+use crate::meter::Ended;
 use crate::node::{Counters, Node};
 use crate::shares::network;
 
@@ -109,7 +110,8 @@ fn accept_all(listener: &TcpListener, node: &Arc<Node>, shared: &Arc<Shared>) {
         };
         if !node.connection_shares.take(peer.ip()) && !take_from_idle(peer.ip(), node, shared) {
             node.complaints.bad_input(&peer, &"refused: its share of the connections is taken");
-            refuse(&socket, node.config.limits.connections_max);
+            node.meter.ended(Ended::Refused);
+            refuse(&socket, node.connection_shares.most());
             if refused.len() < REFUSED_MAX {
                 refused.push((Instant::now() + REFUSED_FOR, socket));
             }
@@ -134,6 +136,7 @@ fn take_from_idle(peer: IpAddr, node: &Node, shared: &Shared) -> bool {
         idle.min_by_key(|(since, _)| *since).map(|(_, session)| Arc::clone(session))
     };
     let Some(session) = idle.filter(|session| session.outgoing.cut_if_idle()) else { return false };
+    node.meter.ended(Ended::MadeRoom);
     if let Some(held_back) = node.alarms.admit(Instant::now()) {
         tracing::info!(client = %session, held_back, "the connections are taken: the longest idle one is closed for a new one");
     }
@@ -170,7 +173,7 @@ fn take_in(
 ) -> std::io::Result<()> {
     let share = Share { peer: peer.ip(), node: Arc::clone(node) };
     socket.set_nodelay(true)?;
-    socket.set_write_timeout(Some(node.config.times.send))?;
+    socket.set_write_timeout(Some(node.times().send))?;
     let socket = Arc::new(socket);
     shared.open.lock().insert(number, Arc::clone(&socket));
     Counters::add(&node.counters.connections, 1);

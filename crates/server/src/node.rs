@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use namespace::{Context, Namespace};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use store::{Space, Store};
 use types::Timestamp;
 
@@ -14,13 +14,15 @@ use crate::answer::Reply;
 use crate::buffers::Buffers;
 use crate::checksums::Checksums;
 use crate::complaints::Complaints;
-use crate::config::ServerConfig;
+use crate::config::{Limits, ServerConfig, Times};
 use crate::drainer::Drainer;
+use crate::meter::Meter;
 use crate::open_file::Lease;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::shares::Shares;
 use crate::third_party::{Pulls, Rendezvous};
+use crate::transfers::Transfers;
 use crate::workers::Workers;
 use crate::writer_memory::WriterMemory;
 use crate::writers::Writers;
@@ -37,6 +39,7 @@ pub(crate) struct Node {
     pub(crate) checksums: Checksums,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) drainer: Arc<Drainer>,
+    pub(crate) transfers: Transfers,
     pub(crate) handle_shares: Arc<Shares>,
     /// Connections, by who has them.
     pub(crate) connection_shares: Shares,
@@ -51,11 +54,14 @@ pub(crate) struct Node {
     pub(crate) rendezvous: Arc<Rendezvous>,
     pub(crate) pulls: Pulls,
     pub(crate) counters: Counters,
+    pub(crate) meter: Arc<Meter>,
     pub(crate) started: Timestamp,
     /// Some writer of an earlier boot is still waited for.
     pub(crate) old_boots: AtomicBool,
     /// The store takes no new data at the moment.
     pub(crate) floor_reached: AtomicBool,
+    /// Those of `config` at first.
+    times: RwLock<Times>,
     stopping: AtomicBool,
     next_session: AtomicU64,
 }
@@ -64,8 +70,6 @@ pub(crate) struct Node {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) connections: AtomicU64,
-    pub(crate) requests: AtomicU64,
-    pub(crate) refused: AtomicU64,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) bytes_written: AtomicU64,
 }
@@ -95,6 +99,7 @@ impl Node {
             checksums: Checksums::new(),
             buffers: Buffers::new(limits.transfer_buffers_max),
             drainer,
+            transfers: Transfers::new(limits.transfers_max),
             handle_shares: Arc::new(Shares::new(limits.handles_max)),
             connection_shares: Shares::new(limits.connections_max),
             writer_memory: WriterMemory::new(limits.writers_memory_max),
@@ -104,9 +109,11 @@ impl Node {
             rendezvous: Arc::default(),
             pulls: Pulls::new(config.pull.as_ref().map(|fetcher| Arc::clone(&fetcher.0)), limits.pulls_max),
             counters: Counters::default(),
+            meter: Arc::new(Meter::new()),
             started: wall_clock(),
             old_boots: AtomicBool::new(false),
             floor_reached: AtomicBool::new(false),
+            times: RwLock::new(config.times),
             stopping: AtomicBool::new(false),
             next_session: AtomicU64::new(1),
             config,
@@ -119,6 +126,22 @@ impl Node {
 
     pub(crate) fn begin_stop(&self) {
         self.stopping.store(true, Ordering::Release);
+    }
+
+    /// The times that hold now.
+    pub(crate) fn times(&self) -> Times {
+        *self.times.read()
+    }
+
+    /// See [`crate::Server::adjust`].
+    pub(crate) fn adjust(&self, limits: &Limits, times: Times) {
+        self.connection_shares.set_most(limits.connections_max);
+        self.handle_shares.set_most(limits.handles_max);
+        self.writer_memory.set_most(limits.writers_memory_max);
+        self.transfers.set_most(limits.transfers_max);
+        self.drainer.set_patience(times.send);
+        self.writers.lock().set_grace(times.grace);
+        *self.times.write() = times;
     }
 
     pub(crate) fn next_session(&self) -> u64 {

@@ -19,7 +19,10 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use crate::config::PACE_BYTES;
 use crate::drainer::Drainer;
+use crate::meter::Meter;
+use crate::transfers::Turn;
 
 /// The connection cannot be written to any more; its thread ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +34,7 @@ pub(crate) struct Outgoing {
     state: Mutex<State>,
     changed: Condvar,
     drainer: Arc<Drainer>,
+    meter: Arc<Meter>,
     requests_in_flight_max: usize,
     pending_bytes_max: usize,
 }
@@ -46,6 +50,8 @@ struct State {
     since: Instant,
     in_flight: usize,
     dead: bool,
+    /// It is dead because the client took too little.
+    slow: bool,
 }
 
 impl State {
@@ -59,13 +65,18 @@ impl State {
 enum Holder {
     Nobody,
     Thread,
-    Drainer { progress: Instant },
+    /// The drainer; since when the client has taken so many bytes.
+    Drainer {
+        since: Instant,
+        taken: usize,
+    },
 }
 
 impl Outgoing {
     pub(crate) fn new(
         socket: Arc<TcpStream>,
         drainer: Arc<Drainer>,
+        meter: Arc<Meter>,
         requests_in_flight_max: usize,
         pending_bytes_max: usize,
     ) -> Arc<Self> {
@@ -77,12 +88,14 @@ impl Outgoing {
             since: Instant::now(),
             in_flight: 0,
             dead: false,
+            slow: false,
         };
         Arc::new(Self {
             socket,
             state: Mutex::new(state),
             changed: Condvar::new(),
             drainer,
+            meter,
             requests_in_flight_max,
             pending_bytes_max,
         })
@@ -90,6 +103,11 @@ impl Outgoing {
 
     pub(crate) fn socket(&self) -> &TcpStream {
         &self.socket
+    }
+
+    /// Where answers are counted.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
     }
 
     /// Appends an answer of the connection's own thread. It goes out at the next [`Outgoing::leave`] or
@@ -152,7 +170,7 @@ impl Outgoing {
         }
         if state.pending.len() - state.sent > self.pending_bytes_max {
             drop(state);
-            self.send_now(&mut [])?;
+            self.send_now(&mut [], None)?;
             state = self.state.lock();
         }
         if state.holder == Holder::Nobody {
@@ -184,7 +202,7 @@ impl Outgoing {
         let state = self.state.lock();
         let over = state.pending.len() - state.sent > self.pending_bytes_max;
         drop(state);
-        if over { self.send_now(&mut []) } else { Ok(()) }
+        if over { self.send_now(&mut [], None) } else { Ok(()) }
     }
 
     /// The connection's thread works on requests again.
@@ -192,8 +210,8 @@ impl Outgoing {
         self.state.lock().away = false;
     }
 
-    /// Sends all that is pending, then `parts`, blocking: for the connection's thread only.
-    pub(crate) fn send_now(&self, parts: &mut [IoSlice<'_>]) -> Result<(), Gone> {
+    /// Sends all that is pending, then `parts`, blocking: for the connection's thread only. A `turn` ends when it has to wait.
+    pub(crate) fn send_now(&self, parts: &mut [IoSlice<'_>], mut turn: Option<&mut Turn<'_>>) -> Result<(), Gone> {
         let mut parts = parts;
         let mut state = self.state.lock();
         // The drainer lets go when it finds that it is not the holder any more.
@@ -212,11 +230,12 @@ impl Outgoing {
                 return Ok(());
             }
             drop(state);
-            let result = send_all(&self.socket, &pending[sent..], parts);
+            let result = send_all(&self.socket, &pending[sent..], parts, turn.as_deref_mut());
             parts = &mut [];
             state = self.state.lock();
-            if result.is_err() {
+            if let Err(why) = result {
                 state.dead = true;
+                state.slow |= why == Unsent::Slow;
             }
         }
     }
@@ -228,14 +247,17 @@ impl Outgoing {
             match rustix::net::send(&*self.socket, &state.pending[state.sent..], flags) {
                 Ok(n) => {
                     state.sent += n;
-                    if let Holder::Drainer { progress } = &mut state.holder {
-                        *progress = Instant::now();
+                    if let Holder::Drainer { since, taken } = &mut state.holder {
+                        *taken += n;
+                        if *taken >= PACE_BYTES {
+                            (*since, *taken) = (Instant::now(), 0);
+                        }
                     }
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     if state.holder == Holder::Nobody {
-                        state.holder = Holder::Drainer { progress: Instant::now() };
+                        state.holder = Holder::Drainer { since: Instant::now(), taken: 0 };
                         self.drainer.watch(Arc::clone(self));
                     }
                     return;
@@ -257,9 +279,14 @@ impl Outgoing {
     /// The drainer's turn: `true` while it has to go on watching.
     pub(crate) fn drain(self: &Arc<Self>, now: Instant, patience: Duration) -> bool {
         let mut state = self.state.lock();
-        let Holder::Drainer { progress } = state.holder else { return false };
+        if !matches!(state.holder, Holder::Drainer { .. }) {
+            return false;
+        }
         self.try_send(&mut state);
-        if now.saturating_duration_since(progress) > patience && matches!(state.holder, Holder::Drainer { .. }) {
+        if let Holder::Drainer { since, .. } = state.holder
+            && now.saturating_duration_since(since) > patience
+        {
+            state.slow = true;
             self.die(&mut state);
         }
         let go_on = matches!(state.holder, Holder::Drainer { .. });
@@ -275,6 +302,11 @@ impl Outgoing {
         state.holder = Holder::Nobody;
         // Wakes the thread that reads.
         let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// The connection was ended because its client took too little of its answers.
+    pub(crate) fn was_slow(&self) -> bool {
+        self.state.lock().slow
     }
 
     /// The client has gone.
@@ -333,8 +365,29 @@ fn put_off(connection: &Arc<Outgoing>) -> bool {
     })
 }
 
-/// Writes `head` and `parts`, blocking; the socket's send time-out ends a wait without progress.
-fn send_all(socket: &TcpStream, head: &[u8], parts: &mut [IoSlice<'_>]) -> Result<(), Gone> {
+/// Whether the socket's send time-out has passed since `began`.
+fn is_over(socket: &TcpStream, began: Instant) -> bool {
+    let time = socket.write_timeout().ok().flatten();
+    // The kernel counts in ticks of some milliseconds.
+    time.is_some_and(|time| began.elapsed() >= time.mul_f32(0.9))
+}
+
+/// Why not all was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unsent {
+    /// The connection has ended.
+    Gone,
+    /// The client took less than [`PACE_BYTES`] in the socket's send time-out.
+    Slow,
+}
+
+/// Writes `head` and `parts`: in the `turn` as far as the socket takes it, then blocking without one.
+fn send_all(
+    socket: &TcpStream,
+    head: &[u8],
+    parts: &mut [IoSlice<'_>],
+    mut turn: Option<&mut Turn<'_>>,
+) -> Result<(), Unsent> {
     let mut all: Vec<IoSlice<'_>> = Vec::with_capacity(parts.len() + 1);
     if !head.is_empty() {
         all.push(IoSlice::new(head));
@@ -343,20 +396,29 @@ fn send_all(socket: &TcpStream, head: &[u8], parts: &mut [IoSlice<'_>]) -> Resul
     let mut rest: &mut [IoSlice<'_>] = &mut all;
     while !rest.is_empty() {
         let batch = rest.len().min(1024);
-        match rustix::net::sendmsg(
-            socket,
-            &rest[..batch],
-            &mut rustix::net::SendAncillaryBuffer::default(),
-            SendFlags::NOSIGNAL,
-        ) {
-            Ok(0) => return Err(Gone),
-            Ok(n) => IoSlice::advance_slices(&mut rest, n),
-            Err(Errno::INTR) => {}
-            Err(_) => {
-                let _ = socket.shutdown(Shutdown::Both);
-                return Err(Gone);
+        let wanted: usize = rest[..batch].iter().map(|part| part.len()).sum();
+        let flags = if turn.is_some() { SendFlags::NOSIGNAL | SendFlags::DONTWAIT } else { SendFlags::NOSIGNAL };
+        let mut none = rustix::net::SendAncillaryBuffer::default();
+        let began = Instant::now();
+        let why = match rustix::net::sendmsg(socket, &rest[..batch], &mut none, flags) {
+            // Blocking, it returns before all is sent when the time is over (or by a signal).
+            Ok(n) if n < wanted.min(PACE_BYTES) && turn.is_none() && is_over(socket, began) => Unsent::Slow,
+            Ok(n) => {
+                IoSlice::advance_slices(&mut rest, n);
+                continue;
             }
-        }
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => match turn.take() {
+                Some(turn) => {
+                    turn.end();
+                    continue;
+                }
+                None => Unsent::Slow,
+            },
+            Err(_) => Unsent::Gone,
+        };
+        let _ = socket.shutdown(Shutdown::Both);
+        return Err(why);
     }
     Ok(())
 }

@@ -7,7 +7,8 @@ use std::time::Instant;
 use namespace::{Namespace, NsError};
 use store::Store;
 
-use crate::config::ServerConfig;
+use crate::config::{Limits, ServerConfig, Times};
+use crate::figures::Watch;
 use crate::keeper::{self, Keeper};
 use crate::listener::Listener;
 use crate::node::Node;
@@ -57,7 +58,7 @@ impl Server {
         node.checksums.start(Arc::clone(&node))?;
         let found = keeper::find_writers(&node)?;
         if found > 0 {
-            tracing::info!(found, grace = ?node.config.times.grace, "files in the making wait for their writers");
+            tracing::info!(found, grace = ?node.times().grace, "files in the making wait for their writers");
         }
         let keeper = Keeper::start(Arc::clone(&node))?;
         let listener = Listener::start(socket, Arc::clone(&node))?;
@@ -75,6 +76,18 @@ impl Server {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.listener.connections()
+    }
+
+    /// Takes over what can be while it runs: the bounds of connections, open files, writers' memory and transfers for what is
+    /// asked for from now on, the times for connections that come from now on (the grace period for writers that go from now on).
+    pub fn adjust(&self, limits: &Limits, times: Times) {
+        self.node.adjust(limits, times);
+    }
+
+    /// For monitoring.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        Watch { node: Arc::clone(&self.node) }
     }
 
     /// The thread that has died, if one has: the node does only half of its work since, and has to be stopped.

@@ -9,18 +9,23 @@ use parking_lot::Mutex;
 /// Counts by the address of the client's machine; of an IPv6 address, its network (/64) counts.
 pub(crate) struct Shares {
     state: Mutex<State>,
-    most: usize,
 }
 
 #[derive(Default)]
 struct State {
+    most: usize,
     taken: usize,
     by_peer: HashMap<IpAddr, usize>,
 }
 
 impl Shares {
     pub(crate) fn new(most: usize) -> Self {
-        Self { state: Mutex::new(State::default()), most }
+        Self { state: Mutex::new(State { most, ..State::default() }) }
+    }
+
+    /// From now on there are `most`. What is taken beyond that stays taken until it is given back.
+    pub(crate) fn set_most(&self, most: usize) {
+        self.state.lock().most = most;
     }
 
     /// Takes one for `peer`, if there is one for it. Somebody who has none gets the last one.
@@ -31,7 +36,7 @@ impl Shares {
     /// The same for `n` at once.
     pub(crate) fn take_some(&self, peer: IpAddr, n: usize) -> bool {
         let mut state = self.state.lock();
-        let free = self.most.saturating_sub(state.taken);
+        let free = state.most.saturating_sub(state.taken);
         let own = state.by_peer.get(&network(peer)).copied().unwrap_or(0);
         if free < n || (own > 0 && own.saturating_add(n) > free) {
             return false;
@@ -55,12 +60,13 @@ impl Shares {
 
     /// How many there are.
     pub(crate) fn most(&self) -> usize {
-        self.most
+        self.state.lock().most
     }
 
     /// Whether nobody gets one.
     pub(crate) fn all_taken(&self) -> bool {
-        self.taken() >= self.most
+        let state = self.state.lock();
+        state.taken >= state.most
     }
 
     /// Gives one back.
@@ -103,6 +109,10 @@ mod tests {
         assert!(shares.take(peers[2]));
         shares.give_back(peers[0]);
         assert!(!shares.take(peers[0]), "it has more than is left");
+        shares.set_most(60);
+        assert!(!shares.take(peers[2]), "more are taken than there are now");
+        shares.set_most(200);
+        assert!(shares.take(peers[2]));
         assert!(Shares::new(1).take(peers[0]));
         for n in [1u128, 2] {
             assert_eq!(network(IpAddr::V6((0xfd00 << 112 | n).into())), IpAddr::V6((0xfd00 << 112).into()));

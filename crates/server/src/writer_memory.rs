@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::figures::Bounded;
 use crate::shares::Shares;
 
 /// What is counted in; a small file, which is announced as such, holds no more.
@@ -25,8 +26,12 @@ pub(crate) struct Room {
 
 impl WriterMemory {
     pub(crate) fn new(bytes_max: u64) -> Arc<Self> {
-        let units = usize::try_from(bytes_max / UNIT).unwrap_or(usize::MAX);
-        Arc::new(Self { shares: Shares::new(units.max(LARGE_UNITS)) })
+        Arc::new(Self { shares: Shares::new(units_in(bytes_max)) })
+    }
+
+    /// From now on there are so many bytes. What is taken beyond that stays taken.
+    pub(crate) fn set_most(&self, bytes_max: u64) {
+        self.shares.set_most(units_in(bytes_max));
     }
 
     /// Room for a file of which `expected_len` bytes were announced. No machine gets more than is left for the others.
@@ -35,12 +40,23 @@ impl WriterMemory {
         self.shares.take_some(peer, units).then(|| Room { memory: Arc::clone(self), peer, units })
     }
 
+    /// Bytes that are taken, and at most.
+    pub(crate) fn bytes(&self) -> Bounded {
+        let unit = usize::try_from(UNIT).unwrap_or(usize::MAX);
+        let bytes = |units: usize| units.saturating_mul(unit);
+        Bounded { now: bytes(self.shares.taken()), most: bytes(self.shares.most()) }
+    }
+
     /// The room of a file that is in the making already, so that what it holds is held, be there room or not.
     pub(crate) fn take_regardless(self: &Arc<Self>, peer: IpAddr, expected_len: Option<u64>) -> Room {
         let units = units(expected_len);
         self.shares.take_regardless(peer, units);
         Room { memory: Arc::clone(self), peer, units }
     }
+}
+
+fn units_in(bytes_max: u64) -> usize {
+    usize::try_from(bytes_max / UNIT).unwrap_or(usize::MAX).max(LARGE_UNITS)
 }
 
 fn units(expected_len: Option<u64>) -> usize {

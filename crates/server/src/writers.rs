@@ -72,6 +72,11 @@ pub(crate) struct Writers<L> {
 }
 
 impl<L: Clone> Writers<L> {
+    /// From now on writers are waited for so long; those who are waited for already keep their time.
+    pub(crate) fn set_grace(&mut self, grace: Duration) {
+        self.grace = grace;
+    }
+
     pub(crate) fn new(grace: Duration) -> Self {
         Self { entries: HashMap::new(), grace }
     }

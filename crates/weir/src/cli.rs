@@ -44,6 +44,11 @@ pub enum Command {
     /// The node must not be running. Recovers from an unclean stop as a start would, then reads everything and says in
     /// plain words what it found. Repairs only what a flag names.
     Fsck(FsckArgs),
+    /// Shows what a node does just now: requests by kind, bytes, times, connections, space.
+    ///
+    /// Reads the metrics of a node that was started with `--metrics`, again and again until Ctrl-C. Without a terminal it
+    /// prints one block after the other.
+    Top(TopArgs),
     /// Says what the scrub of a running node is at, or tells it what to do.
     ///
     /// A node reads all its contents from the disk in its spare time, compares them with their checksums, and marks the files that
@@ -404,6 +409,9 @@ pub struct ServeArgs {
     /// of showing an empty one.
     #[arg(long)]
     pub existing: bool,
+    /// Where to tell what the node does, for Prometheus and `weir top`: http://HOST:PORT/metrics; port 0 picks a free one [default: nowhere].
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics: Option<String>,
     /// How long a writer that lost its connection is waited for before its file is marked interrupted [default: 60].
     #[arg(long, value_name = "N")]
     pub grace_seconds: Option<u64>,
@@ -474,6 +482,23 @@ pub struct FsckArgs {
     /// List at most this many findings of each kind (all are counted).
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub list: usize,
+}
+
+/// Arguments of `weir top`.
+#[derive(Args, Debug, Default, Clone)]
+pub struct TopArgs {
+    /// Where the node tells its metrics: what `weir serve --metrics` was given, or the URL that its log says.
+    #[arg(value_name = "HOST:PORT")]
+    pub node: String,
+    /// Look twice, show what happened in between, and end.
+    #[arg(long)]
+    pub once: bool,
+    /// Print one JSON object on a line for each look. Rates are per second, times in seconds, sizes in bytes.
+    #[arg(long)]
+    pub json: bool,
+    /// Seconds between two looks.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub interval: f64,
 }
 
 /// Arguments of `weir cp`.
@@ -649,7 +674,7 @@ pub fn command() -> clap::Command {
 /// Parses; help, version and usage errors are printed here, and the code to end with returned.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     let mut command = Cli::command().after_help(Exit::table());
-    for name in ["serve", "init", "demo", "fsck", "scrub", "backup", "restore", "export", "cp", "sync"] {
+    for name in ["serve", "init", "demo", "fsck", "top", "scrub", "backup", "restore", "export", "cp", "sync"] {
         command = command.mut_subcommand(name, |sub| sub.after_help(Exit::table()));
     }
     command.try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {

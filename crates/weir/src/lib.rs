@@ -23,17 +23,20 @@ pub mod foundation;
 pub mod fsck;
 mod generate;
 pub mod listen;
-mod logging;
+pub mod logging;
+pub mod metrics;
 mod new_log;
 pub mod rebuild;
 mod recovery_words;
+pub mod reload;
 mod runs;
 pub mod scrub;
 pub mod serve;
-mod signals;
+pub mod signals;
 mod supervisor;
 mod table;
 mod time_text;
+mod top;
 pub mod transfer;
 
 pub use failure::Failure;
@@ -60,6 +63,7 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
         cli::Command::Export(args) => export::run(&args),
         cli::Command::Backup(args) => backup::run(&args),
         cli::Command::Restore(args) => backup::restore::run(&args),
+        cli::Command::Top(args) => top::run(&args),
     };
     match result {
         Ok(exit) => exit,

@@ -16,9 +16,11 @@ use crate::config::units::show_size;
 use crate::datadir::{DataDir, DataDirError, IfNew};
 use crate::exit::Exit;
 use crate::foundation::{Foundation, OpenError, Purpose, ballast_bytes};
+use crate::metrics::{Metrics, Sources};
 use crate::recovery_words::in_words;
-use crate::signals::Stop;
-use crate::{listen, logging, signals, supervisor};
+use crate::reload::Reload;
+use crate::signals::Asked;
+use crate::{listen, logging, metrics, signals, supervisor};
 
 /// A clean stop is promised within 10 s; this much is left for closing the indexes and the log.
 const SERVER_STOP: Duration = Duration::from_secs(6);
@@ -33,7 +35,7 @@ const WATCH: Duration = Duration::from_secs(1);
 pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let config =
         Config::load(args.config.as_deref()).map_err(|error| Failure::new(Exit::Usage, error))?.with_flags(args);
-    logging::start(&config.log)?;
+    let logging = logging::start_as(&config.log, config.log_json)?;
     let address =
         listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
     let boot = boot_id()?;
@@ -56,22 +58,22 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let mut clock = Clock::default(); // dropped after the foundation: closing that may hang too
     let foundation = Foundation::open(&data, &config, Purpose::Serve, now()).map_err(|error| refused(&data, error))?;
     let mut server_config = server::ServerConfig::new(address, boot);
-    server_config.times.grace = config.grace;
     server_config.keep_uploads = foundation.was_repaired;
     if config.third_party_copy {
         server_config.pull = Some(server::Fetcher(Arc::new(crate::fetch::Fetch::default())));
     }
-    bound_open_files(&config, &mut server_config.limits);
-    server_config.limits.writers_memory_max = config.writers_memory;
-    serve_on(&foundation, &config, server_config, &stop, &mut clock)
+    set_bounds(&config, &mut server_config.limits, &mut server_config.times);
+    let mut reload = Reload::new(args.clone(), config.clone(), logging);
+    serve_on(&foundation, &config, server_config, &stop, &mut |server| reload.again(server), &mut clock)
 }
 
-/// Serves what is open already until told to stop, or until it cannot go on.
+/// Serves what is open already until told to stop, or until it cannot go on; `reload` is called when the configuration is to be read again.
 pub fn serve_on(
     foundation: &Foundation,
     config: &Config,
     server_config: server::ServerConfig,
-    stop: &Receiver<Stop>,
+    asked: &Receiver<Asked>,
+    reload: &mut dyn FnMut(&server::Server),
     clock: &mut Clock,
 ) -> Result<Exit, Failure> {
     for words in in_words(&foundation.found, config.grace.as_secs()) {
@@ -85,13 +87,16 @@ pub fn serve_on(
     let mut space = SpaceWatch::new(foundation, ballast_bytes(config));
     space.look();
 
+    // An address that is not to be had is noticed before anybody is served.
+    let metrics_on = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
     let server = server::Server::start(server_config, Arc::clone(&foundation.namespace), Arc::clone(&foundation.store))
         .map_err(not_served)?;
     let care = Care::start(foundation, config)?;
+    let metrics = metrics_on.map(|listener| Metrics::start(listener, sources(foundation, &server))).transpose()?;
     say_ready(&server.address().to_string())?;
     supervisor::tell("READY=1");
 
-    let why = wait(stop, foundation, &server, &mut space);
+    let why = wait(asked, reload, foundation, &server, &mut space);
     // From here on the clock runs: whatever hangs, the process ends in time.
     let late = match why {
         Why::Asked => Exit::Unclean,
@@ -101,6 +106,7 @@ pub fn serve_on(
     clock.start(late);
     supervisor::tell("STOPPING=1");
     care.stop();
+    drop(metrics);
     let left = server.stop(Instant::now() + SERVER_STOP);
     if left.connections_cut > 0 {
         tracing::warn!("{} connections were not done in time and were cut", left.connections_cut);
@@ -130,6 +136,18 @@ pub fn serve_on(
                 "stopped, because {what}: a bug of weir, please report it with the log. What was acknowledged as durable is there; start again"
             ),
         )),
+    }
+}
+
+fn sources(foundation: &Foundation, server: &server::Server) -> Sources {
+    Sources {
+        server: server.watch(),
+        journal: Arc::clone(&foundation.journal),
+        embedded: Arc::clone(&foundation.embedded),
+        indexes: vec![
+            ("namespace", Arc::clone(&foundation.namespace_index)),
+            ("store", Arc::clone(&foundation.store_index)),
+        ],
     }
 }
 
@@ -234,10 +252,17 @@ enum Why {
     Broken(String),
 }
 
-fn wait(stop: &Receiver<Stop>, foundation: &Foundation, server: &server::Server, space: &mut SpaceWatch<'_>) -> Why {
+fn wait(
+    asked: &Receiver<Asked>,
+    reload: &mut dyn FnMut(&server::Server),
+    foundation: &Foundation,
+    server: &server::Server,
+    space: &mut SpaceWatch<'_>,
+) -> Why {
     loop {
-        match stop.recv_timeout(WATCH) {
-            Ok(signal) => {
+        match asked.recv_timeout(WATCH) {
+            Ok(Asked::Reload) => reload(server),
+            Ok(Asked::Stop(signal)) => {
                 tracing::info!("{signal}: stopping; once more to stop at once");
                 return Why::Asked;
             }
@@ -305,6 +330,19 @@ impl<'a> SpaceWatch<'a> {
             Err(error) => tracing::error!("cannot look at the ballast: {error}"),
         }
     }
+}
+
+/// The bounds and times of the server as `config` wants them.
+pub fn set_bounds(config: &Config, limits: &mut server::Limits, times: &mut server::Times) {
+    bound_open_files(config, limits);
+    limits.writers_memory_max = config.writers_memory;
+    if let Some(transfers) = config.transfers {
+        limits.transfers_max = usize::try_from(transfers).unwrap_or(usize::MAX);
+    }
+    times.grace = config.grace;
+    times.frame = config.request_time;
+    times.send = config.answer_time;
+    times.login = config.login_time;
 }
 
 /// Takes as many open files as the system allows, and bounds connections and files by them, so that the node never runs out.

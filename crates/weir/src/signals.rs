@@ -1,30 +1,43 @@
-//! SIGTERM and SIGINT: the first asks for a clean stop, the second ends the process at once.
+//! Signals of `weir serve`: the first SIGTERM or SIGINT asks for a clean stop, the second ends the process at once; SIGHUP has the
+//! configuration read again.
 
 use std::sync::mpsc::{Receiver, channel};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::exit::Exit;
 
-/// A stop that was asked for: the signal's name.
-pub type Stop = &'static str;
+/// What a signal asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// A stop; the signal's name.
+    Stop(&'static str),
+    /// The configuration is to be read again.
+    Reload,
+}
 
-/// From now on the first SIGTERM or SIGINT arrives at the receiver; each further one ends the process with
+/// From now on each SIGHUP and the first SIGTERM or SIGINT arrive at the receiver; each further one of the latter ends the process with
 /// [`Exit::Unclean`].
-pub fn catch() -> std::io::Result<Receiver<Stop>> {
-    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+pub fn catch() -> std::io::Result<Receiver<Asked>> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let (sender, receiver) = channel();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         let mut first = true;
         for signal in signals.forever() {
-            let name = if signal == SIGTERM { "SIGTERM" } else { "SIGINT" };
-            if !first {
-                tracing::warn!("{name} again: stopping at once; nothing acknowledged is lost");
-                std::process::exit(i32::from(Exit::Unclean.code()));
+            let asked = match signal {
+                SIGHUP => Asked::Reload,
+                SIGTERM => Asked::Stop("SIGTERM"),
+                _ => Asked::Stop("SIGINT"),
+            };
+            if let Asked::Stop(name) = asked {
+                if !first {
+                    tracing::warn!("{name} again: stopping at once; nothing acknowledged is lost");
+                    std::process::exit(i32::from(Exit::Unclean.code()));
+                }
+                first = false;
             }
-            first = false;
-            if sender.send(name).is_err() {
+            if sender.send(asked).is_err() {
                 return;
             }
         }

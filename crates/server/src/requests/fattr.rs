@@ -154,7 +154,7 @@ impl Connection {
             one.encode(&mut body);
             if body.len() >= FRAME_BYTES {
                 let part = std::mem::take(&mut body);
-                self.send_frame(stream, ResponseStatus::OkSoFar, &part)?;
+                self.send_frame(stream, ResponseStatus::OkSoFar, &part, None)?;
             }
         }
         Ok(self.ok(stream, |out| out.extend_from_slice(&body)))

@@ -107,6 +107,6 @@ impl Connection {
             self.out.answer(|out| answer::ok(out, stream, |out| out.extend_from_slice(body)));
             return Ok(());
         }
-        self.send_frame(stream, status, body)
+        self.send_frame(stream, status, body, None)
     }
 }

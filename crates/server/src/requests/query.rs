@@ -259,8 +259,8 @@ impl Node {
             get(&counters.connections),
             get(&counters.bytes_written),
             get(&counters.bytes_read),
-            get(&counters.requests),
-            get(&counters.refused),
+            self.meter.requests().iter().map(|(_, took)| took.count()).sum::<u64>(),
+            self.meter.errors().iter().map(|(_, count)| count).sum::<u64>(),
             self.handle_shares.taken(),
             self.writers.lock().len(),
         )

@@ -18,6 +18,7 @@ use crate::data_streams::Task;
 use crate::node::Counters;
 use crate::open_file::{Access, OpenFile};
 use crate::refusal::Refusal;
+use crate::transfers::Turn;
 
 /// Longest segment of a readv, as the stock server announces it (`readv_ior_max`: 2 MiB less its header).
 pub(crate) const READV_SEGMENT_MAX: u32 = 2_097_136;
@@ -47,9 +48,12 @@ impl Connection {
         }
         self.out.leave()?;
         let mut buffer = self.node.buffers.take(wanted);
+        let mut turn = self.node.transfers.of(&self.session, self.number, wanted);
         let (mut at, mut left) = (r.offset, wanted);
         loop {
             let step = left.min(buffer.len());
+            turn.let_others();
+            turn.take(|| step as u64);
             let n = match read_file(&file, at, &mut buffer[..step]) {
                 Ok(n) => n,
                 Err(refusal) => {
@@ -62,7 +66,7 @@ impl Connection {
             let last = left == 0 || n < step;
             let status = if last { ResponseStatus::Ok } else { ResponseStatus::OkSoFar };
             Counters::add(&self.node.counters.bytes_read, n as u64);
-            self.send_frame(stream, status, &buffer[..n])?;
+            self.send_frame(stream, status, &buffer[..n], Some(&mut turn))?;
             if last {
                 self.out.back();
                 return Ok(Ok(()));
@@ -93,10 +97,13 @@ impl Connection {
         }
         self.out.leave()?;
         let mut buffer = self.node.buffers.take(wanted);
+        let mut turn = self.node.transfers.of(&self.session, self.number, wanted);
         let (mut at, mut left) = (r.offset, wanted);
         loop {
             // Steps end where pages end.
             let step = left.min(buffer.len() - usize::try_from(at % PAGE_SIZE as u64).unwrap_or(0));
+            turn.let_others();
+            turn.take(|| step as u64);
             let n = match read_pages(&file, at, step, buffer.with_sums_room()) {
                 Ok(n) => n,
                 Err(refusal) => {
@@ -113,7 +120,7 @@ impl Connection {
             let pages = &buffer.with_sums_room()[..framed_len(start, n)];
             let mut head = Vec::with_capacity(64);
             reply::pgread_header(&mut head, stream, start, wire_len(pages.len()), result);
-            self.out.send_now(&mut [IoSlice::new(&head), IoSlice::new(pages)])?;
+            self.out.send_now(&mut [IoSlice::new(&head), IoSlice::new(pages)], Some(&mut turn))?;
             if last {
                 self.out.back();
                 return Ok(Ok(()));
@@ -129,6 +136,7 @@ impl Connection {
         let total: u64 = r.reply_len();
         let wanted = usize::try_from(total).unwrap_or(usize::MAX);
         let mut answer = self.node.buffers.take_growing(wanted);
+        let mut turn = self.node.transfers.of(&self.session, self.number, wanted);
         self.out.leave()?;
         let mut known: Option<(wire::FileHandle, Arc<OpenFile>)> = None;
         for segment in &r.segments {
@@ -145,13 +153,13 @@ impl Connection {
                     }
                 },
             };
-            if let Err(refusal) = self.read_segment(stream, &file, segment, &mut answer)? {
+            if let Err(refusal) = self.read_segment(stream, &file, segment, &mut answer, &mut turn)? {
                 self.out.back();
                 return Ok(Err(refusal));
             }
             Counters::add(&self.node.counters.bytes_read, u64::from(segment.len));
         }
-        self.send_frame(stream, ResponseStatus::Ok, &answer.bytes)?;
+        self.send_frame(stream, ResponseStatus::Ok, &answer.bytes, Some(&mut turn))?;
         self.out.back();
         Ok(Ok(()))
     }
@@ -164,6 +172,7 @@ impl Connection {
         file: &OpenFile,
         segment: &Segment,
         answer: &mut GrowingBuffer,
+        turn: &mut Turn<'_>,
     ) -> Result<Result<(), Refusal>, Stop> {
         if segment.len > READV_SEGMENT_MAX {
             let text = format!("A readv segment of {} bytes is over the limit of {READV_SEGMENT_MAX}", segment.len);
@@ -179,9 +188,12 @@ impl Connection {
             return Ok(Err(past_end()));
         }
         if !answer.bytes.is_empty() && answer.bytes.len() + SEGMENT_HEADER + len > answer.step {
-            self.send_frame(stream, ResponseStatus::OkSoFar, &answer.bytes)?;
+            self.send_frame(stream, ResponseStatus::OkSoFar, &answer.bytes, Some(&mut *turn))?;
             answer.bytes.clear();
+            turn.let_others();
         }
+        let piece = answer.step.max(len) as u64;
+        turn.take(|| piece);
         if SEGMENT_HEADER + len > answer.step && !self.node.buffers.may_grow(answer) {
             let text = "Too many long reads are under way at the moment".into();
             return Ok(Err(Refusal::Wait { seconds: 1, text }));

@@ -12,10 +12,12 @@ use wire::{ErrorNumber, FileHandle, StreamId, reply};
 
 use crate::config::{INPUT_BYTES, Planted};
 use crate::connection::{Connection, Stop};
+use crate::input::{Input, InputEnd};
 use crate::node::Counters;
 use crate::open_file::{Access, Copying, OpenFile, WriteAccess};
 use crate::refusal::Refusal;
 use crate::third_party::Synced;
+use crate::transfers::Turn;
 
 /// Ranges of one file that may stand uncorrected (kXR_pgMaxEos of XProtocol.hh).
 const BAD_PAGES_MAX: usize = 256;
@@ -73,6 +75,7 @@ impl Connection {
         // The data lies in the buffer as it will lie in the file's pages, so that it can go to the disk as it is.
         let mut lead = lead_of(offset);
         let mut buffer = self.node.buffers.take_for_write(lead + len);
+        let mut turn = self.node.transfers.of(&self.session, self.number, len);
         let mut sums = Vec::with_capacity(buffer.len() / PAGE_SIZE);
         let (mut at, mut left) = (offset, len);
         let mut result = Ok(());
@@ -84,10 +87,11 @@ impl Connection {
             while begin < n {
                 // Whole pages, but for the first and the last.
                 let end = n.min(begin + SUMMED_AT_ONCE - (lead + begin) % PAGE_SIZE);
-                self.input.fill_slice(&mut part[begin..end])?;
+                self.input.fill_slice(&mut part[begin..end], Some(&mut turn))?;
                 sums.extend(pages_in(&part[begin..end], (lead + begin) % PAGE_SIZE).map(PageSum::of));
                 begin = end;
             }
+            turn.take(|| n as u64);
             match &result {
                 Ok(()) => result = store_bytes(access, at, part, Some(&sums)),
                 Err(refusal) => access.refused(at, n as u64, refusal),
@@ -145,6 +149,7 @@ impl Connection {
         let believe = self.node.config.has(Planted::StoreBadPages);
         let mut lead = lead_of(offset);
         let mut buffer = self.node.buffers.take_for_write(lead + wire_len);
+        let mut turn = self.node.transfers.of(&self.session, self.number, wire_len);
         let room = (wire_len / (PAGE_SIZE + CRC_BYTES) + 2).min(buffer.len() / PAGE_SIZE);
         let (mut claimed, mut sums) = (Vec::with_capacity(room), Vec::with_capacity(room));
         let (mut at, mut left) = (offset, wire_len);
@@ -162,7 +167,7 @@ impl Connection {
                 let known = claimed.len();
                 claimed.resize(known + units.count, [0; CRC_BYTES]);
                 let part = &mut buffer[end..end + units.data];
-                self.receive_units(&mut claimed[known..], part, end % PAGE_SIZE)?;
+                receive_units(&mut self.input, &mut turn, &mut claimed[known..], part, end % PAGE_SIZE)?;
                 sums.extend(pages_in(part, end % PAGE_SIZE).map(PageSum::of));
                 end += units.data;
                 left -= units.wire;
@@ -175,6 +180,7 @@ impl Connection {
                 });
                 return Ok(pages);
             }
+            turn.take(|| data.len() as u64);
             match &pages.refused {
                 None => pages.refused = store_pages(access, at, data, &claimed, &sums, &mut pages, believe).err(),
                 Some(refusal) => access.refused(at, data.len() as u64, refusal),
@@ -183,21 +189,6 @@ impl Connection {
             lead = 0;
         }
         Ok(pages)
-    }
-
-    /// Lets the kernel sort checksums and pages apart: one system call, no copy.
-    fn receive_units(&mut self, sums: &mut [[u8; CRC_BYTES]], data: &mut [u8], lead: usize) -> Result<(), Stop> {
-        let mut slices = Vec::with_capacity(sums.len() * 2);
-        let mut rest = data;
-        let mut room = PAGE_SIZE - lead;
-        for sum in sums {
-            let (page, tail) = rest.split_at_mut(room.min(rest.len()));
-            slices.push(IoSliceMut::new(sum));
-            slices.push(IoSliceMut::new(page));
-            rest = tail;
-            room = PAGE_SIZE;
-        }
-        Ok(self.input.fill_slices(&mut slices)?)
     }
 
     /// kXR_writev: a list of places, then their data.
@@ -266,6 +257,27 @@ impl Connection {
         }
         Ok(file)
     }
+}
+
+/// Lets the kernel sort checksums and pages apart: one system call, no copy.
+fn receive_units(
+    input: &mut Input,
+    turn: &mut Turn<'_>,
+    sums: &mut [[u8; CRC_BYTES]],
+    data: &mut [u8],
+    lead: usize,
+) -> Result<(), InputEnd> {
+    let mut slices = Vec::with_capacity(sums.len() * 2);
+    let mut rest = data;
+    let mut room = PAGE_SIZE - lead;
+    for sum in sums {
+        let (page, tail) = rest.split_at_mut(room.min(rest.len()));
+        slices.push(IoSliceMut::new(sum));
+        slices.push(IoSliceMut::new(page));
+        rest = tail;
+        room = PAGE_SIZE;
+    }
+    input.fill_slices(&mut slices, Some(turn))
 }
 
 fn lead_of(offset: u64) -> usize {

@@ -21,52 +21,146 @@ pub enum Given<'a> {
 pub struct Key {
     /// Its name; `section.name` for those in a section.
     pub name: &'static str,
-    /// What holds when it is not set; `None`: must be set, here or by a flag.
+    /// What holds when it is not set; `None`: nothing.
     pub default: Option<Given<'static>>,
     /// Puts a value in its place, or says what would be right.
     pub set: fn(&mut Config, Given<'_>) -> Result<(), String>,
+    /// Whether two configurations have the same value of it.
+    pub same: fn(&Config, &Config) -> bool,
+    /// Whether a running node takes a new value over (SIGHUP).
+    pub live: bool,
 }
 
 /// All keys that a configuration file may hold, in the order of `docs/configure.md`.
 pub const KEYS: &[Key] = &[
-    Key { name: "data", default: None, set: |c, v| text(v).map(|v| c.data = Some(PathBuf::from(v))) },
+    Key {
+        name: "data",
+        default: None,
+        set: |c, v| text(v).map(|v| c.data = Some(PathBuf::from(v))),
+        same: |a, b| a.data == b.data,
+        live: false,
+    },
     Key {
         name: "listen",
         default: Some(Given::Text("127.0.0.1:1094")),
         set: |c, v| text(v).map(|v| c.listen = v.to_owned()),
+        same: |a, b| a.listen == b.listen,
+        live: false,
     },
-    Key { name: "insecure", default: Some(Given::Switch(false)), set: |c, v| switch(v).map(|v| c.insecure = v) },
-    Key { name: "existing", default: Some(Given::Switch(false)), set: |c, v| switch(v).map(|v| c.existing = v) },
-    Key { name: "log", default: Some(Given::Text("info")), set: |c, v| text(v).map(|v| c.log = v.to_owned()) },
+    Key {
+        name: "insecure",
+        default: Some(Given::Switch(false)),
+        set: |c, v| switch(v).map(|v| c.insecure = v),
+        same: |a, b| a.insecure == b.insecure,
+        live: false,
+    },
+    Key {
+        name: "existing",
+        default: Some(Given::Switch(false)),
+        set: |c, v| switch(v).map(|v| c.existing = v),
+        same: |a, b| a.existing == b.existing,
+        live: false,
+    },
+    Key {
+        name: "log",
+        default: Some(Given::Text("info")),
+        set: |c, v| text(v).map(|v| c.log = v.to_owned()),
+        same: |a, b| a.log == b.log,
+        live: true,
+    },
+    Key {
+        name: "log_format",
+        default: Some(Given::Text("text")),
+        set: |c, v| {
+            c.log_json = match text(v)? {
+                "text" => false,
+                "json" => true,
+                other => return Err(format!("is `{other}`; it is \"text\" or \"json\"")),
+            };
+            Ok(())
+        },
+        same: |a, b| a.log_json == b.log_json,
+        live: false,
+    },
     Key {
         name: "grace_seconds",
         default: Some(Given::Number(60)),
         set: |c, v| number(v, 0, 86_400).map(|v| c.grace = Duration::from_secs(v)),
+        same: |a, b| a.grace == b.grace,
+        live: true,
     },
     Key {
         name: "files.uploads_kept",
         default: Some(Given::Text("1d")),
         set: |c, v| duration(v).map(|v| c.uploads_kept = v),
+        same: |a, b| a.uploads_kept == b.uploads_kept,
+        live: false,
     },
     Key {
         name: "limits.connections",
         default: Some(Given::Number(4096)),
         set: |c, v| number(v, 1, 100_000).map(|v| c.connections = v),
+        same: |a, b| a.connections == b.connections,
+        live: true,
     },
     Key {
         name: "limits.writers_memory",
         default: Some(Given::Text("512MiB")),
         set: |c, v| size(v, 1 << 20, 1 << 40).map(|v| c.writers_memory = v),
+        same: |a, b| a.writers_memory == b.writers_memory,
+        live: true,
+    },
+    Key {
+        name: "limits.transfers",
+        default: Some(Given::Text("auto")),
+        set: |c, v| {
+            c.transfers = if v == Given::Text("auto") { None } else { Some(number(v, 1, 4096)?) };
+            Ok(())
+        },
+        same: |a, b| a.transfers == b.transfers,
+        live: true,
+    },
+    Key {
+        name: "times.request",
+        default: Some(Given::Text("30s")),
+        set: |c, v| time(v).map(|v| c.request_time = v),
+        same: |a, b| a.request_time == b.request_time,
+        live: true,
+    },
+    Key {
+        name: "times.answer",
+        default: Some(Given::Text("60s")),
+        set: |c, v| time(v).map(|v| c.answer_time = v),
+        same: |a, b| a.answer_time == b.answer_time,
+        live: true,
+    },
+    Key {
+        name: "times.login",
+        default: Some(Given::Text("30s")),
+        set: |c, v| time(v).map(|v| c.login_time = v),
+        same: |a, b| a.login_time == b.login_time,
+        live: true,
+    },
+    Key {
+        name: "metrics.listen",
+        default: None,
+        set: |c, v| text(v).map(|v| c.metrics = Some(v.to_owned())),
+        same: |a, b| a.metrics == b.metrics,
+        live: false,
     },
     Key {
         name: "third_party_copy",
         default: Some(Given::Switch(true)),
         set: |c, v| switch(v).map(|v| c.third_party_copy = v),
+        same: |a, b| a.third_party_copy == b.third_party_copy,
+        live: false,
     },
     Key {
         name: "space.ballast",
         default: Some(Given::Text("64MiB")),
         set: |c, v| size(v, 1 << 20, 1 << 40).map(|v| c.ballast = v),
+        same: |a, b| a.ballast == b.ballast,
+        live: false,
     },
     Key {
         name: "space.floor",
@@ -75,31 +169,43 @@ pub const KEYS: &[Key] = &[
             c.floor = if v == Given::Text("auto") { None } else { Some(size(v, 0, 1 << 50)?) };
             Ok(())
         },
+        same: |a, b| a.floor == b.floor,
+        live: false,
     },
     Key {
         name: "journal.segment_size",
         default: Some(Given::Text("64MiB")),
         set: |c, v| size(v, 1 << 20, 1 << 30).map(|v| c.segment_size = v),
+        same: |a, b| a.segment_size == b.segment_size,
+        live: false,
     },
     Key {
         name: "index.overlay",
         default: Some(Given::Text("32MiB")),
         set: |c, v| size(v, 1 << 20, 1 << 36).map(|v| c.overlay = v),
+        same: |a, b| a.overlay == b.overlay,
+        live: false,
     },
     Key {
         name: "index.cache",
         default: Some(Given::Text("32MiB")),
         set: |c, v| size(v, 1 << 20, 1 << 40).map(|v| c.cache = v),
+        same: |a, b| a.cache == b.cache,
+        live: false,
     },
     Key {
         name: "scrub.rate",
         default: Some(Given::Text("16MiB")),
         set: |c, v| size(v, 0, 1 << 40).map(|v| c.scrub_rate = v),
+        same: |a, b| a.scrub_rate == b.scrub_rate,
+        live: false,
     },
     Key {
         name: "scrub.period",
         default: Some(Given::Text("30d")),
         set: |c, v| duration(v).map(|v| c.scrub_period = v),
+        same: |a, b| a.scrub_period == b.scrub_period,
+        live: false,
     },
 ];
 
@@ -132,6 +238,13 @@ fn duration(given: Given<'_>) -> Result<Duration, String> {
         Given::Text(text) => parse_duration(text),
         _ => Err("takes a duration with its unit, in quotes, as in \"60s\"".into()),
     }
+}
+
+/// A duration that somebody is waited for: neither nothing nor for ever.
+fn time(given: Given<'_>) -> Result<Duration, String> {
+    let time = duration(given)?;
+    let fits = (Duration::from_millis(100)..=Duration::from_secs(86_400)).contains(&time);
+    if fits { Ok(time) } else { Err("must be from 100 ms to 1 d".into()) }
 }
 
 fn size(given: Given<'_>, min: u64, max: u64) -> Result<u64, String> {

@@ -21,10 +21,16 @@ pub struct Config {
     pub insecure: bool,
     pub existing: bool,
     pub log: String,
+    pub log_json: bool,
+    pub metrics: Option<String>,
     pub grace: Duration,
     pub uploads_kept: Duration,
     pub connections: u64,
     pub writers_memory: u64,
+    pub transfers: Option<u64>,
+    pub request_time: Duration,
+    pub answer_time: Duration,
+    pub login_time: Duration,
     pub ballast: u64,
     pub floor: Option<u64>,
     pub segment_size: u64,
@@ -45,10 +51,16 @@ impl Config {
             insecure: false,
             existing: false,
             log: String::new(),
+            log_json: false,
+            metrics: None,
             grace: Duration::ZERO,
             uploads_kept: Duration::ZERO,
             connections: 0,
             writers_memory: 0,
+            transfers: None,
+            request_time: Duration::ZERO,
+            answer_time: Duration::ZERO,
+            login_time: Duration::ZERO,
             ballast: 0,
             floor: None,
             segment_size: 0,
@@ -65,6 +77,22 @@ impl Config {
             }
         }
         config
+    }
+
+    /// What holds after a running node has been told of `new`: the keys that it takes over, and of the others what holds already.
+    #[must_use]
+    pub fn taking_over(&self, new: &Self) -> Self {
+        Self {
+            log: new.log.clone(),
+            grace: new.grace,
+            connections: new.connections,
+            writers_memory: new.writers_memory,
+            transfers: new.transfers,
+            request_time: new.request_time,
+            answer_time: new.answer_time,
+            login_time: new.login_time,
+            ..self.clone()
+        }
     }
 
     /// Defaults, then the file at `path` if there is one.
@@ -88,11 +116,43 @@ impl Config {
         if let Some(log) = &args.log {
             self.log.clone_from(log);
         }
+        if let Some(metrics) = &args.metrics {
+            self.metrics = Some(metrics.clone());
+        }
         if let Some(seconds) = args.grace_seconds {
             self.grace = Duration::from_secs(seconds);
         }
         self.insecure |= args.insecure;
         self.existing |= args.existing;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A configuration in which nothing is as it is by default.
+    fn other() -> Config {
+        let text = "data = \"/d\"\nlisten = \"x\"\ninsecure = true\nexisting = true\nlog = \"debug\"\nlog_format = \"json\"\n\
+            grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\n\
+            limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
+            space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
+            index.cache = \"1MiB\"\n\
+            third_party_copy = false\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\n";
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+        Config::load(Some(file.path())).unwrap()
+    }
+
+    #[test]
+    fn a_running_node_takes_over_what_is_said_to_be_live_and_nothing_else() {
+        let (running, new) = (Config::defaults(), other());
+        let after = running.taking_over(&new);
+        for key in keys::KEYS {
+            assert!(!(key.same)(&running, &new), "{} is not in the test", key.name);
+            assert_eq!((key.same)(&after, &new), key.live, "{}", key.name);
+            assert_eq!((key.same)(&after, &running), !key.live, "{}", key.name);
+        }
     }
 }

@@ -1,0 +1,181 @@
+//! What the parts of the node say of themselves, put into families. docs/operate.md lists them all, and a test compares.
+
+use std::sync::Arc;
+
+use journal::Journal;
+use kv::{Embedded, LoggedIndex};
+
+use super::exposition::{Exposition, Kind, Scale};
+use super::process::Process;
+
+/// The parts that are asked.
+pub struct Sources {
+    /// The front door.
+    pub server: server::Watch,
+    /// The log.
+    pub journal: Arc<Journal>,
+    /// The committer.
+    pub embedded: Arc<Embedded>,
+    /// The indexes, by name.
+    pub indexes: Vec<(&'static str, Arc<LoggedIndex>)>,
+}
+
+/// Everything at this moment.
+pub fn page(sources: &Sources) -> String {
+    let mut out = Exposition::default();
+    let version = env!("CARGO_PKG_VERSION");
+    out.family("weir_build_info", Kind::Gauge, "1; the label says which version runs")
+        .labelled(&[("version", version)], 1);
+    of_server(&mut out, &sources.server.figures());
+    of_journal(&mut out, &sources.journal);
+    of_committer(&mut out, &sources.embedded);
+    of_indexes(&mut out, &sources.indexes);
+    match Process::look() {
+        Ok(process) => of_process(&mut out, &process),
+        Err(error) => tracing::debug!("cannot tell how much the process uses: {error}"),
+    }
+    out.into_text()
+}
+
+fn of_server(out: &mut Exposition, figures: &server::Figures) {
+    use Kind::{Counter, Gauge};
+    #[allow(clippy::cast_precision_loss)] // a time of day
+    let started = figures.started.0 as f64 / 1e9;
+    out.family("weir_start_time_seconds", Gauge, "When the node was started, in seconds since 1970").sample(started);
+    out.family(
+        "weir_request_seconds",
+        Kind::Histogram,
+        "Time from a request's header to its answer, by kind of request",
+    );
+    for (kind, took) in &figures.requests {
+        out.histogram(&[("request", kind)], took, Scale::TIMES);
+    }
+    out.family("weir_errors_total", Counter, "Answers that said why not, by the protocol's error");
+    for (number, count) in &figures.errors {
+        out.labelled(&[("error", number.name()), ("number", &number.0.to_string())], count);
+    }
+    out.family("weir_waits_total", Counter, "Answers that asked the client to come again later").sample(figures.waits);
+    out.family("weir_read_bytes_total", Counter, "Bytes of files that clients have read").sample(figures.bytes_read);
+    out.family("weir_written_bytes_total", Counter, "Bytes that clients have sent to be written")
+        .sample(figures.bytes_written);
+    out.family("weir_connections", Gauge, "Connections now").sample(figures.connections.now);
+    out.family("weir_connections_limit", Gauge, "Connections that there may be").sample(figures.connections.most);
+    out.family("weir_connections_accepted_total", Counter, "Connections taken in").sample(figures.connections_accepted);
+    out.family("weir_connections_ended_total", Counter, "Connections that the server has ended, by reason");
+    for (reason, count) in &figures.connections_ended {
+        out.labelled(&[("reason", reason)], count);
+    }
+    out.family("weir_sessions", Gauge, "Clients that are logged in").sample(figures.sessions);
+    out.family("weir_open_files", Gauge, "Files that clients have open").sample(figures.open_files.now);
+    out.family("weir_open_files_limit", Gauge, "Files that clients may have open").sample(figures.open_files.most);
+    out.family("weir_writers", Gauge, "Files in the making: being written, or waiting for their writer")
+        .sample(figures.writers);
+    out.family("weir_writers_memory_bytes", Gauge, "Memory that files in the making may take")
+        .sample(figures.writers_memory.now);
+    out.family("weir_writers_memory_limit_bytes", Gauge, "Memory that there is for them")
+        .sample(figures.writers_memory.most);
+    out.family("weir_transfer_buffers", Gauge, "Transfer buffers in use").sample(figures.transfer_buffers.now);
+    out.family("weir_transfer_buffers_limit", Gauge, "Transfer buffers that there are")
+        .sample(figures.transfer_buffers.most);
+    out.family("weir_transfers_running", Gauge, "Pieces of data being moved between clients and the disk")
+        .sample(figures.transfers.now);
+    out.family("weir_transfers_waiting", Gauge, "Connections that wait for their turn to move data")
+        .sample(figures.transfers_waiting);
+    out.family("weir_transfers_limit", Gauge, "Pieces of data that are moved at a time").sample(figures.transfers.most);
+    if let Some(deletions) = figures.deletions_waiting {
+        let help =
+            format!("Removed contents that still take space; at most {} are counted", server::DELETIONS_COUNTED_MAX);
+        out.family("weir_deletions_waiting", Gauge, &help).sample(deletions);
+    }
+    if let Some(space) = figures.space {
+        out.family("weir_space_total_bytes", Gauge, "Size of the file system").sample(space.total);
+        out.family("weir_space_free_bytes", Gauge, "Free bytes of it").sample(space.free);
+        out.family("weir_space_floor_bytes", Gauge, "Free bytes below which new data is refused").sample(space.floor);
+        out.family("weir_space_refusing", Gauge, "1 while new data is refused for want of space")
+            .sample(u8::from(space.floor_reached));
+    }
+}
+
+fn of_journal(out: &mut Exposition, journal: &Journal) {
+    use Kind::{Counter, Gauge};
+    let stats = journal.stats();
+    let segments = journal.segments();
+    out.family("weir_journal_records_total", Counter, "Records appended to the log").sample(stats.records);
+    out.family("weir_journal_payload_bytes_total", Counter, "Bytes in these records").sample(stats.payload_bytes);
+    out.family("weir_journal_writes_total", Counter, "Writes to the log's files").sample(stats.writes);
+    out.family("weir_journal_written_bytes_total", Counter, "Bytes of these writes").sample(stats.bytes_written);
+    out.family("weir_journal_sync_seconds", Kind::Histogram, "Time that the log's syncs took").histogram(
+        &[],
+        &stats.sync_micros,
+        Scale::TIMES,
+    );
+    out.family("weir_journal_sync_records", Kind::Histogram, "Records made durable by one sync").histogram(
+        &[],
+        &stats.sync_records,
+        Scale::COUNTS,
+    );
+    out.family("weir_journal_segments", Gauge, "Files of the log").sample(segments.len());
+    out.family("weir_journal_bytes", Gauge, "Bytes of the log").sample(segments.iter().map(|s| s.bytes).sum::<u64>());
+    out.family("weir_journal_panics_total", Counter, "Times that making a file of the log panicked")
+        .sample(stats.panics);
+}
+
+fn of_committer(out: &mut Exposition, embedded: &Embedded) {
+    let stats = embedded.stats();
+    out.family("weir_commit_operations", Kind::Histogram, "Changes of the namespace committed together").histogram(
+        &[],
+        &stats.batch_ops,
+        Scale::COUNTS,
+    );
+    out.family("weir_operations_total", Kind::Counter, "Changes of the namespace, by what became of them");
+    let outcomes = [
+        ("committed", stats.committed),
+        ("aborted", stats.aborted),
+        ("no_space", stats.no_space),
+        ("panicked", stats.panicked),
+    ];
+    for (outcome, count) in outcomes {
+        out.labelled(&[("outcome", outcome)], count);
+    }
+}
+
+fn of_indexes(out: &mut Exposition, indexes: &[(&'static str, Arc<LoggedIndex>)]) {
+    use Kind::{Counter, Gauge};
+    let all: Vec<_> = indexes.iter().map(|(name, index)| (*name, index.stats())).collect();
+    let mut each = |name, kind, help, value: &dyn Fn(&kv::IndexStats) -> u64| {
+        out.family(name, kind, help);
+        for (index, stats) in &all {
+            out.labelled(&[("index", index)], value(stats));
+        }
+    };
+    each("weir_index_overlay_bytes", Gauge, "Changes in memory that the index on disk does not have yet", &|s| {
+        s.overlay_bytes as u64
+    });
+    each("weir_index_batches_total", Counter, "Batches of changes", &|s| s.batches);
+    each("weir_index_sweeps_total", Counter, "Times that changes were moved to the index on disk", &|s| s.sweeps);
+    each("weir_index_room_waits_total", Counter, "Times that a change waited for memory", &|s| s.waits_for_room);
+    each("weir_index_checkpoints_total", Counter, "Checkpoint files made", &|s| s.checkpoints);
+    each("weir_index_checkpoints_refused_total", Counter, "Checkpoint files that did not read back", &|s| {
+        s.checkpoints_refused
+    });
+    each("weir_index_checkpoints_renewed_total", Counter, "Checkpoints made anew because a file had rotted", &|s| {
+        s.checkpoints_renewed
+    });
+    each("weir_index_healed_total", Counter, "Times that a damaged index was built again", &|s| s.healed);
+    each("weir_index_panics_total", Counter, "Panics of the index's own threads, which go on", &|s| s.panics);
+    each("weir_index_trouble", Gauge, "1 while moving changes to disk or making checkpoints fails", &|s| {
+        u64::from(s.trouble.is_some() || s.checkpoint_trouble.is_some())
+    });
+}
+
+fn of_process(out: &mut Exposition, process: &Process) {
+    use Kind::{Counter, Gauge};
+    out.family("process_cpu_seconds_total", Counter, "User and system time of all threads").sample(process.cpu_seconds);
+    out.family("process_resident_memory_bytes", Gauge, "Memory in use").sample(process.resident_bytes);
+    out.family("process_virtual_memory_bytes", Gauge, "Address space").sample(process.virtual_bytes);
+    out.family("process_threads", Gauge, "Threads").sample(process.threads);
+    out.family("process_open_fds", Gauge, "Open descriptors").sample(process.open_fds);
+    if let Some(max) = process.max_fds {
+        out.family("process_max_fds", Gauge, "Descriptors that there may be").sample(max);
+    }
+}

@@ -1,0 +1,42 @@
+//! `/metrics`: what the node does, for Prometheus and for `weir top`, on a port of its own.
+
+pub mod exposition;
+mod gather;
+mod http;
+mod process;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+pub use gather::Sources;
+
+use crate::Failure;
+use crate::exit::Exit;
+
+/// Takes the address `given` for metrics: loopback, unless `insecure`.
+pub fn listen(given: &str, insecure: bool) -> Result<TcpListener, Failure> {
+    let doing = || format!("cannot tell metrics on {given}");
+    let address = crate::listen::resolve(given, insecure)
+        .map_err(|error| Failure::new(error.exit(), error).while_doing(doing()))?;
+    TcpListener::bind(address).map_err(|error| {
+        Failure::new(Exit::Listen, error)
+            .while_doing(format!("{}; is another server there? Port 0 picks a free one", doing()))
+    })
+}
+
+/// The running endpoint. Ends when dropped.
+pub struct Metrics {
+    _responder: http::Responder,
+}
+
+impl Metrics {
+    /// Serves what `sources` say to who connects to `listener`.
+    pub fn start(listener: TcpListener, sources: Sources) -> Result<Self, Failure> {
+        let page = Arc::new(move || gather::page(&sources));
+        let responder = http::Responder::start(listener, page).map_err(|error| {
+            Failure::new(Exit::Failed, error).while_doing("cannot start the thread that tells the metrics")
+        })?;
+        tracing::info!("metrics on http://{}/metrics", responder.address());
+        Ok(Self { _responder: responder })
+    }
+}

@@ -1,0 +1,101 @@
+//! SIGHUP: the configuration is read again. What can be taken over while the node runs is, what cannot is said in the log; a
+//! file that is wrong changes nothing.
+
+use crate::cli::ServeArgs;
+use crate::config::Config;
+use crate::config::keys::KEYS;
+use crate::logging::{self, Logging};
+use crate::serve;
+
+/// What is needed to read the configuration again.
+pub struct Reload {
+    args: ServeArgs,
+    /// What the node goes by.
+    in_force: Config,
+    logging: Logging,
+}
+
+/// What becomes of a new configuration, by keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Changes {
+    taken_over: Vec<&'static str>,
+    at_next_start: Vec<&'static str>,
+}
+
+impl Reload {
+    /// For a node that was started with `args` and goes by `in_force`.
+    pub fn new(args: ServeArgs, in_force: Config, logging: Logging) -> Self {
+        Self { args, in_force, logging }
+    }
+
+    /// Reads the file anew; the flags of the start go on winning over it.
+    pub fn again(&mut self, server: &server::Server) {
+        let loaded = Config::load(self.args.config.as_deref()).map_err(|error| error.to_string());
+        let checked = loaded.map(|config| config.with_flags(&self.args));
+        let checked = checked.and_then(|config| logging::filter(&config.log).map(|filter| (config, filter)));
+        let (new, filter) = match checked {
+            Ok(good) => good,
+            Err(reason) => {
+                tracing::error!("SIGHUP: nothing was changed: {reason}");
+                return;
+            }
+        };
+        let changes = changes(&self.in_force, &new);
+        let in_force = self.in_force.taking_over(&new);
+        if in_force.log != self.in_force.log {
+            self.logging.set(filter);
+        }
+        let mut limits = server::Limits::default();
+        let mut times = server::Times::default();
+        serve::set_bounds(&in_force, &mut limits, &mut times);
+        server.adjust(&limits, times);
+        self.in_force = in_force;
+        tracing::info!("SIGHUP: {}", in_words(&changes));
+    }
+}
+
+fn changes(in_force: &Config, new: &Config) -> Changes {
+    let differ = |live: bool| {
+        KEYS.iter().filter(|key| key.live == live && !(key.same)(in_force, new)).map(|key| key.name).collect()
+    };
+    Changes { taken_over: differ(true), at_next_start: differ(false) }
+}
+
+fn in_words(changes: &Changes) -> String {
+    let list = |keys: &[&str]| keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+    match (changes.taken_over.is_empty(), changes.at_next_start.is_empty()) {
+        (true, true) => "the configuration is as it was".into(),
+        (false, true) => format!("taken over: {}", list(&changes.taken_over)),
+        (true, false) => format!("nothing was taken over; {} at the next start only", list(&changes.at_next_start)),
+        (false, false) => {
+            format!(
+                "taken over: {}; {} at the next start only",
+                list(&changes.taken_over),
+                list(&changes.at_next_start)
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn what_changed_is_told_apart_by_when_it_holds() {
+        let old = Config::defaults();
+        let new = Config { grace: Duration::from_secs(5), cache: 1, connections: 7, ..old.clone() };
+        let found = changes(&old, &new);
+        assert_eq!(found.taken_over, ["grace_seconds", "limits.connections"]);
+        assert_eq!(found.at_next_start, ["index.cache"]);
+        assert_eq!(
+            in_words(&found),
+            "taken over: `grace_seconds`, `limits.connections`; `index.cache` at the next start only"
+        );
+        assert_eq!(in_words(&changes(&old, &old)), "the configuration is as it was");
+        // Once taken over, it is what holds; what waits for the next start is told again.
+        assert_eq!(changes(&old.taking_over(&new), &new).taken_over, Vec::<&str>::new());
+        assert_eq!(changes(&old.taking_over(&new), &new).at_next_start, ["index.cache"]);
+    }
+}
