@@ -321,3 +321,110 @@ def test_man_pages_and_completions(tmp_path):
     bash = tmp_path / "completions" / "weir.bash"
     done = subprocess.run(["bash", "-c", f'source {bash}; COMP_WORDS=(weir c); COMP_CWORD=1; _weir weir c weir; echo "${{COMPREPLY[@]}}"'], capture_output=True, text=True)
     assert "cp" in done.stdout and "cat" in done.stdout, done
+
+
+def test_a_link_is_removed_and_not_what_it_leads_to(place, tmp_path):
+    (tmp_path / "f").write_bytes(b"12345")
+    ok("cp", tmp_path / "f", f"{place}/kept/f")
+    ok("mkdir", f"{place}/d")
+    ok("ln", "-s", "../kept", f"{place}/d/link")
+    ok("ln", "-s", "nowhere", f"{place}/d/broken")
+    ok("rm", "-r", f"{place}/d")
+    assert ok("cat", f"{place}/kept/f") == "12345"
+    here = tmp_path / "here"
+    (here / "kept").mkdir(parents=True)
+    (here / "kept" / "f").write_bytes(b"1")
+    (here / "link").symlink_to(here / "kept")
+    ok("rm", "-r", f"{here}/link/")
+    assert (here / "kept" / "f").exists() and not (here / "link").is_symlink()
+    assert weir("rm", "-r", f"{place.split('//cp-')[0]}//").returncode == 2
+
+
+def test_nothing_is_copied_into_itself(place, tmp_path):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "f").write_bytes(b"12345")
+    ok("cp", "-r", tree, f"{place}/tree")
+    for arguments in (
+        ["cp", "-r", tree, tree / "sub"],
+        ["cp", "-rf", f"{place}/tree", f"{place}/tree/sub"],
+        ["cp", "-f", tree / "f", tree / "f"],
+        ["cp", "-f", f"{place}/tree/f", f"{place}/tree/f"],
+        ["sync", "--delete", f"{place}/tree", f"{place}"],
+    ):
+        done = weir(*map(str, arguments))
+        assert done.returncode == 2 and "itself" in done.stderr, (arguments, done)
+    assert ok("cat", f"{place}/tree/f") == "12345" and (tree / "f").read_bytes() == b"12345"
+
+
+def test_two_copies_to_one_place(place, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).write_bytes(content(200 * MIB, len(name) + ord(name[0])))
+        ok("cp", tmp_path / name, f"{place}/{name}")
+    for _ in range(3):
+        target = tmp_path / "target"
+        target.unlink(missing_ok=True)
+        copies = [subprocess.Popen([WEIR_BIN, "cp", f"{place}/{name}", str(target)], stderr=subprocess.DEVNULL) for name in ("one", "two")]
+        codes = [copy.wait(60) for copy in copies]
+        assert 0 in codes
+        assert digest(target) in (digest(tmp_path / "one"), digest(tmp_path / "two"))
+        assert not list(tmp_path.glob(".*part"))
+
+
+def test_sync_here_sees_a_change_of_the_same_length(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "f").write_bytes(b"new")
+    (tmp_path / "b" / "f").write_bytes(b"old")
+    ok("sync", tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b" / "f").read_bytes() == b"new"
+
+
+def test_resume_does_not_go_on_with_something_else(place, tmp_path):
+    (tmp_path / "short").write_bytes(content(1 * MIB, 1))
+    (tmp_path / "long").write_bytes(content(3 * MIB, 2))
+    (tmp_path / "begun").write_bytes(content(3 * MIB, 2)[: 1 * MIB])
+    ok("cp", tmp_path / "short", f"{place}/file")
+    done = weir("cp", "--resume", str(tmp_path / "long"), f"{place}/file")
+    assert done.returncode == 12, done
+    ok("cp", f"{place}/file", tmp_path / "back")
+    assert digest(tmp_path / "back") == digest(tmp_path / "short"), "it is as it was"
+    ok("cp", tmp_path / "begun", f"{place}/begun")
+    ok("cp", "--resume", tmp_path / "long", f"{place}/begun")
+    ok("cp", f"{place}/begun", tmp_path / "whole")
+    assert digest(tmp_path / "whole") == digest(tmp_path / "long")
+
+
+def test_small_downloads_survive_a_killed_server(base, tmp_path):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number in range(4000):
+        (tree / f"f{number}").write_bytes(content(30_000, number))
+    with Weir(base / "cp-killed-down") as server:
+        ok("cp", "-r", tree, f"{server.url}/up")
+        back = tmp_path / "back"
+        copy = subprocess.Popen([WEIR_BIN, "cp", "--log", "info", "-r", f"{server.url}/up", str(back)], stderr=subprocess.PIPE, text=True)
+        while not back.exists() or len(os.listdir(back)) < 300:
+            time.sleep(0.005)
+        server.kill()
+        missing = 4000 - len(os.listdir(back))
+        server.start()
+        said = copy.communicate(timeout=120)[1]
+        assert copy.returncode == 0 and missing > 0, said
+        for number in range(4000):
+            assert digest(tree / f"f{number}") == digest(back / f"f{number}"), number
+
+
+def test_a_file_that_is_being_written_is_not_copied_as_if_it_were_whole(node, place, tmp_path):
+    writer = subprocess.Popen([WEIR_BIN, "cp", "-", f"{place}/open"], stdin=subprocess.PIPE)
+    writer.stdin.write(content(8 * MIB))
+    writer.stdin.flush()
+    for _ in range(100):
+        if weir("stat", f"{place}/open").returncode == 0:
+            break
+        time.sleep(0.05)
+    done = weir("cp", f"{place}/open", str(tmp_path / "x"))
+    assert done.returncode != 0 and not (tmp_path / "x").exists(), done
+    writer.stdin.close()
+    assert writer.wait(30) == 0
+    ok("cp", f"{place}/open", tmp_path / "x")

@@ -331,9 +331,22 @@ impl Client {
         let request = Request::Open(Open { mode: Access(mode), options, target: url.target() });
         // Opening for writing again what another request of ours has made is not asked for twice.
         let repeatable = !options.has(OpenOptions::NEW);
-        let (session, at, body) = self.ask_there(url, "open", request, repeatable)?;
+        let (mut session, at, body) = self.ask_there(url, "open", request, repeatable)?;
         let reply = OpenReply::decode(&body).map_err(|source| session.malformed(source))?;
-        let stat = reply.stat.unwrap_or_default();
+        let stat = match reply.stat {
+            Some(stat) => stat,
+            // Not every server tells it with the open.
+            None => {
+                let stat = Stat { options: StatOptions::NONE, target: Target::Handle(reply.handle) };
+                match session.call(&format!("stat {url}"), &Request::Stat(stat))? {
+                    Answer::Done(body) => StatReply::decode(&body).map_err(|source| session.malformed(source))?,
+                    Answer::Elsewhere(_) => {
+                        let what = format!("a redirect of the stat of {url}, which is open");
+                        return Err(ClientError::Unexpected { server: at.server, what });
+                    }
+                }
+            }
+        };
         Ok(RemoteFile::new(session, at, reply.handle, stat, options, self.settings.clone()))
     }
 

@@ -14,6 +14,9 @@ use wire::{FileHandle, PathArg, Request, Response, ResponseStatus, StreamId, pag
 
 use crate::{ClientError, Session};
 
+/// Longest file that is read in this way.
+const LEN_MAX: usize = 8 << 20;
+
 /// A small file to be written, and what has become of it.
 #[derive(Debug)]
 pub struct SmallFile<T> {
@@ -152,8 +155,15 @@ impl<T> ManyWriter<T> {
                 Ok(None)
             }
             (Step::Open, Response::Ok(body)) => {
-                let reply = OpenReply::decode(&body).map_err(|source| self.session.malformed(source))?;
                 writing.file.opened = true;
+                let reply = match OpenReply::decode(&body) {
+                    Ok(reply) => reply,
+                    Err(source) => {
+                        let error = self.session.malformed(source);
+                        self.files.insert(stream, (step, writing));
+                        return Err(error);
+                    }
+                };
                 self.write_and_close(reply.handle, writing)?;
                 Ok(None)
             }
@@ -166,10 +176,15 @@ impl<T> ManyWriter<T> {
                 Ok(Some(Written { file: writing.file, result: Ok(()) }))
             }
             (Step::Close, response) => {
-                // What is there is not what was sent: it must not stay.
                 if writing.failed.is_none() {
                     writing.failed = Some(self.session.refused(&format!("close {}", writing.file.path), response));
                 }
+                // A replacement that was refused has left what was there as it was, and that is not ours to remove.
+                if writing.file.replace {
+                    let result = Err(writing.failed.unwrap_or_else(|| self.nothing_failed()));
+                    return Ok(Some(Written { file: writing.file, result }));
+                }
+                // What is there is not what was sent: it must not stay.
                 let target = PathArg::plain(writing.file.path.as_bytes());
                 self.step(Step::CleanUp, &Request::Rm(Rm { target }), &[], writing)?;
                 Ok(None)
@@ -203,12 +218,20 @@ impl<T> ManyWriter<T> {
             }
             let wire_len = u32::try_from(data.len() + 4 * sums.len()).unwrap_or(u32::MAX);
             let request = Pgwrite { handle, offset: 0, path_id: 0, flags: PgFlags::NONE, wire_len };
-            write = Some(self.session.send(&Request::Pgwrite(request), &parts)?);
+            write = Some(self.session.send(&Request::Pgwrite(request), &parts));
         } else if !data.is_empty() {
             let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
             let request = Write { handle, offset: 0, path_id: 0, len };
-            write = Some(self.session.send(&Request::Write(request), &[data])?);
+            write = Some(self.session.send(&Request::Write(request), &[data]));
         }
+        let write = match write.transpose() {
+            Ok(write) => write,
+            Err(error) => {
+                // It must not get lost: its caller asks for what is unfinished.
+                self.files.insert(StreamId::default(), (Step::Open, writing));
+                return Err(error);
+            }
+        };
         let close = self.step(Step::Close, &Request::Close(Close { handle }), &[], writing)?;
         if let Some(write) = write {
             self.closing.insert(write, close);
@@ -269,6 +292,8 @@ pub struct Read<T> {
     pub tag: T,
     /// Its path.
     pub path: String,
+    /// Its permission bits, if the server told them.
+    pub mode: Option<u16>,
     /// What it holds, checked page by page where the server sends pages.
     pub result: Result<Vec<u8>, ClientError>,
 }
@@ -286,6 +311,7 @@ struct Reading<T> {
     tag: T,
     path: String,
     len: usize,
+    mode: Option<u16>,
     handle: Option<FileHandle>,
     data: Vec<u8>,
 }
@@ -310,7 +336,7 @@ impl<T> ManyReader<T> {
     pub fn ask(&mut self, path: String, len: usize, tag: T) -> Result<(), ClientError> {
         let options = OpenOptions::READ | OpenOptions::RETSTAT;
         let open = Open { mode: Access::NONE, options, target: PathArg::plain(path.as_bytes()) };
-        self.send(&Request::Open(open), Reading { tag, path, len, handle: None, data: Vec::new() })
+        self.send(&Request::Open(open), Reading { tag, path, len, mode: None, handle: None, data: Vec::new() })
     }
 
     /// Waits until one more file is done with; `None`: nothing is under way.
@@ -366,9 +392,21 @@ impl<T> ManyReader<T> {
                 Ok(None)
             }
             (None, Response::Ok(body)) => {
-                let reply = OpenReply::decode(&body).map_err(|source| self.session.malformed(source))?;
+                let reply = match OpenReply::decode(&body) {
+                    Ok(reply) => reply,
+                    Err(source) => {
+                        self.files.insert(stream, reading);
+                        return Err(self.session.malformed(source));
+                    }
+                };
                 if let Some(stat) = &reply.stat {
                     reading.len = usize::try_from(stat.size).unwrap_or(usize::MAX);
+                    reading.mode = stat.extra.as_ref().map(|extra| extra.mode & 0o777);
+                }
+                if reading.len > LEN_MAX {
+                    let what = format!("{} has grown to {} bytes", reading.path, reading.len);
+                    let error = ClientError::Unexpected { server: self.session.server().clone(), what };
+                    return self.end(reply.handle, reading, Some(error));
                 }
                 reading.handle = Some(reply.handle);
                 self.read_on(reading)
@@ -379,11 +417,22 @@ impl<T> ManyReader<T> {
                 Ok(None)
             }
             (Some(handle), Response::Ok(part) | Response::OkSoFar(part)) => {
+                if part.len() > reading.len - reading.data.len() || self.session.has_pages() {
+                    let what = format!("bytes of {} that were not asked for in this way", reading.path);
+                    let error = ClientError::Unexpected { server: self.session.server().clone(), what };
+                    return self.end(handle, reading, Some(error));
+                }
                 reading.data.extend_from_slice(&part);
                 self.go_on(stream, handle, reading, incoming.status == ResponseStatus::OkSoFar, part.len())
             }
             (Some(handle), Response::Status(status)) => {
-                let wire = self.session.body(status.data_len)?;
+                let wire = match self.session.body(status.data_len) {
+                    Ok(wire) => wire,
+                    Err(error) => {
+                        self.files.insert(stream, reading);
+                        return Err(error);
+                    }
+                };
                 let more = status.result != wire::response::ResultKind::Final;
                 match self.take_pages(&status, &wire, &mut reading) {
                     Ok(got) => self.go_on(stream, handle, reading, more, got),
@@ -394,7 +443,7 @@ impl<T> ManyReader<T> {
                 let error = self.session.refused(&format!("read {}", reading.path), other);
                 match handle {
                     Some(handle) => self.end(handle, reading, Some(error)),
-                    None => Ok(Some(Read { tag: reading.tag, path: reading.path, result: Err(error) })),
+                    None => Ok(Some(Read { tag: reading.tag, path: reading.path, mode: None, result: Err(error) })),
                 }
             }
         }
@@ -465,9 +514,16 @@ impl<T> ManyReader<T> {
         reading: Reading<T>,
         failed: Option<ClientError>,
     ) -> Result<Option<Read<T>>, ClientError> {
-        let close = self.session.queue(&Request::Close(Close { handle }))?;
-        self.closes.insert(close);
-        let Reading { tag, path, data, .. } = reading;
-        Ok(Some(Read { tag, path, result: failed.map_or(Ok(data), Err) }))
+        match self.session.queue(&Request::Close(Close { handle })) {
+            Ok(close) => {
+                self.closes.insert(close);
+            }
+            Err(error) => {
+                self.files.insert(StreamId::default(), reading);
+                return Err(error);
+            }
+        }
+        let Reading { tag, path, data, mode, .. } = reading;
+        Ok(Some(Read { tag, path, mode, result: failed.map_or(Ok(data), Err) }))
     }
 }

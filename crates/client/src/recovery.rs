@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use wire::Request;
 use wire::request::{Access, Endsess, Open, OpenOptions};
-use wire::response::OpenReply;
+use wire::response::{OpenReply, StatReply};
 
 use crate::fs::PAUSES;
 use crate::session::Answer;
@@ -53,11 +53,26 @@ impl RemoteFile {
         Err(last)
     }
 
+    /// The name may stand for another file by now.
+    fn must_be_the_same(&self, found: Option<&StatReply>) -> Result<(), ClientError> {
+        let (before, Some(found)) = (self.stat(), found) else { return Ok(()) };
+        let same =
+            before.id == found.id && (self.is_writer() || (before.size, before.mtime) == (found.size, found.mtime));
+        if same {
+            return Ok(());
+        }
+        let what = format!("{} is another file since the connection was lost", self.url);
+        Err(ClientError::Unexpected { server: self.url.server.clone(), what })
+    }
+
     fn reopen(&mut self) -> Result<(), ClientError> {
         let user = self.url.user.clone().unwrap_or_else(|| self.settings.user.clone());
         let mut session = Session::connect(&self.url.server, &user, &self.settings)?;
         // It may be gone already, or be of an earlier run of the server.
-        let _ = session.call("end the lost session", &Request::Endsess(Endsess { session: self.session.id() }))?;
+        match session.call("end the lost session", &Request::Endsess(Endsess { session: self.session.id() })) {
+            Err(error) if error.is_connection() => return Err(error),
+            _ => {}
+        }
         let mut options = self.options;
         if self.is_writer() {
             options = options.without(OpenOptions::NEW).without(OpenOptions::DELETE) | OpenOptions::UPDATE;
@@ -69,6 +84,7 @@ impl RemoteFile {
             return Err(ClientError::Unexpected { server: self.url.server.clone(), what });
         };
         let reply = OpenReply::decode(&body).map_err(|source| session.malformed(source))?;
+        self.must_be_the_same(reply.stat.as_ref())?;
         self.handle = reply.handle;
         self.session = session;
         Ok(())

@@ -374,9 +374,9 @@ impl Session {
                     break Ok(Err((pause.min(self.wait_max), String::from_utf8_lossy(&text).into_owned())));
                 }
                 // The answer comes by itself; until then the server may say nothing for longer than otherwise.
-                Response::WaitResp { .. } => {
+                Response::WaitResp { seconds, .. } => {
                     put_off = true;
-                    self.be_patient(self.wait_max)?;
+                    self.be_patient(self.wait_max.max(Duration::from_secs(u64::from(seconds))))?;
                 }
                 other => break Err(self.refused(what, other)),
             }

@@ -7,6 +7,7 @@ use namespace::WriterToken;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use store::{Reader, StoreError, Writer};
 use types::{BodyId, BootId, ClientIdentity, Ino, NsPath};
+use wire::ErrorNumber;
 
 use crate::missing::Missing;
 use crate::refusal::Refusal;
@@ -42,6 +43,17 @@ pub(crate) enum Copying {
 }
 
 impl OpenFile {
+    /// Refuses to let a client change what is fetched from elsewhere.
+    pub(crate) fn must_not_be_fetched(&self) -> Result<(), Refusal> {
+        match &self.copying {
+            Copying::Fetched(_) => {
+                let text = format!("Cannot change {}: it is the target of a third-party copy", self.path);
+                Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text))
+            }
+            Copying::No | Copying::Allowed { .. } => Ok(()),
+        }
+    }
+
     /// The handle goes.
     pub(crate) fn stop_copying(&self) {
         if let Copying::Fetched(job) = &self.copying {

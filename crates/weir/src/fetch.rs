@@ -53,11 +53,12 @@ impl Pull for Fetch {
                 Err(format!("what came has {sum}, the source says {name}:{value}"))
             }
             Ok(_) => Ok(()),
-            Err(error) if error.is_connection() => Err(error.to_string()),
-            Err(error) => {
+            Err(error) if matches!(error.kind(), client::Kind::Unsupported | client::Kind::Usage) => {
                 tracing::info!(%error, source = %plain, "the source told no checksum to compare");
                 Ok(())
             }
+            // Being written still, known to be damaged, or gone.
+            Err(error) => Err(error.to_string()),
         }
     }
 }

@@ -97,6 +97,9 @@ impl Connection {
                 let Access::Write(access) = &file.access else {
                     return Ok(Err(Refusal::read_only(&file.path)));
                 };
+                if let Err(refusal) = file.must_not_be_fetched() {
+                    return Ok(Err(refusal));
+                }
                 self.out.leave()?;
                 let result = access.hold().and_then(|hold| {
                     let cut = hold.writer_to_change().truncate(r.len);

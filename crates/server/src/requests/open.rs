@@ -51,6 +51,10 @@ impl Connection {
         if writing.into_iter().any(has) || (!has(OpenOptions::READ) && self.writes(&path)) {
             return match part {
                 Part::None => self.open_to_write(stream, r, path, None),
+                Part::Target { .. } if !makes => {
+                    let text = "The target of a third-party copy is a new file, or replaces one";
+                    Ok(Err(Refusal::new(ErrorNumber::ARG_INVALID, text)))
+                }
                 Part::Target { key, server, path: source } => {
                     let source = self.source_of(r, &path, key, server, source);
                     source.map_or_else(
@@ -177,7 +181,8 @@ impl Connection {
             posc: r.options.has(OpenOptions::POSC) || fetched.is_some(),
             client: (*client).clone(),
             boot: self.node.config.boot,
-            expected_len,
+            // After a restart nobody remembers that it was being fetched: no length that it can have must make it whole.
+            expected_len: if fetched.is_some() { Some(u64::MAX) } else { expected_len },
             restarted: r.target.get(b"tried").is_some_and(|hosts| !hosts.is_empty()),
             vouched: None,
             resume: if how == How::Update { resume } else { None },
@@ -413,10 +418,18 @@ impl Opening {
         node.must_do(reply, move |reply| self.take_over(&opened, lease, reply));
     }
 
+    /// The length that the client has announced.
+    fn announced(&self) -> Option<u64> {
+        match &self.fetched {
+            Some(source) => source.expected_len,
+            None => self.op.expected_len,
+        }
+    }
+
     fn create(&self, piece: PieceId) -> Result<Arc<Writer>, StoreError> {
         let path_hint = self.op.path.as_bytes();
         let incarnation = self.node.namespace.incarnation();
-        self.node.store.create(piece, NewPiece { path_hint, expected_len: self.op.expected_len, incarnation })
+        self.node.store.create(piece, NewPiece { path_hint, expected_len: self.announced(), incarnation })
     }
 
     fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<Arc<Writer>>) -> Arc<Lease> {
@@ -424,13 +437,13 @@ impl Opening {
         let room = self
             .room
             .take()
-            .unwrap_or_else(|| self.node.writer_memory.take_regardless(self.session.peer.ip(), self.op.expected_len));
+            .unwrap_or_else(|| self.node.writer_memory.take_regardless(self.session.peer.ip(), self.announced()));
         let facts = LeaseFacts {
             path: self.op.path.clone(),
             client: Arc::clone(&self.client),
             fresh,
             begun: opened.kind == OpenKind::Update,
-            expected_len: self.op.expected_len,
+            expected_len: self.announced(),
             boot: self.node.config.boot,
             room: Some(room),
         };

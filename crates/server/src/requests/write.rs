@@ -251,10 +251,7 @@ impl Connection {
         }
         let file = self.file(handle)?;
         write_access(&file)?;
-        if let Copying::Fetched(_) = &file.copying {
-            let text = format!("Cannot write {}: it is the target of a third-party copy", file.path);
-            return Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text));
-        }
+        file.must_not_be_fetched()?;
         Ok(file)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RwLock};
 use wire::ErrorNumber;
 
-use super::{Pull, PullSink, PullSource, addresses_of};
+use super::{Pull, PullSink, PullSource};
 use crate::answer::Reply;
 use crate::node::{Counters, Node};
 use crate::open_file::{Lease, WriteAccess};
@@ -145,21 +145,21 @@ impl PullJob {
         let access = WriteAccess::new(self.owner, Arc::clone(&self.lease), false);
         let mut sink = Sink { job: &self, node, access };
         // The waiters wait for this thread.
-        let work = std::panic::AssertUnwindSafe(|| {
-            if self.is_onto_itself(node) {
-                return Err("that is the file itself".to_owned());
-            }
-            with.pull(&self.source, &mut sink)
-        });
+        let work = std::panic::AssertUnwindSafe(|| with.pull(&self.source, &mut sink));
         let done = std::panic::catch_unwind(work).unwrap_or_else(|_| Err("the copy panicked, a bug".to_owned()));
         let result = match done {
             Ok(()) if self.is_cancelled() => Err("it was stopped".to_owned()),
             done => done,
         };
         let path = &self.lease.path;
+        // Whoever has taken the upload up since has a mark of its own.
+        let result = result.and_then(|()| {
+            let _hold = sink.access.hold().map_err(|refusal| refusal.text().to_owned())?;
+            self.lease.missing.lock().written(0, u64::MAX);
+            Ok(())
+        });
         let result = match result {
             Ok(()) => {
-                self.lease.missing.lock().written(0, u64::MAX);
                 tracing::info!(%path, server = %self.source.server.escape_debug(), "fetched");
                 Ok(())
             }
@@ -174,20 +174,6 @@ impl PullJob {
         if let State::Running(waiters) = before {
             waiters.into_iter().for_each(|waiter| waiter.settle(result.clone()));
         }
-    }
-
-    /// Is the source the file that is to be replaced? Asks the resolver.
-    fn is_onto_itself(&self, node: &Node) -> bool {
-        let server = self.source.server.rsplit('@').next().unwrap_or_default();
-        let (host, port) = match server.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
-            _ => (server, Some(1094)),
-        };
-        let ours = node.address.ip().to_canonical();
-        let same_path = self.source.path.trim_start_matches('/') == self.lease.path.to_string().trim_start_matches('/');
-        same_path
-            && port == Some(node.address.port())
-            && addresses_of(host).is_ok_and(|found| found.iter().any(|ip| *ip == ours || ip.is_loopback()))
     }
 
     /// Stops it, if it is not done.

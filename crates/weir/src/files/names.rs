@@ -69,8 +69,12 @@ pub fn mv(tree: &mut Tree, args: &MvArgs) -> Result<(), TransferError> {
     for text in sources {
         let from = place(text)?;
         let to = if into { to.join(&from.name()) } else { to.clone() };
-        if !args.force && tree.info(&to).is_ok() {
-            return Err(TransferError::Exists { path: to.to_string() });
+        if !args.force {
+            match tree.info(&to) {
+                Ok(_) => return Err(TransferError::Exists { path: to.to_string() }),
+                Err(error) if error.exit() == crate::exit::Exit::NotFound => {}
+                Err(error) => return Err(error),
+            }
         }
         tree.rename(&from, &to)?;
     }
@@ -81,24 +85,45 @@ pub fn mv(tree: &mut Tree, args: &MvArgs) -> Result<(), TransferError> {
 pub fn rm(tree: &mut Tree, args: &RmArgs) -> Result<(), TransferError> {
     for text in &args.places {
         let at = place(text)?;
-        let info = match tree.info(&at) {
-            Err(error) if args.force && error.exit() == crate::exit::Exit::NotFound => continue,
-            // A link that leads nowhere has no attributes, and can be removed.
-            Err(error) if !matches!(&at, Place::Local(path) if path.is_symlink()) => return Err(error),
-            info => info.ok(),
-        };
-        let link = matches!(&at, Place::Local(path) if path.is_symlink());
-        if info.is_some_and(|info| info.kind == Kind::Directory) && !link {
-            if !args.recursive {
-                return Err(TransferError::IsDirectory { path: at.to_string() });
-            }
-            remove_below(tree, &at, 0)?;
-            tree.remove(&at, true)?;
-        } else {
-            tree.remove(&at, false)?;
+        match remove(tree, &at, args.recursive) {
+            Err(error) if args.force && error.exit() == crate::exit::Exit::NotFound => {}
+            done => done?,
         }
     }
     Ok(())
+}
+
+/// Links are removed and not followed: where a name can be removed by itself, nothing below it is looked for.
+fn remove(tree: &mut Tree, at: &Place, recursive: bool) -> Result<(), TransferError> {
+    let at_root = match at {
+        Place::Local(path) => path.parent().is_none(),
+        Place::Remote(url) => url.path.trim_matches('/').is_empty(),
+        Place::Standard => false,
+    };
+    if at_root {
+        return Err(TransferError::Root { path: at.to_string() });
+    }
+    if let Place::Local(path) = at {
+        // A slash at the end would follow a link.
+        let path: std::path::PathBuf = path.components().collect();
+        let found = path.symlink_metadata().map_err(TransferError::local("find", &path))?;
+        return match (found.is_dir(), recursive) {
+            (true, true) => std::fs::remove_dir_all(&path).map_err(TransferError::local("remove", &path)),
+            (true, false) => Err(TransferError::IsDirectory { path: at.to_string() }),
+            (false, _) => std::fs::remove_file(&path).map_err(TransferError::local("remove", &path)),
+        };
+    }
+    if !recursive && tree.info(at).is_ok_and(|info| info.kind == Kind::Directory) {
+        return Err(TransferError::IsDirectory { path: at.to_string() });
+    }
+    match tree.remove(at, false) {
+        Err(error) if recursive && tree.info(at).is_ok_and(|info| info.kind == Kind::Directory) => {
+            tracing::debug!(%error, "a directory");
+            remove_below(tree, at, 0)?;
+            tree.remove(at, true)
+        }
+        done => done,
+    }
 }
 
 fn remove_below(tree: &mut Tree, at: &Place, depth: usize) -> Result<(), TransferError> {
@@ -109,13 +134,13 @@ fn remove_below(tree: &mut Tree, at: &Place, depth: usize) -> Result<(), Transfe
     })?;
     for (name, kind) in entries {
         let place = at.join(&name);
-        if kind == Kind::Directory {
-            if depth < 256 {
+        // What is listed as a directory may be a link to one, which goes by itself.
+        match tree.remove(&place, false) {
+            Err(_) if kind == Kind::Directory && depth < 256 => {
                 remove_below(tree, &place, depth + 1)?;
+                tree.remove(&place, true)?;
             }
-            tree.remove(&place, true)?;
-        } else {
-            tree.remove(&place, false)?;
+            done => done?,
         }
     }
     Ok(())

@@ -109,10 +109,20 @@ impl Tree {
             }
             Place::Remote(url) => {
                 let options = if checksums { DirlistOptions::DCKSM } else { DirlistOptions::NONE };
-                self.client.list::<TransferError>(url, options, |entry| {
-                    let Some(stat) = entry.stat else { return Ok(()) };
-                    each(Entry { name: entry.name, info: remote_info(&stat), checksum: entry.checksum })
-                })
+                let mut bare = Vec::new();
+                self.client.list::<TransferError>(url, options, |entry| match entry.stat {
+                    Some(stat) => each(Entry { name: entry.name, info: remote_info(&stat), checksum: entry.checksum }),
+                    None => {
+                        bare.push(entry.name);
+                        Ok(())
+                    }
+                })?;
+                // Not every server gives attributes with a listing.
+                for name in bare {
+                    let info = remote_info(&self.client.stat(&url.join(&name))?);
+                    each(Entry { name, info, checksum: None })?;
+                }
+                Ok(())
             }
             Place::Standard => Err(no_name()),
         }

@@ -5,8 +5,9 @@ use std::io::{Read as _, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use client::{Algorithm, Chunk, Client, Reader, Sum, Url, Writer};
+use client::{Algorithm, Chunk, Client, ClientError, Reader, RemoteFile, Sum, Url, Writer};
 use disk::AlignedBuf;
+use wire::ErrorNumber;
 use wire::request::OpenOptions;
 
 use super::context::Context;
@@ -62,7 +63,11 @@ enum Source {
 /// What is written.
 enum Sink {
     Local(LocalSink),
-    Remote(Box<Writer<AlignedBuf>>),
+    Remote {
+        writer: Box<Writer<AlignedBuf>>,
+        /// Nothing was there before: it is ours to remove.
+        fresh: bool,
+    },
     /// Standard output, a pipe or a device: from the beginning on, in order.
     Stream {
         out: Box<dyn Write>,
@@ -97,33 +102,50 @@ impl Bulk<'_> {
             }
         }
         let moved = match self.pump(source, &mut sink, (from, len), sums.as_mut()) {
+            // A pipe may have ended only because whoever filled it was stopped with us.
+            Ok(_) if self.context.stopping() => {
+                self.give_up(client, sink, true);
+                return Err(TransferError::Stopped);
+            }
             Ok(moved) => moved,
             Err(error) => {
-                self.give_up(client, sink);
+                self.give_up(client, sink, true);
                 return Err(error);
             }
         };
         let len = from + moved;
         let sum = sums.and_then(|sums| sums.whole(len));
         let mut verified = false;
-        if let (Place::Remote(url), Some(sum)) = (self.from, sum)
-            && let Some(text) = self.told(client, url, sum.algorithm)
-        {
-            if !sum.is(&text) {
-                self.give_up(client, sink);
-                let expected = format!("{}:{text}", sum.algorithm.name());
-                return Err(TransferError::Damaged { from: url.to_string(), expected, found: sum });
+        if let (Place::Remote(url), Some(sum)) = (self.from, sum) {
+            match self.told(client, url, sum.algorithm) {
+                Ok(Some(text)) if !sum.is(&text) => {
+                    self.give_up(client, sink, false);
+                    let expected = format!("{}:{text}", sum.algorithm.name());
+                    return Err(TransferError::Damaged { from: url.to_string(), expected, found: sum });
+                }
+                Ok(told) => verified = told.is_some(),
+                Err(error) => {
+                    self.give_up(client, sink, true);
+                    return Err(error);
+                }
             }
-            verified = true;
         }
+        let made = sink.made();
         self.finish(client, sink, len)?;
         if let (Place::Remote(url), Some(sum)) = (self.to, sum)
-            && let Some(text) = self.told(client, url, sum.algorithm)
+            && let Some(text) = self.told(client, url, sum.algorithm)?
         {
-            self.compare(client, url, sum, &text)?;
+            self.compare(client, sum, &text, made)?;
             verified = true;
         }
         Ok(Copied { bytes: moved, len, sum, verified, skipped: false })
+    }
+
+    /// Is the target what the source is, whole?
+    pub fn is_whole(&self, client: &mut Client) -> Result<Option<Copied>, TransferError> {
+        let algorithm = self.algorithm(client);
+        let (_, len, _) = self.open_source(client)?;
+        len.map_or(Ok(None), |len| self.is_there(client, len, algorithm))
     }
 
     /// The checksum to compare: one that the target's server keeps, else the source's; of its own accord, or as wished.
@@ -138,15 +160,13 @@ impl Bulk<'_> {
         offered(self.to, client).or_else(|| offered(self.from, client))
     }
 
-    /// What the server says that the file's checksum is, if it says anything.
-    fn told(&self, client: &mut Client, url: &Url, algorithm: Algorithm) -> Option<String> {
+    /// What the server says that the file's checksum is; `None`: it keeps none of this kind. A file that is being written, or is
+    /// known to be damaged, is an error.
+    fn told(&self, client: &mut Client, url: &Url, algorithm: Algorithm) -> Result<Option<String>, TransferError> {
         match client.checksum(url, Some(algorithm.name())) {
-            Ok((name, value)) if name == algorithm.name() => Some(value),
-            Ok(_) => None,
-            Err(error) => {
-                tracing::debug!(%error, "no checksum to compare");
-                None
-            }
+            Ok((name, value)) => Ok(Some(value).filter(|_| name == algorithm.name())),
+            Err(error) if matches!(error.kind(), client::Kind::Unsupported | client::Kind::Usage) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -187,13 +207,12 @@ impl Bulk<'_> {
         if there != Some(len) {
             return Ok(None);
         }
-        let Some(algorithm) = algorithm else {
-            return Ok(Some(Copied { bytes: 0, len, sum: None, verified: false, skipped: true }));
-        };
+        // Where nobody keeps a checksum, what is here can still be read for it.
+        let algorithm = algorithm.unwrap_or(Algorithm::Crc32c);
         let mut sum_of = |place: &Place| -> Result<Option<String>, TransferError> {
             match place {
                 Place::Local(path) => Ok(Some(format!("{:08x}", self.sum_local(path, len, algorithm)?.value))),
-                Place::Remote(url) => Ok(self.told(client, url, algorithm)),
+                Place::Remote(url) => self.told(client, url, algorithm),
                 Place::Standard => Ok(None),
             }
         };
@@ -211,8 +230,9 @@ impl Bulk<'_> {
         let mut read = 0;
         while read < len {
             let Some(chunk) = source.read_next(buffer)? else { break };
-            sum = sum.combine(algorithm.of(&chunk.buffer[..chunk.len]), chunk.len as u64);
-            read += chunk.len as u64;
+            let part = chunk.len.min(usize::try_from(len - read).unwrap_or(usize::MAX));
+            sum = sum.combine(algorithm.of(&chunk.buffer[..part]), part as u64);
+            read += part as u64;
             buffer = chunk.buffer;
         }
         Ok(sum)
@@ -250,10 +270,11 @@ impl Bulk<'_> {
                     && let (Some(found), Some(len)) = (client.look(url)?, len)
                 {
                     if found.size < len {
+                        self.must_be_a_beginning(client, url, found.size)?;
                         let resumed = target.opaque.map(|opaque| format!("{opaque}&weir.resume=1"));
                         target.opaque = resumed;
                         let file = client.open(&target, OpenOptions::UPDATE, mode)?;
-                        return Ok((Sink::Remote(Box::new(Writer::new(file))), found.size));
+                        return Ok((Sink::remote(file, false), found.size));
                     }
                     if !force {
                         let (path, from) = (url.to_string(), self.from.to_string());
@@ -266,8 +287,24 @@ impl Bulk<'_> {
                     client::Kind::Exists => TransferError::Exists { path: url.to_string() },
                     _ => error.into(),
                 })?;
-                Ok((Sink::Remote(Box::new(Writer::new(file))), 0))
+                Ok((Sink::remote(file, !force), 0))
             }
+        }
+    }
+
+    /// Refuses to go on with a file that is complete and something else.
+    fn must_be_a_beginning(&self, client: &mut Client, url: &Url, len: u64) -> Result<(), TransferError> {
+        let no_beginning = || TransferError::NoBeginning { path: url.to_string(), from: self.from.to_string() };
+        let algorithm = self.context.offered(client, url).unwrap_or(Algorithm::Crc32c);
+        let told = match client.checksum(url, Some(algorithm.name())) {
+            Ok((name, value)) if name == algorithm.name() => value,
+            // Interrupted, or still being written: only what is whole has a checksum.
+            Err(ClientError::Refused { number: ErrorNumber::IN_PROGRESS, .. }) => return Ok(()),
+            _ => return Err(no_beginning()),
+        };
+        match self.from {
+            Place::Local(path) if self.sum_local(path, len, algorithm)?.is(&told) => Ok(()),
+            _ => Err(no_beginning()),
         }
     }
 
@@ -317,7 +354,7 @@ impl Bulk<'_> {
             Source::Remote(readers) => readers.len() * window,
             Source::Local(_) | Source::Standard => 1,
         };
-        let writing = if matches!(sink, Sink::Remote(_)) { window } else { 1 };
+        let writing = if matches!(sink, Sink::Remote { .. }) { window } else { 1 };
         let count = reading + writing + BETWEEN;
         let wanted = len.map_or(count, |len| usize::try_from((len - from).div_ceil(CHUNK as u64)).unwrap_or(count));
         let pool = Pool::new(count.min(wanted.max(1)), CHUNK);
@@ -386,13 +423,23 @@ impl Bulk<'_> {
     }
 
     fn finish(&self, client: &mut Client, sink: Sink, len: u64) -> Result<(), TransferError> {
+        let made = sink.made();
         match sink {
-            Sink::Local(local) => local.finish(len, self.context.options.sync),
-            Sink::Remote(writer) => {
+            Sink::Local(local) => local.finish(len, self.context.options.sync, self.context.options.resume),
+            Sink::Remote { writer, .. } => {
                 let url = writer.file().url().clone();
-                let session = writer.finish()?;
-                client.give_back(session, &url);
-                Ok(())
+                match writer.finish() {
+                    Ok(session) => {
+                        client.give_back(session, &url);
+                        Ok(())
+                    }
+                    Err(error) => {
+                        if !error.is_connection() && !self.context.options.resume {
+                            self.remove_ours(client, made);
+                        }
+                        Err(error.into())
+                    }
+                }
             }
             Sink::Stream { mut out, name, .. } => {
                 out.flush().map_err(|source| TransferError::Local { what: "write to", path: name, source })
@@ -400,37 +447,36 @@ impl Bulk<'_> {
         }
     }
 
-    /// Leaves nothing that looks like a copy. What can be gone on with (`--resume`) stays.
-    fn give_up(&self, client: &mut Client, sink: Sink) {
-        let resume = self.context.options.resume;
+    /// Leaves nothing that looks like a copy. What can be gone on with (`--resume`) stays, if it is `of_use`.
+    fn give_up(&self, client: &mut Client, sink: Sink, of_use: bool) {
+        let resume = self.context.options.resume && of_use;
+        let made = sink.made();
         match sink {
             Sink::Local(local) if !resume => local.remove(),
             Sink::Local(_) | Sink::Stream { .. } => {}
-            Sink::Remote(writer) => {
-                let replacing = (self.context.options.force || self.how != How::New) && !self.own;
+            Sink::Remote { writer, .. } => {
                 writer.abandon();
-                // A replacement in the making is not what stands under that name.
-                if !resume
-                    && !replacing
-                    && let Place::Remote(url) = self.to
-                {
-                    let _ = client.rm(url);
+                if !resume {
+                    self.remove_ours(client, made);
                 }
             }
         }
     }
 
-    fn compare(&self, client: &mut Client, url: &Url, sum: Sum, found: &str) -> Result<(), TransferError> {
+    /// Removes the target, if it is the file that this copy has made: somebody else may have taken the name since.
+    fn remove_ours(&self, client: &mut Client, made: Option<u64>) -> bool {
+        let (Place::Remote(url), Some(made)) = (self.to, made) else { return false };
+        match client.look(url) {
+            Ok(Some(found)) if found.id == made => client.rm(url).is_ok(),
+            _ => false,
+        }
+    }
+
+    fn compare(&self, client: &mut Client, sum: Sum, found: &str, made: Option<u64>) -> Result<(), TransferError> {
         if sum.is(found) {
             return Ok(());
         }
-        let left = if self.context.options.resume || self.context.options.force || self.how != How::New {
-            "it was left where it is"
-        } else if client.rm(url).is_ok() {
-            "it was removed"
-        } else {
-            "it could not be removed"
-        };
+        let left = if self.remove_ours(client, made) { "it was removed" } else { "it was left where it is" };
         let algorithm = sum.algorithm.name().to_owned();
         let sent = format!("{:08x}", sum.value);
         Err(TransferError::Differs { from: self.from.to_string(), algorithm, found: found.to_owned(), sent, left })
@@ -443,6 +489,18 @@ pub fn is_stream(path: &std::path::Path) -> bool {
 }
 
 impl Sink {
+    fn remote(file: RemoteFile, fresh: bool) -> Self {
+        Self::Remote { writer: Box::new(Writer::new(file)), fresh }
+    }
+
+    /// The id of the file that this copy has made at a server, where nothing was.
+    fn made(&self) -> Option<u64> {
+        match self {
+            Self::Remote { writer, fresh: true } => Some(writer.file().stat().id),
+            _ => None,
+        }
+    }
+
     fn stream(out: Box<dyn Write>, name: String) -> Self {
         Self::Stream { out, name, at: 0, early: BTreeMap::new() }
     }
@@ -453,7 +511,7 @@ impl Sink {
                 local.put(&mut chunk)?;
                 pool.give(chunk.buffer);
             }
-            Self::Remote(writer) => {
+            Self::Remote { writer, .. } => {
                 if let Some(done) = writer.put(chunk)? {
                     pool.give(done.buffer);
                 }
@@ -472,7 +530,7 @@ impl Sink {
     }
 
     fn drain(&mut self, pool: &Pool) -> Result<(), TransferError> {
-        if let Self::Remote(writer) = self {
+        if let Self::Remote { writer, .. } = self {
             while let Some(done) = writer.answered()? {
                 pool.give(done.buffer);
             }

@@ -55,8 +55,9 @@ impl Context {
         if let Some(known) = self.sums.lock().get(&url.server) {
             return *known;
         }
-        let answer = client.config(url, &["chksum"]).ok();
-        let offered = answer.and_then(|lines| lines.first().and_then(|line| Algorithm::offered(line)));
+        // What could not be asked is asked again the next time.
+        let answer = client.config(url, &["chksum"]).ok()?;
+        let offered = answer.first().and_then(|line| Algorithm::offered(line));
         self.sums.lock().insert(url.server.clone(), offered);
         offered
     }

@@ -28,6 +28,10 @@ pub enum TransferError {
     Damaged { from: String, expected: String, found: Sum },
     #[error("{path}: what is there is no beginning of {from}; --force replaces it")]
     NoBeginning { path: String, from: String },
+    #[error("{path} is all there is; remove what is in it instead")]
+    Root { path: String },
+    #[error("{to} is {from} itself, or in it")]
+    IntoItself { from: String, to: String },
     #[error("{path} is no directory")]
     NotADirectory { path: String },
     #[error("{from} cannot be renamed to {to}, which is elsewhere; copy it, then remove it")]
@@ -70,7 +74,11 @@ impl TransferError {
             },
             Self::Exists { .. } | Self::NoBeginning { .. } => Exit::Exists,
             Self::Differs { .. } | Self::Damaged { .. } => Exit::Checksum,
-            Self::NoSuchChecksum { .. } | Self::NotADirectory { .. } | Self::IsDirectory { .. } => Exit::Usage,
+            Self::NoSuchChecksum { .. }
+            | Self::IntoItself { .. }
+            | Self::Root { .. }
+            | Self::NotADirectory { .. }
+            | Self::IsDirectory { .. } => Exit::Usage,
             Self::NotAFile { .. }
             | Self::Changed { .. }
             | Self::Elsewhere { .. }

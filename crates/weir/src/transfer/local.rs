@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::Chunk;
 use disk::AlignedBuf;
@@ -30,8 +31,8 @@ pub enum Direct {
     Never,
 }
 
-fn direct_flag() -> i32 {
-    i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0)
+fn flag(flags: OFlags) -> i32 {
+    i32::try_from(flags.bits()).unwrap_or(0)
 }
 
 /// A local file that is read from its beginning on.
@@ -62,7 +63,7 @@ impl LocalSource {
             Direct::Auto => len >= DIRECT_MIN && !is_cached(&file, len),
         };
         let reopened =
-            pays.then(|| OpenOptions::new().read(true).custom_flags(direct_flag()).open(path).ok()).flatten();
+            pays.then(|| OpenOptions::new().read(true).custom_flags(flag(OFlags::DIRECT)).open(path).ok()).flatten();
         let direct = reopened.is_some() && from.is_multiple_of(ALIGNMENT);
         let file = reopened.filter(|_| direct).unwrap_or(file);
         if !direct {
@@ -172,20 +173,37 @@ impl LocalSink {
         }
         let part = part_path(target);
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(!resume).mode(u32::from(mode) | 0o600);
-        let file = options.open(&part).map_err(TransferError::local("make", &part))?;
-        // Two copies to one place would write into each other's part.
-        if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+        options.read(true).write(true).create(true).truncate(false).mode(u32::from(mode) | 0o600);
+        let file =
+            options.custom_flags(flag(OFlags::NOFOLLOW)).open(&part).map_err(TransferError::local("make", &part))?;
+        // Two copies to one place would write into each other's part. Nothing is changed before it is sure that this is the only one.
+        let other = || {
             let source = io::Error::other("another copy to this place is under way");
-            return Err(TransferError::Local { what: "write", path: part.display().to_string(), source });
+            TransferError::Local { what: "write", path: part.display().to_string(), source }
+        };
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(other()),
+            // Some file systems have no locks.
+            Err(error) => tracing::debug!(%error, "cannot lock {}", part.display()),
+        }
+        let here = file.metadata().map_err(TransferError::local("stat", &part))?;
+        // Whoever held it before may have given it its name since.
+        if part.symlink_metadata().map_or(true, |there| (there.dev(), there.ino()) != (here.dev(), here.ino())) {
+            return Err(other());
+        }
+        if !resume {
+            file.set_len(0).map_err(TransferError::local("cut", &part))?;
         }
         let pays = match direct {
             Direct::Never => false,
             Direct::Auto | Direct::Always => len.is_some_and(|len| len >= DIRECT_MIN),
         };
         let direct =
-            pays.then(|| OpenOptions::new().write(true).custom_flags(direct_flag()).open(&part).ok()).flatten();
-        let have = file.metadata().map_err(TransferError::local("stat", &part))?.len();
+            pays.then(|| OpenOptions::new().write(true).custom_flags(flag(OFlags::DIRECT)).open(&part).ok()).flatten();
+        // An earlier copy may have written its parts in another order: what counts ends at the first hole.
+        let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).unwrap_or(0);
+        let have = file.metadata().map_err(TransferError::local("stat", &part))?.len().min(hole);
         Ok(Self { target: target.to_owned(), part, file, direct, force, len: have })
     }
 
@@ -230,8 +248,16 @@ impl LocalSink {
         Ok(())
     }
 
-    /// Gives it its name; with `sync` it is durable first.
-    pub fn finish(self, len: u64, sync: bool) -> Result<(), TransferError> {
+    /// Gives it its name; with `sync` it is durable first. What could not get its name is removed, unless it is to be kept.
+    pub fn finish(self, len: u64, sync: bool, keep: bool) -> Result<(), TransferError> {
+        let named = self.name(len, sync);
+        if named.is_err() && !keep {
+            self.remove();
+        }
+        named
+    }
+
+    fn name(&self, len: u64, sync: bool) -> Result<(), TransferError> {
         self.file.set_len(len).map_err(TransferError::local("cut", &self.part))?;
         if sync {
             self.file.sync_all().map_err(TransferError::local("sync", &self.part))?;
@@ -264,27 +290,30 @@ fn put_in_place(part: &Path, target: &Path, force: bool) -> Result<(), TransferE
     }
 }
 
-/// Writes a small file as a whole.
+/// Writes a small file as a whole, under a name of its own first.
 pub fn write_small(target: &Path, data: &[u8], mode: u16, force: bool, sync: bool) -> Result<(), TransferError> {
-    let part = part_path(target);
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let part = target.with_file_name(format!(".{}-{number}.weir-part", std::process::id()));
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(u32::from(mode) | 0o600);
+    options.write(true).create_new(true).mode(u32::from(mode) | 0o600);
     let mut file = options.open(&part).map_err(TransferError::local("make", &part))?;
-    file.write_all(data).map_err(TransferError::local("write", &part))?;
-    if sync {
-        file.sync_all().map_err(TransferError::local("sync", &part))?;
-    }
-    put_in_place(&part, target, force).inspect_err(|_| {
+    let written = file
+        .write_all(data)
+        .map_err(TransferError::local("write", &part))
+        .and_then(|()| if sync { file.sync_all().map_err(TransferError::local("sync", &part)) } else { Ok(()) })
+        .and_then(|()| put_in_place(&part, target, force));
+    written.inspect_err(|_| {
         let _ = std::fs::remove_file(&part);
     })
 }
 
 /// Reads a small file as a whole; it must be as long as it was when it was found.
 pub fn read_small(path: &Path, expected: u64) -> Result<(Vec<u8>, u16), TransferError> {
-    let mut file = File::open(path).map_err(TransferError::local("open", path))?;
+    let file = File::open(path).map_err(TransferError::local("open", path))?;
     let mode = file.metadata().map(|found| found.mode()).map_err(TransferError::local("stat", path))?;
     let mut data = Vec::with_capacity(usize::try_from(expected).unwrap_or(0) + 1);
-    file.read_to_end(&mut data).map_err(TransferError::local("read", path))?;
+    file.take(expected + 1).read_to_end(&mut data).map_err(TransferError::local("read", path))?;
     if data.len() as u64 != expected {
         let (from, found) = (path.display().to_string(), data.len() as u64);
         return Err(TransferError::Changed { from, expected, found });

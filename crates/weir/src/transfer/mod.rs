@@ -74,10 +74,43 @@ pub fn run(args: &CpArgs) -> Result<Exit, Failure> {
     };
     let context = Context::new(options, settings);
     let mut outcome = Outcome::of("cp", args.json, args.quiet);
+    if let Place::Local(path) = &target
+        && to.ends_with('/')
+    {
+        std::fs::create_dir_all(path)
+            .map_err(TransferError::local("make", path))
+            .map_err(|error| Failure::new(error.exit(), error))?;
+    }
     let mut client = Client::new(context.settings.clone());
     let into = goes_into(&mut client, &target, to, &from, args.recursive)?;
     copy(&context, client, &from, &target, into, args, &mut outcome)?;
     Ok(outcome.end(&context))
+}
+
+/// Refuses to copy something onto or into itself.
+fn apart(from: &Place, to: &Place) -> Result<(), TransferError> {
+    let inside = match (from, to) {
+        (Place::Local(from), Place::Local(to)) => {
+            // The target need not be there; what it will be in is.
+            let real = |path: &std::path::Path| {
+                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                path.canonicalize().or_else(|_| {
+                    let parent = parent.unwrap_or(std::path::Path::new(".")).canonicalize()?;
+                    Ok::<_, std::io::Error>(parent.join(path.file_name().unwrap_or_default()))
+                })
+            };
+            match (real(from), real(to)) {
+                (Ok(from), Ok(to)) => to.starts_with(&from),
+                _ => false,
+            }
+        }
+        (Place::Remote(from), Place::Remote(to)) if from.server == to.server => {
+            let (from, to) = (from.path.trim_end_matches('/'), to.path.trim_end_matches('/'));
+            to.strip_prefix(from).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        }
+        _ => false,
+    };
+    if inside { Err(TransferError::IntoItself { from: from.to_string(), to: to.to_string() }) } else { Ok(()) }
 }
 
 /// Is the target a directory, so that what is copied keeps its name in it?
@@ -124,6 +157,10 @@ fn copy(
         let mut finds = Finding { context, queue, outcome, client: Client::new(context.settings.clone()) };
         for place in from {
             let to = if into { target.join(&place.name()) } else { target.clone() };
+            if let Err(error) = apart(place, &to) {
+                finds.problem(place, error);
+                continue;
+            }
             plan::walk(&mut client, place, &to, args.recursive, &mut finds);
         }
     })
@@ -165,7 +202,9 @@ fn goes_on(
         context.progress.found_all();
         queue.end();
         for worker in workers {
-            let _ = worker.join();
+            if worker.join().is_err() {
+                outcome.lock().broke();
+            }
         }
         finished.store(true, Ordering::Relaxed);
         if let Some(line) = line {
@@ -263,6 +302,19 @@ impl Outcome {
 
     fn has_failed(&self) -> bool {
         self.failed > 0
+    }
+
+    /// A worker has panicked: what it had in hand was not copied.
+    fn broke(&mut self) {
+        self.failed += 1;
+        self.exit = Some(Exit::Broken);
+        self.say("a bug: a thread that copies has died; what it had in hand was not copied");
+    }
+
+    /// Nothing was removed, because not all that is at the source was seen.
+    fn kept_all(&mut self) {
+        self.say("nothing was removed at the target, because not everything at the source could be looked at");
+        self.exit = self.exit.or(Some(Exit::Wrong));
     }
 
     /// Something that would be done.

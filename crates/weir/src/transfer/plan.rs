@@ -117,6 +117,7 @@ pub fn walk(client: &mut Client, from: &Place, to: &Place, recursive: bool, find
         Place::Local(path) => match path.metadata() {
             Ok(found) if found.is_dir() && recursive => walk_local(path, to, finds, 0).map(|()| None),
             Ok(found) if found.is_dir() => Err(TransferError::IsDirectory { path: from.to_string() }),
+            Ok(found) if !found.is_file() => Err(TransferError::NotAFile { path: from.to_string() }),
             Ok(found) => Ok(Some(Item { from: from.clone(), to: to.clone(), size: Some(found.len()), how: How::New })),
             Err(error) => Err(TransferError::local("find", path)(error)),
         },
@@ -181,23 +182,37 @@ fn walk_remote(
     let Place::Remote(url) = from else { return Ok(()) };
     finds.directory(to)?;
     let mut directories = Vec::new();
-    let mut empty = true;
+    let mut entries = Vec::new();
+    // Whoever copies may be slow, and a server does not wait for ever with its listing.
     client.list::<ClientError>(url, DirlistOptions::NONE, |entry| {
-        empty = false;
-        let Some(stat) = entry.stat else { return Ok(()) };
-        // A name from a server must not lead out of the directory that it is in.
-        if entry.name.contains('/') || entry.name.contains('\0') {
-            finds.left_out(from, "it holds an entry whose name is a path");
-        } else if stat.flags.has(StatFlags::IS_DIR) {
-            directories.push(entry.name);
-        } else if stat.flags.has(StatFlags::OTHER) {
-            finds.left_out(&from.join(&entry.name), "neither a file nor a directory");
-        } else {
-            let (from, to) = (from.join(&entry.name), to.join(&entry.name));
-            finds.file(Item { from, to, size: Some(stat.size), how: How::New });
-        }
+        entries.push((entry.name, entry.stat.map(|stat| (stat.flags, stat.size))));
         Ok(())
     })?;
+    let empty = entries.is_empty();
+    for (name, stat) in entries {
+        // Not every server gives attributes with a listing.
+        let (flags, size) = match stat {
+            Some(found) => found,
+            None => match client.stat(&url.join(&name)) {
+                Ok(stat) => (stat.flags, stat.size),
+                Err(error) => {
+                    finds.problem(&from.join(&name), error.into());
+                    continue;
+                }
+            },
+        };
+        // A name from a server must not lead out of the directory that it is in.
+        if name.contains('/') || name.contains('\0') {
+            finds.left_out(from, "it holds an entry whose name is a path");
+        } else if flags.has(StatFlags::IS_DIR) {
+            directories.push(name);
+        } else if flags.has(StatFlags::OTHER) {
+            finds.left_out(&from.join(&name), "neither a file nor a directory");
+        } else {
+            let (from, to) = (from.join(&name), to.join(&name));
+            finds.file(Item { from, to, size: Some(size), how: How::New });
+        }
+    }
     if empty {
         finds.empty_directory(to)?;
     }

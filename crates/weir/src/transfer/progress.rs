@@ -147,7 +147,10 @@ mod tests {
         assert_eq!(line.text(&progress, start), "0 B of 100 MiB+  0 B/s");
         progress.found_all();
         progress.moved(25 << 20);
-        assert_eq!(line.text(&progress, start + Duration::from_secs(1)), "25.0 MiB of 100 MiB  25.0 MiB/s  25%  3 s left");
+        assert_eq!(
+            line.text(&progress, start + Duration::from_secs(1)),
+            "25.0 MiB of 100 MiB  25.0 MiB/s  25%  3 s left"
+        );
         progress.skipped(75 << 20);
         assert_eq!(line.text(&progress, start + Duration::from_secs(1)), "100 MiB of 100 MiB  25.0 MiB/s  100%");
         assert_eq!((in_words(61.0), in_words(7260.0)), ("1:01 min".into(), "2:01 h".into()));

@@ -28,6 +28,9 @@ pub fn run(args: &SyncArgs) -> Result<Exit, Failure> {
     if from == Place::Standard || to == Place::Standard {
         return Err(Failure::message(Exit::Usage, "sync is of two directories"));
     }
+    for (one, other) in [(&from, &to), (&to, &from)] {
+        super::apart(one, other).map_err(|error| Failure::new(error.exit(), error))?;
+    }
     let options = Options {
         force: false,
         resume: false,
@@ -60,6 +63,9 @@ pub fn run(args: &SyncArgs) -> Result<Exit, Failure> {
     // What is missing here may only not have been found.
     if args.delete && !outcome.has_failed() && !outcome.incomplete && !context.stopping() {
         remove_others(&mut tree, &to, &held, &seen.lock(), args, &mut outcome);
+    }
+    if args.delete && (outcome.has_failed() || outcome.incomplete) {
+        outcome.kept_all();
     }
     Ok(outcome.end(&context))
 }

@@ -4,7 +4,7 @@ use client::{Client, Endpoint, ManyReader, ManyWriter, SmallFile, Url};
 use disk::ALIGNMENT;
 use parking_lot::Mutex;
 
-use super::bulk::{Bulk, Copied};
+use super::bulk::{Bulk, Copied, is_stream};
 use super::context::Context;
 use super::error::TransferError;
 use super::local::{read_small, write_small};
@@ -25,6 +25,17 @@ pub trait Reports: Send {
     fn done(&mut self, item: &Item, result: Result<Copied, TransferError>);
 }
 
+/// What is known of the target of a file that is to be copied by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// Nothing.
+    Untouched,
+    /// A request for it was under way when its connection broke: it may be there, by us.
+    Unsure,
+    /// We have made it, and it is not whole.
+    Ours,
+}
+
 /// Which way small files go.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Way {
@@ -42,7 +53,7 @@ fn way(item: &Item, context: &Context) -> Option<Way> {
     match (&item.from, &item.to) {
         // What stands behind a `?` is for each request; nobody sends it along here.
         (Place::Local(_), Place::Remote(url)) if url.opaque.is_none() => Some(Way::Up(url.server.clone())),
-        (Place::Remote(url), Place::Local(path)) if url.opaque.is_none() && !super::bulk::is_stream(path) => {
+        (Place::Remote(url), Place::Local(path)) if url.opaque.is_none() && !is_stream(path) => {
             Some(Way::Down(url.server.clone()))
         }
         _ => None,
@@ -59,35 +70,51 @@ pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>)
         let undone = match (way(&item, context), &item.from, &item.to) {
             (Some(Way::Up(_)), _, Place::Remote(url)) => up(context, &mut client, url, &item, queue, reports),
             (Some(Way::Down(_)), Place::Remote(url), _) => down(context, &mut client, url, &item, queue, reports),
-            _ => vec![(item.clone(), false)],
+            _ => vec![(item.clone(), Standing::Untouched)],
         };
-        for (item, own) in undone {
-            let result = alone(context, &mut client, &item, own);
+        for (item, standing) in undone {
+            let result = alone(context, &mut client, &item, standing);
             report(context, reports, &item, result);
         }
     }
 }
 
-fn alone(context: &Context, client: &mut Client, item: &Item, own: bool) -> Result<Copied, TransferError> {
+fn alone(context: &Context, client: &mut Client, item: &Item, standing: Standing) -> Result<Copied, TransferError> {
+    let mut unsure = standing == Standing::Unsure;
+    let own = standing == Standing::Ours;
+    // What has gone through a pipe is gone.
+    let once = item.from == Place::Standard || item.to == Place::Standard || is_pipe(&item.from) || is_pipe(&item.to);
     let mut attempt = 1;
     loop {
         if context.stopping() {
             return Err(TransferError::Stopped);
         }
+        let bulk = Bulk { context, from: &item.from, to: &item.to, how: item.how, own };
         let result = if context.options.tpc {
             third_party::copy(context, client, &item.from, &item.to)
         } else {
-            Bulk { context, from: &item.from, to: &item.to, how: item.how, own }.copy(client)
+            bulk.copy(client)
         };
         match result {
-            Err(TransferError::Client(error)) if error.is_connection() && attempt < ATTEMPTS_MAX => {
+            Err(TransferError::Client(error)) if error.is_connection() && attempt < ATTEMPTS_MAX && !once => {
                 tracing::info!(%error, "copying {} again", item.from);
                 attempt += 1;
+                unsure = true;
             }
-            // A first attempt whose answer was lost may have made it.
+            // An attempt whose answer was lost may have made it, whole.
+            Err(error @ TransferError::Exists { .. }) if unsure => {
+                return match bulk.is_whole(client) {
+                    Ok(Some(copied)) => Ok(Copied { bytes: copied.len, skipped: false, ..copied }),
+                    _ => Err(error),
+                };
+            }
             result => return result,
         }
     }
+}
+
+fn is_pipe(place: &Place) -> bool {
+    matches!(place, Place::Local(path) if is_stream(path))
 }
 
 fn report(context: &Context, reports: &Mutex<&mut dyn Reports>, item: &Item, result: Result<Copied, TransferError>) {
@@ -108,16 +135,16 @@ fn up(
     first: &Item,
     queue: &Queue,
     reports: &Mutex<&mut dyn Reports>,
-) -> Vec<(Item, bool)> {
+) -> Vec<(Item, Standing)> {
     let wanted = way(first, context);
     let session = match client.take_session(url) {
         Ok(session) if session.has_pages() => session,
         Ok(session) => {
             client.give_back(session, url);
-            return vec![(first.clone(), false)];
+            return vec![(first.clone(), Standing::Untouched)];
         }
         // The file's own attempt says what is wrong.
-        Err(_) => return vec![(first.clone(), false)],
+        Err(_) => return vec![(first.clone(), Standing::Untouched)],
     };
     let mut many = ManyWriter::new(session);
     let mut undone = Vec::new();
@@ -129,6 +156,11 @@ fn up(
             let fits = |item: &Item| way(item, context) == wanted;
             let Some(item) = next.take().or_else(|| queue.try_take(fits)) else { break };
             let (Place::Local(path), Place::Remote(to)) = (&item.from, &item.to) else { continue };
+            // What cannot be sent is for the careful way to say.
+            if to.path.contains(['?', '\0']) {
+                undone.push((item, Standing::Untouched));
+                continue;
+            }
             match read_small(path, item.size.unwrap_or(0)) {
                 Ok((data, mode)) => {
                     let (path, replace) = (to.path.clone(), context.options.force || item.how == How::Replace);
@@ -158,12 +190,17 @@ fn up(
                         report(context, reports, &item, Err(TransferError::Exists { path }));
                     }
                     // A redirect, for example: the careful way knows what to do.
-                    Err(client::ClientError::Unexpected { .. }) => undone.push((item, written.file.opened)),
+                    Err(client::ClientError::Unexpected { .. }) => {
+                        let ours = written.file.opened && !written.file.replace;
+                        undone.push((item, if ours { Standing::Ours } else { Standing::Untouched }));
+                    }
                     Err(error) => report(context, reports, &item, Err(error.into())),
                 }
             }
             Err(()) => {
-                undone.extend(many.unfinished().into_iter().map(|file| (file.tag, file.opened)));
+                let standing = |ours: bool| if ours { Standing::Ours } else { Standing::Unsure };
+                let unfinished = many.unfinished().into_iter();
+                undone.extend(unfinished.map(|file| (file.tag, standing(file.opened && !file.replace))));
                 return undone;
             }
         }
@@ -178,15 +215,15 @@ fn down(
     first: &Item,
     queue: &Queue,
     reports: &Mutex<&mut dyn Reports>,
-) -> Vec<(Item, bool)> {
+) -> Vec<(Item, Standing)> {
     let wanted = way(first, context);
     let session = match client.take_session(url) {
         Ok(session) if session.has_pages() => session,
         Ok(session) => {
             client.give_back(session, url);
-            return vec![(first.clone(), false)];
+            return vec![(first.clone(), Standing::Untouched)];
         }
-        Err(_) => return vec![(first.clone(), false)],
+        Err(_) => return vec![(first.clone(), Standing::Untouched)],
     };
     let mut many = ManyReader::new(session);
     let mut undone = Vec::new();
@@ -215,16 +252,16 @@ fn down(
                         let Place::Local(path) = &item.to else { continue };
                         let options = &context.options;
                         let force = options.force || item.how == How::Replace;
-                        let written = write_small(path, &data, 0o644, force, options.sync);
+                        let written = write_small(path, &data, read.mode.unwrap_or(0o644), force, options.sync);
                         context.progress.moved(len);
                         report(context, reports, &item, written.map(|()| small(len)));
                     }
-                    Err(client::ClientError::Unexpected { .. }) => undone.push((item, false)),
+                    Err(client::ClientError::Unexpected { .. }) => undone.push((item, Standing::Untouched)),
                     Err(error) => report(context, reports, &item, Err(error.into())),
                 }
             }
             Err(()) => {
-                undone.extend(many.unfinished().into_iter().map(|(item, _)| (item, false)));
+                undone.extend(many.unfinished().into_iter().map(|(item, _)| (item, Standing::Untouched)));
                 return undone;
             }
         }
