@@ -8,11 +8,11 @@
 use std::collections::{HashMap, HashSet};
 
 use types::Crc32c;
-use wire::request::{Access, Close, Open, OpenOptions, PgFlags, Pgread, Pgwrite, Rm, Write};
-use wire::response::{OpenReply, Status, StatusInfo};
+use wire::request::{Access, Close, Open, OpenOptions, PgFlags, Pgread, Pgwrite, Query, QueryKind, Rm, Write};
+use wire::response::{ChecksumReply, OpenReply, Status, StatusInfo};
 use wire::{FileHandle, PathArg, Request, Response, ResponseStatus, StreamId, page};
 
-use crate::{ClientError, Session};
+use crate::{Algorithm, ClientError, Kind, Session};
 
 /// Longest file that is read in this way.
 const LEN_MAX: usize = 8 << 20;
@@ -302,6 +302,7 @@ pub struct Read<T> {
 #[derive(Debug)]
 pub struct ManyReader<T> {
     session: Session,
+    algorithm: Option<Algorithm>,
     files: HashMap<StreamId, Reading<T>>,
     closes: HashSet<StreamId>,
 }
@@ -314,13 +315,16 @@ struct Reading<T> {
     mode: Option<u16>,
     handle: Option<FileHandle>,
     data: Vec<u8>,
+    /// All of it is here; its checksum has been asked for.
+    asked: bool,
 }
 
 impl<T> ManyReader<T> {
-    /// Over this connection.
+    /// Over this connection. With `algorithm` each file's checksum is asked for too: a server that keeps one for whole files says
+    /// then that a file is still being written, or known to be damaged.
     #[must_use]
-    pub fn new(session: Session) -> Self {
-        Self { session, files: HashMap::new(), closes: HashSet::new() }
+    pub fn new(session: Session, algorithm: Option<Algorithm>) -> Self {
+        Self { session, algorithm, files: HashMap::new(), closes: HashSet::new() }
     }
 
     /// Files under way.
@@ -336,7 +340,10 @@ impl<T> ManyReader<T> {
     pub fn ask(&mut self, path: String, len: usize, tag: T) -> Result<(), ClientError> {
         let options = OpenOptions::READ | OpenOptions::RETSTAT;
         let open = Open { mode: Access::NONE, options, target: PathArg::plain(path.as_bytes()) };
-        self.send(&Request::Open(open), Reading { tag, path, len, mode: None, handle: None, data: Vec::new() })
+        self.send(
+            &Request::Open(open),
+            Reading { tag, path, len, mode: None, handle: None, data: Vec::new(), asked: false },
+        )
     }
 
     /// Waits until one more file is done with; `None`: nothing is under way.
@@ -390,6 +397,10 @@ impl<T> ManyReader<T> {
             (_, Response::WaitResp { .. }) => {
                 self.files.insert(stream, reading);
                 Ok(None)
+            }
+            (Some(handle), response) if reading.asked => {
+                let failed = self.compare(&reading, response);
+                self.end(handle, reading, failed)
             }
             (None, Response::Ok(body)) => {
                 let reply = match OpenReply::decode(&body) {
@@ -482,7 +493,7 @@ impl<T> ManyReader<T> {
             return Ok(None);
         }
         if reading.data.len() >= reading.len {
-            return self.end(handle, reading, None);
+            return self.read_on(reading);
         }
         if got == 0 {
             let (end, expected) = (reading.data.len() as u64, reading.len as u64);
@@ -496,7 +507,7 @@ impl<T> ManyReader<T> {
         let Some(handle) = reading.handle else { return Ok(None) };
         let left = reading.len - reading.data.len();
         if left == 0 {
-            return self.end(handle, reading, None);
+            return self.ask_checksum(handle, reading);
         }
         let (offset, len) = (reading.data.len() as u64, u32::try_from(left.min(1 << 20)).unwrap_or(1 << 20));
         let request = if self.session.has_pages() {
@@ -506,6 +517,37 @@ impl<T> ManyReader<T> {
         };
         self.send(&request, reading)?;
         Ok(None)
+    }
+
+    fn ask_checksum(&mut self, handle: FileHandle, mut reading: Reading<T>) -> Result<Option<Read<T>>, ClientError> {
+        let Some(algorithm) = self.algorithm else { return self.end(handle, reading, None) };
+        reading.asked = true;
+        let args = format!("{}?cks.type={}", reading.path, algorithm.name()).into_bytes();
+        let query = Query { kind: QueryKind::Checksum, handle: FileHandle::default(), args };
+        self.send(&Request::Query(query), reading)?;
+        Ok(None)
+    }
+
+    /// What is wrong with a file that has come whole, by what the server says of its checksum.
+    fn compare(&self, reading: &Reading<T>, response: Response) -> Option<ClientError> {
+        let body = match response {
+            Response::Ok(body) => body,
+            other => {
+                let error = self.session.refused(&format!("checksum {}", reading.path), other);
+                // Its pages have been compared; that a server keeps nothing more is no fault of the file.
+                return Some(error).filter(|error| !matches!(error.kind(), Kind::Unsupported | Kind::Usage));
+            }
+        };
+        let algorithm = self.algorithm?;
+        let told = ChecksumReply::decode(&body).ok().filter(|told| told.algorithm == algorithm.name().as_bytes())?;
+        let told = String::from_utf8_lossy(&told.value).into_owned();
+        let sum = algorithm.of(&reading.data);
+        if sum.is(&told) {
+            return None;
+        }
+        let what =
+            format!("{} came with {sum}, and the server says {told}; has it been changed meanwhile?", reading.path);
+        Some(ClientError::Unexpected { server: self.session.server().clone(), what })
     }
 
     fn end(

@@ -217,6 +217,7 @@ fn down(
     reports: &Mutex<&mut dyn Reports>,
 ) -> Vec<(Item, Standing)> {
     let wanted = way(first, context);
+    let algorithm = context.offered(client, url);
     let session = match client.take_session(url) {
         Ok(session) if session.has_pages() => session,
         Ok(session) => {
@@ -225,7 +226,7 @@ fn down(
         }
         Err(_) => return vec![(first.clone(), Standing::Untouched)],
     };
-    let mut many = ManyReader::new(session);
+    let mut many = ManyReader::new(session, algorithm);
     let mut undone = Vec::new();
     let mut next = Some(first.clone());
     loop {
