@@ -56,6 +56,8 @@ def node(kind, base, request):
     with kind(base / _name(request.module.__name__)) as server:
         yield server
         assert server.alive(), "the server died"
+    if not request.config.getoption("--keep"):
+        remove(server.home)
 
 
 @pytest.fixture

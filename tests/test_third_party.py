@@ -144,12 +144,12 @@ def test_a_stolen_key_opens_nothing(node, source):
 
 def test_a_cut_client_leaves_nothing_visible(node, other, tmp_path, base):
     path = tmp_path / "large"
-    path.write_bytes(content(600 * MIB))
+    path.write_bytes(content(250 * MIB))
     url = f"{node.url}/large-{tmp_path.name}"
     assert weir("cp", str(path), url).returncode == 0
     target = f"{other.url}/cut-{tmp_path.name}"
     copy = subprocess.Popen(["xrdcp", "-s", "--tpc", "only", url, target])
-    time.sleep(0.25)
+    time.sleep(0.15)
     copy.kill()
     copy.wait()
     time.sleep(1)
@@ -162,7 +162,7 @@ def test_a_cut_client_leaves_nothing_visible(node, other, tmp_path, base):
 
 def test_the_source_dies_in_the_middle(other, tmp_path, base):
     path = tmp_path / "large"
-    path.write_bytes(content(600 * MIB))
+    path.write_bytes(content(250 * MIB))
     with Weir(base / "tpc-dying") as dying:
         url = f"{dying.url}/large"
         assert weir("cp", str(path), url).returncode == 0
