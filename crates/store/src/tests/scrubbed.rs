@@ -1,6 +1,6 @@
 //! The scrub: it finds what the disk has lost, wherever it lies, and is not misled by what changes under it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use disk::Disk;
 use types::ErrorCode;
@@ -107,10 +107,12 @@ fn changes_meanwhile_are_no_damage() {
         world.put(body, &bytes(body, if body % 2 == 0 { 6_000 } else { 60_000 }));
     }
     let done = AtomicBool::new(false);
-    let mut looks = 0;
+    let looks = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for round in 0..150u64 {
+            // Until both have met often enough, however the machine shares its time between them.
+            let mut rounds = 0..5_000u64;
+            while let Some(round) = rounds.next().filter(|round| *round < 150 || looks.load(Ordering::Relaxed) < 200) {
                 let body = round % 6 + 1;
                 let writer = world.store.reopen(piece(body)).unwrap();
                 writer.write(round * 37 % 5_000, &bytes(round, 900)).unwrap();
@@ -131,11 +133,11 @@ fn changes_meanwhile_are_no_damage() {
                     .store
                     .scrub(piece, &mut scrubber, &mut |_| true)
                     .unwrap_or_else(|error| panic!("{piece}: {error}"));
-                looks += 1;
+                looks.fetch_add(1, Ordering::Relaxed);
             }
         }
     });
-    assert!(looks > 100, "{looks}");
+    assert!(looks.into_inner() >= 200);
     for body in 1..=6 {
         assert!(matches!(scrub(&world, body).unwrap(), Scrubbed::Whole(_)));
     }
