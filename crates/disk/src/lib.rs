@@ -10,6 +10,7 @@ mod buffer;
 mod error;
 mod real;
 mod removal;
+mod replace;
 #[cfg(feature = "simulated")]
 mod sim;
 mod traits;
@@ -18,6 +19,7 @@ pub use buffer::{ALIGNMENT, AlignedBuf};
 pub use error::{DiskError, DiskOp};
 pub use real::RealDisk;
 pub use removal::Removal;
+pub use replace::replace_file;
 #[cfg(feature = "simulated")]
 pub use sim::{CrashFaults, CrashReport, SimDisk};
 pub use traits::{Access, Disk, DiskFile, Entry, OpenOptions, Space};

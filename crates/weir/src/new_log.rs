@@ -68,17 +68,9 @@ impl NewLog {
 
     /// Writes the mark; durable when it returns.
     fn write(self, disk: &dyn Disk) -> Result<(), DiskError> {
-        let new = format!("{MARK}.new");
         disk.create_dir_all(STORE_DIR)?;
         disk.sync_dir("")?;
-        if disk.len_of(&new)?.is_some() {
-            disk.remove(&new)?;
-        }
-        let file = disk.open(&new, OpenOptions { access: Access::CreateNew, direct: false })?;
-        file.write_at(self.to_text().as_bytes(), 0)?;
-        file.sync_data()?;
-        disk.rename(&new, MARK)?;
-        disk.sync_dir(STORE_DIR)
+        disk::replace_file(disk, MARK, self.to_text().as_bytes())
     }
 }
 

@@ -47,17 +47,9 @@ impl Runs {
 
     /// Writes the file anew; durable when it returns.
     pub fn write(&self, disk: &dyn Disk) -> Result<(), DiskError> {
-        let new = format!("{FILE}.new");
         disk.create_dir_all(DIR)?;
-        if disk.len_of(&new)?.is_some() {
-            disk.remove(&new)?;
-        }
-        let file = disk.open(&new, OpenOptions { access: Access::CreateNew, direct: false })?;
         let text = format!("{}{}\n", self.last, if self.older_accepted { " older-accepted" } else { "" });
-        file.write_at(text.as_bytes(), 0)?;
-        file.sync_data()?;
-        disk.rename(&new, FILE)?;
-        disk.sync_dir(DIR)
+        disk::replace_file(disk, FILE, text.as_bytes())
     }
 }
 

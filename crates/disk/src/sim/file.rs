@@ -34,7 +34,7 @@ impl SimFile {
     }
 
     fn begin(&self, world: &mut World, op: DiskOp) -> Result<(), DiskError> {
-        match world.planned_failure(op) {
+        match world.planned_failure(op, &self.path) {
             Some(kind) => Err(self.error(op, kind)),
             None => Ok(()),
         }

@@ -55,7 +55,12 @@ impl SimDisk {
     /// The `nth` next call (1: the very next) of `op` fails with an error of this kind. A failed write may have reached
     /// the disk in part; after a failed sync each unsynced write of the file is lost or kept, and the next sync succeeds.
     pub fn fail_next(&self, op: DiskOp, nth: u64, kind: std::io::ErrorKind) {
-        self.world.lock().fail_next(op, nth, kind);
+        self.fail_next_under(op, "", nth, kind);
+    }
+
+    /// The same for calls whose path begins with `under`; others are not counted.
+    pub fn fail_next_under(&self, op: DiskOp, under: &str, nth: u64, kind: std::io::ErrorKind) {
+        self.world.lock().fail_next(op, under, nth, kind);
     }
 
     /// Calls `call` at the beginning of the `nth` next call (1: the very next) of `op`; nothing is locked meanwhile. So

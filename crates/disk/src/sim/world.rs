@@ -23,12 +23,22 @@ enum Node {
 
 pub(super) type PlannedCall = Box<dyn FnOnce() + Send>;
 
+/// A call that is to fail.
+struct Planned {
+    op: DiskOp,
+    /// How its path begins.
+    under: String,
+    /// Such calls until then, and this one.
+    left: u64,
+    kind: io::ErrorKind,
+}
+
 pub(super) struct World {
     nodes: BTreeMap<NodeId, Node>,
     next_node: NodeId,
     name_changes: Vec<NameChange>,
     pub(super) free: u64,
-    planned: Vec<(DiskOp, u64, io::ErrorKind)>,
+    planned: Vec<Planned>,
     calls: Vec<(DiskOp, u64, PlannedCall)>,
     pub(super) rng: SmallRng,
     pub(super) data_syncs: u64,
@@ -62,15 +72,15 @@ impl World {
 
     // ---- faults
 
-    pub(super) fn fail_next(&mut self, op: DiskOp, nth: u64, kind: io::ErrorKind) {
-        self.planned.push((op, nth.max(1), kind));
+    pub(super) fn fail_next(&mut self, op: DiskOp, under: &str, nth: u64, kind: io::ErrorKind) {
+        self.planned.push(Planned { op, under: under.to_owned(), left: nth.max(1), kind });
     }
 
     /// Whether this call of `op` is one that was planned to fail.
-    pub(super) fn planned_failure(&mut self, op: DiskOp) -> Option<io::ErrorKind> {
+    pub(super) fn planned_failure(&mut self, op: DiskOp, path: &str) -> Option<io::ErrorKind> {
         let mut due = None;
-        self.planned.retain_mut(|(planned, left, kind)| {
-            if *planned != op {
+        self.planned.retain_mut(|Planned { op: planned, under, left, kind }| {
+            if *planned != op || !path.starts_with(&**under) {
                 return true;
             }
             *left -= 1;
@@ -85,7 +95,7 @@ impl World {
     }
 
     fn check(&mut self, op: DiskOp, path: &str) -> Result<(), DiskError> {
-        match self.planned_failure(op) {
+        match self.planned_failure(op, path) {
             Some(kind) => Err(error(op, path, kind)),
             None => Ok(()),
         }

@@ -5,7 +5,6 @@ use types::{BodyId, Crc32c, PieceId, PieceIndex};
 
 /// The file.
 pub const FILE: &str = "store/SCRUB";
-const DIR: &str = "store";
 const TEXT_MAX: usize = 1024;
 
 /// What a pass has looked at.
@@ -100,15 +99,7 @@ impl Position {
 
     /// Writes the file anew; durable when it returns.
     pub fn write(&self, disk: &dyn Disk) -> Result<(), DiskError> {
-        let new = format!("{FILE}.new");
-        if disk.len_of(&new)?.is_some() {
-            disk.remove(&new)?;
-        }
-        let file = disk.open(&new, OpenOptions { access: Access::CreateNew, direct: false })?;
-        file.write_at(self.to_text().as_bytes(), 0)?;
-        file.sync_data()?;
-        disk.rename(&new, FILE)?;
-        disk.sync_dir(DIR)
+        disk::replace_file(disk, FILE, self.to_text().as_bytes())
     }
 }
 
@@ -120,7 +111,7 @@ mod tests {
     fn what_is_written_is_read_and_nothing_else() {
         let temp = tempfile::tempdir().unwrap();
         let disk = disk::RealDisk::open(temp.path()).unwrap();
-        disk.create_dir_all(DIR).unwrap();
+        disk.create_dir_all("store").unwrap();
         let tally = Tally { began: 1, ended: 0, whole: 2, busy: 3, damaged: u64::MAX, bytes: 4 };
         let piece = PieceId { body: BodyId(0xabc), index: PieceIndex(7) };
         for position in [
