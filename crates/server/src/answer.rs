@@ -85,6 +85,11 @@ impl Reply {
         self.complete(|out, stream| ok(out, stream, write));
     }
 
+    /// Done; `write` makes the whole frame, for the request's stream.
+    pub(crate) fn frame(mut self, write: impl FnOnce(&mut Vec<u8>, StreamId)) {
+        self.complete(write);
+    }
+
     /// Not done.
     pub(crate) fn refuse(mut self, reason: &Refusal) {
         if let Some((outgoing, _)) = &self.duty {

@@ -133,6 +133,9 @@ pub struct Limits {
     /// Pieces of data of more than 64 KiB (up to a few MiB) that are moved between clients and the disk at a time; more wait, and users,
     /// then their connections, take turns.
     pub transfers_max: usize,
+    /// Threads that store what connections have received while these receive more; a connection that finds them all at work
+    /// stores for itself.
+    pub storers: usize,
     /// Threads that do long work (closing and re-opening big files, reading for a checksum).
     pub workers: usize,
     /// Jobs that may wait for these threads.
@@ -151,6 +154,7 @@ impl Default for Limits {
             transfer_buffers_max: 64,
             pulls_max: 16,
             transfers_max: usual_transfers(),
+            storers: usual_storers(),
             workers: 4,
             worker_queue_max: 1024,
         }
@@ -160,6 +164,11 @@ impl Default for Limits {
 /// Two for each processor, so that one is worked on while another waits for the disk; at least as many as keep a fast disk busy.
 fn usual_transfers() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get).saturating_mul(2).max(16)
+}
+
+/// Enough that all processors are busy, and the disk.
+fn usual_storers() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).clamp(4, 32)
 }
 
 /// Bytes of a transfer buffer from the pool: one step of a large read, or of a write while there is none of

@@ -11,6 +11,7 @@ use wire::{
 };
 
 use crate::answer::{self, Reply};
+use crate::behind::Behind;
 use crate::config::{INPUT_BYTES, PACE_BYTES, Planted};
 use crate::input::{Input, InputEnd};
 use crate::meter::{Began, Ended};
@@ -65,6 +66,8 @@ pub(crate) struct Connection {
     pub(crate) input: Input,
     limits: Limits,
     pub(crate) logged_in: bool,
+    /// Data that another thread stores.
+    pub(crate) behind: Behind,
     /// The request that is being worked on, until it is answered or handed on.
     pub(crate) began: Option<Began>,
     /// Kinds of requests that were complained of already; bounded by the number of kinds.
@@ -100,10 +103,12 @@ pub(crate) fn serve(node: &Arc<Node>, socket: Arc<TcpStream>, peer: SocketAddr) 
         input,
         limits,
         logged_in: false,
+        behind: Behind::default(),
         began: None,
         complained: Vec::new(),
     };
     let stop = connection.run();
+    connection.settle();
     let Connection { session, out, mut input, .. } = connection;
     match &stop {
         _ if out.was_slow() => {
@@ -271,6 +276,10 @@ impl Connection {
     }
 
     fn dispatch(&mut self, stream: StreamId, request: Request) -> Result<(), Stop> {
+        // Writes wait for those before them when their own data is here.
+        if !matches!(request, Request::Write(_) | Request::Pgwrite(_)) {
+            self.settle();
+        }
         let result = match request {
             Request::Protocol(r) => self.protocol(stream, &r),
             Request::Login(r) => self.login(stream, &r),

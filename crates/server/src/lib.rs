@@ -14,6 +14,7 @@
 //! [`ServerConfig::actor`].
 
 mod answer;
+mod behind;
 mod buffers;
 mod checksums;
 mod complaints;
@@ -33,6 +34,7 @@ mod missing;
 mod node;
 mod open_file;
 mod outgoing;
+mod part;
 mod refusal;
 mod requests;
 mod server;

@@ -36,6 +36,8 @@ pub(crate) struct Node {
     pub(crate) store: Arc<Store>,
     pub(crate) writers: Mutex<Writers<Arc<Lease>>>,
     pub(crate) workers: Workers,
+    /// For storing what a connection has received while it receives more.
+    pub(crate) storers: Workers,
     pub(crate) checksums: Checksums,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) drainer: Arc<Drainer>,
@@ -88,7 +90,8 @@ impl Node {
         store: Arc<Store>,
     ) -> std::io::Result<Arc<Self>> {
         let limits = config.limits.clone();
-        let workers = Workers::start(limits.workers, limits.worker_queue_max)?;
+        let workers = Workers::start("worker", limits.workers, limits.worker_queue_max)?;
+        let storers = Workers::start("storer", limits.storers, 0)?;
         let drainer = Drainer::start(config.times.send)?;
         Ok(Arc::new(Self {
             writers: Mutex::new(Writers::new(config.times.grace)),
@@ -96,6 +99,7 @@ impl Node {
             namespace,
             store,
             workers,
+            storers,
             checksums: Checksums::new(),
             buffers: Buffers::new(limits.transfer_buffers_max),
             drainer,

@@ -99,6 +99,7 @@ impl Server {
             ("drainer", self.node.drainer.ended()),
             ("checksums' thread", self.node.checksums.ended()),
             ("worker", self.node.workers.ended()),
+            ("storer", self.node.storers.ended()),
         ];
         threads.into_iter().find(|(_, ended)| *ended).map(|(name, _)| name)
     }
@@ -114,6 +115,7 @@ impl Server {
         self.node.checksums.stop();
         self.keeper.stop();
         self.node.workers.stop();
+        self.node.storers.stop();
         self.node.drainer.stop();
         // What a thread had under way when it died is under way for ever: nobody may wait for that.
         if !broken && let Err(error) = self.node.store.tick() {

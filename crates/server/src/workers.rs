@@ -1,5 +1,5 @@
 //! A few threads for what may take long and must not stop a connection or the responder: closing a big file,
-//! taking up one again, reading a whole file for its checksum.
+//! taking up one again, reading a whole file for its checksum; and others for storing while a connection receives.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,20 +23,23 @@ struct Shared {
 
 struct State {
     jobs: VecDeque<Job>,
+    /// Threads that wait for a job.
+    idle: usize,
     stopping: bool,
 }
 
 impl Workers {
-    pub(crate) fn start(threads: usize, queue_max: usize) -> std::io::Result<Self> {
+    /// `threads` of them, called `name` and a number.
+    pub(crate) fn start(name: &str, threads: usize, queue_max: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { jobs: VecDeque::new(), stopping: false }),
+            state: Mutex::new(State { jobs: VecDeque::new(), idle: 0, stopping: false }),
             work: Condvar::new(),
             queue_max,
         });
         let mut handles = Vec::new();
         for n in 0..threads.max(1) {
             let shared = Arc::clone(&shared);
-            let builder = std::thread::Builder::new().name(format!("worker-{n}")).stack_size(512 << 10);
+            let builder = std::thread::Builder::new().name(format!("{name}-{n}")).stack_size(512 << 10);
             handles.push(builder.spawn(move || work(&shared))?);
         }
         Ok(Self { shared, threads: Mutex::new(handles) })
@@ -46,6 +49,19 @@ impl Workers {
     pub(crate) fn submit(&self, job: Job) -> Result<(), Job> {
         let mut state = self.shared.state.lock();
         if state.stopping || state.jobs.len() >= self.shared.queue_max {
+            return Err(job);
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.shared.work.notify_one();
+        Ok(())
+    }
+
+    /// Has `job` done at once, if a thread has nothing to do; gives it back otherwise.
+    pub(crate) fn offer(&self, job: Job) -> Result<(), Job> {
+        let mut state = self.shared.state.lock();
+        // A thread that was woken counts as idle until it has its job.
+        if state.stopping || state.jobs.len() >= state.idle {
             return Err(job);
         }
         state.jobs.push_back(job);
@@ -95,7 +111,9 @@ fn work(shared: &Shared) {
                 if state.stopping {
                     return;
                 }
+                state.idle += 1;
                 shared.work.wait(&mut state);
+                state.idle -= 1;
             }
         };
         // A job that panics has answered its client by dropping its reply; the thread goes on with the next.

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use store::PageSum;
-use types::{Crc32c, PAGE_SIZE};
+use types::PAGE_SIZE;
 use wire::request::{Pgwrite, Sync, Write, Writev, WritevOptions};
 use wire::response::BadPages;
 use wire::{ErrorNumber, FileHandle, StreamId, reply};
 
+use crate::answer::Reply;
+use crate::behind::Answer;
 use crate::config::{INPUT_BYTES, Planted};
 use crate::connection::{Connection, Stop};
 use crate::input::{Input, InputEnd};
 use crate::node::Counters;
-use crate::open_file::{Access, Copying, OpenFile, WriteAccess};
+use crate::open_file::{Access, Copying, OpenFile};
+use crate::part::{Judged, Part, lead_of, pages_in, store_bytes, write_access};
 use crate::refusal::Refusal;
 use crate::third_party::Synced;
 use crate::transfers::Turn;
@@ -31,15 +34,21 @@ const SUMMED_AT_ONCE: usize = 512 << 10;
 /// A client is told that the end of a third-party copy comes within this time.
 const COPY_SECONDS: u32 = 24 * 3600;
 
-/// What one pgwrite brought.
+/// Parts of at least so many bytes are stored while the next is received.
+const BEHIND_MIN: usize = 512 << 10;
+
+/// How a write request stands whose data has come.
+enum Stored {
+    /// It is to be answered.
+    Now(Result<(), Refusal>),
+    /// It is answered when its last part is stored.
+    Later,
+}
+
+/// A pgwrite's pages, as they come.
 #[derive(Default)]
 struct Pages {
-    /// Those whose checksum does not match.
-    bad: BadPages,
-    /// How many.
-    bad_count: usize,
-    /// There are more of them than can be told.
-    too_many: bool,
+    judged: Judged,
     refused: Option<Refusal>,
 }
 
@@ -53,36 +62,47 @@ impl Connection {
                 return Ok(Err(refusal));
             }
         };
-        let result = self.write_range(&file, r.offset, r.len)?;
-        Ok(result.and_then(|()| self.ok(stream, |_| ())))
+        match self.write_range(&file, r.offset, r.len, Some(stream))? {
+            Stored::Now(result) => Ok(result.and_then(|()| self.ok(stream, |_| ()))),
+            Stored::Later => Ok(Ok(())),
+        }
     }
 
-    /// Receives `len` bytes and writes them at `offset`. The bytes are taken off the connection also if it fails.
-    fn write_range(&mut self, file: &OpenFile, offset: u64, len: u32) -> Result<Result<(), Refusal>, Stop> {
+    /// Receives `len` bytes and writes them at `offset`. The bytes are taken off the connection also if it fails. `to`: who is
+    /// answered when they are stored; `None`: nobody yet.
+    fn write_range(
+        &mut self,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        len: u32,
+        to: Option<StreamId>,
+    ) -> Result<Stored, Stop> {
         let access = match write_access(file) {
             Ok(access) => access,
             Err(refusal) => {
                 self.skip(u64::from(len))?;
-                return Ok(Err(refusal));
+                return Ok(Stored::Now(Err(refusal)));
             }
         };
         let len = len as usize;
         Counters::add(&self.node.counters.bytes_written, len as u64);
         if len <= INPUT_BYTES && self.input.has(len) {
-            return Ok(store_bytes(access, offset, self.input.take(len), None));
+            self.settle();
+            return Ok(Stored::Now(store_bytes(access, offset, self.input.take(len), None)));
         }
         self.out.leave()?;
+        let (node, session) = (Arc::clone(&self.node), Arc::clone(&self.session));
+        let mut turn = node.transfers.of(&session, self.number, len);
         // The data lies in the buffer as it will lie in the file's pages, so that it can go to the disk as it is.
         let mut lead = lead_of(offset);
-        let mut buffer = self.node.buffers.take_for_write(lead + len);
-        let mut turn = self.node.transfers.of(&self.session, self.number, len);
-        let mut sums = Vec::with_capacity(buffer.len() / PAGE_SIZE);
+        let mut spare = None;
         let (mut at, mut left) = (offset, len);
         let mut result = Ok(());
         while left > 0 {
+            let mut buffer = spare.take().unwrap_or_else(|| self.node.buffers.take_for_write(lead + left));
             let n = left.min(buffer.len() - lead);
             let part = &mut buffer[lead..lead + n];
-            sums.clear();
+            let mut sums = Vec::with_capacity(n / PAGE_SIZE + 2);
             let mut begin = 0;
             while begin < n {
                 // Whole pages, but for the first and the last.
@@ -91,17 +111,54 @@ impl Connection {
                 sums.extend(pages_in(&part[begin..end], (lead + begin) % PAGE_SIZE).map(PageSum::of));
                 begin = end;
             }
-            turn.take(|| n as u64);
-            match &result {
-                Ok(()) => result = store_bytes(access, at, part, Some(&sums)),
-                Err(refusal) => access.refused(at, n as u64, refusal),
-            }
+            let part = Part::new(file, at, buffer, lead..lead + n, sums);
             at = at.saturating_add(n as u64);
             left -= n;
             lead = 0;
+            result = result.and(self.wait_behind(&mut turn));
+            match &result {
+                Err(refusal) => part.refuse(refusal),
+                Ok(()) if n < BEHIND_MIN => {
+                    turn.take(|| n as u64);
+                    result = part.store();
+                    spare = Some(part.into_buffer());
+                }
+                Ok(()) => {
+                    turn.end();
+                    let reply = to.filter(|_| left == 0).map(|stream| self.hand_on(stream)).transpose()?;
+                    let last = reply.is_some();
+                    let answer = reply.map(|reply| -> Answer { Box::new(|result| reply.settle(result)) });
+                    self.behind.store(&self.node, &self.session, self.number, part, answer);
+                    if last {
+                        self.out.back();
+                        return Ok(Stored::Later);
+                    }
+                }
+            }
         }
+        // Where nobody is answered by it, the last part is waited for.
+        let result = result.and(self.wait_behind(&mut turn));
         self.out.back();
-        Ok(result)
+        Ok(Stored::Now(result))
+    }
+
+    /// Waits for what is being stored; meanwhile others have the turn.
+    fn wait_behind(&mut self, turn: &mut Turn<'_>) -> Result<(), Refusal> {
+        if !self.behind.is_under_way() {
+            return Ok(());
+        }
+        turn.end();
+        self.behind.wait()
+    }
+
+    /// Waits until the requests before this one are done with.
+    pub(crate) fn settle(&mut self) {
+        if self.behind.is_under_way()
+            && let Err(refusal) = self.behind.wait()
+        {
+            // Only of a request that the connection has ended in.
+            tracing::debug!(client = %self.session, ?refusal, "a write was not stored");
+        }
     }
 
     /// kXR_pgwrite: pages with their checksums. Pages that do not match are not written but reported, and the file
@@ -126,36 +183,49 @@ impl Connection {
         if !self.input.has(wire_len) {
             self.out.leave()?;
         }
-        let pages = self.receive_pages(access, r.offset, wire_len)?;
+        let Some(pages) = self.receive_pages(&file, stream, r.offset, wire_len)? else {
+            self.out.back();
+            return Ok(Ok(()));
+        };
         self.out.back();
         if let Some(refusal) = pages.refused {
             return Ok(Err(refusal));
         }
         // XrdCl 5.5, sending a pgwrite again after a lost connection, may send the head and then the rest of the body:
         // all pages are wrong, and where the next request begins nobody knows. On a new connection it begins anew.
-        if pages.too_many && access.lease.out_of_step.fetch_add(1, Ordering::Relaxed) < OUT_OF_STEP_MAX {
-            return Err(Stop::OutOfStep(pages.bad_count));
+        let judged = &pages.judged;
+        if judged.too_many && access.lease.out_of_step.fetch_add(1, Ordering::Relaxed) < OUT_OF_STEP_MAX {
+            return Err(Stop::OutOfStep(judged.bad_count));
         }
-        if pages.too_many || access.lease.missing.lock().len() > BAD_PAGES_MAX {
-            let text = format!("Cannot write {}: too many checksum errors in the pages that arrived", file.path);
-            return Ok(Err(Refusal::new(ErrorNumber::TOO_MANY_ERRORS, text)));
+        if judged.too_many || access.lease.missing.lock().len() > BAD_PAGES_MAX {
+            return Ok(Err(too_many_bad(&file)));
         }
-        self.out.answer(|out| reply::pgwrite(out, stream, r.offset, &pages.bad));
+        self.out.answer(|out| reply::pgwrite(out, stream, r.offset, &judged.bad));
         Ok(Ok(()))
     }
 
-    fn receive_pages(&mut self, access: &WriteAccess, offset: u64, wire_len: usize) -> Result<Pages, Stop> {
+    /// Receives the pages and has them stored; `None`: the request is answered when the last are.
+    fn receive_pages(
+        &mut self,
+        file: &Arc<OpenFile>,
+        stream: StreamId,
+        offset: u64,
+        wire_len: usize,
+    ) -> Result<Option<Pages>, Stop> {
         let mut pages = Pages::default();
         let believe = self.node.config.has(Planted::StoreBadPages);
+        let (node, session) = (Arc::clone(&self.node), Arc::clone(&self.session));
+        let mut turn = node.transfers.of(&session, self.number, wire_len);
         let mut lead = lead_of(offset);
-        let mut buffer = self.node.buffers.take_for_write(lead + wire_len);
-        let mut turn = self.node.transfers.of(&self.session, self.number, wire_len);
-        let room = (wire_len / (PAGE_SIZE + CRC_BYTES) + 2).min(buffer.len() / PAGE_SIZE);
-        let (mut claimed, mut sums) = (Vec::with_capacity(room), Vec::with_capacity(room));
+        let mut spare = None;
+        let mut claimed = Vec::new();
         let (mut at, mut left) = (offset, wire_len);
         while left > 0 {
+            let mut buffer = spare.take().unwrap_or_else(|| self.node.buffers.take_for_write(lead + left));
+            let room = (left / (PAGE_SIZE + CRC_BYTES) + 2).min(buffer.len() / PAGE_SIZE);
             claimed.clear();
-            sums.clear();
+            claimed.reserve(room);
+            let mut sums = Vec::with_capacity(room);
             let mut end = lead;
             // As much as goes into the buffer, portion by portion.
             while left > 0 {
@@ -172,23 +242,47 @@ impl Connection {
                 end += units.data;
                 left -= units.wire;
             }
-            let data = &buffer[lead..end];
-            if data.is_empty() {
+            let n = end - lead;
+            if n == 0 {
                 self.input.skip(left)?;
-                pages.refused.get_or_insert_with(|| {
-                    Refusal::new(ErrorNumber::ARG_INVALID, "The last page of the pgwrite request has no bytes")
-                });
-                return Ok(pages);
+                let empty = Refusal::new(ErrorNumber::ARG_INVALID, "The last page of the pgwrite request has no bytes");
+                let result = self.wait_behind(&mut turn);
+                pages.refused = pages.refused.or(result.err()).or(Some(empty));
+                return Ok(Some(pages));
             }
-            turn.take(|| data.len() as u64);
-            match &pages.refused {
-                None => pages.refused = store_pages(access, at, data, &claimed, &sums, &mut pages, believe).err(),
-                Some(refusal) => access.refused(at, data.len() as u64, refusal),
-            }
-            at = at.saturating_add(data.len() as u64);
+            let mut part = Part::new(file, at, buffer, lead..end, sums);
+            at = at.saturating_add(n as u64);
             lead = 0;
+            // What was sent before is stored before: only then it is known what a bad page leaves missing.
+            let result = self.wait_behind(&mut turn);
+            pages.refused = pages.refused.or(result.err());
+            if pages.refused.is_none() && !believe {
+                pages.refused = part.judge(&claimed, &mut pages.judged).err();
+            }
+            if let Some(refusal) = &pages.refused {
+                part.refuse(refusal);
+            } else if n < BEHIND_MIN || pages.judged.too_many {
+                turn.take(|| n as u64);
+                pages.refused = part.store().err();
+                spare = Some(part.into_buffer());
+            } else {
+                turn.end();
+                let answer = if left == 0 {
+                    let reply = self.hand_on(stream)?;
+                    Some(when_stored(Arc::clone(file), reply, offset, std::mem::take(&mut pages.judged.bad)))
+                } else {
+                    None
+                };
+                let last = answer.is_some();
+                self.behind.store(&self.node, &self.session, self.number, part, answer);
+                if last {
+                    return Ok(None);
+                }
+            }
         }
-        Ok(pages)
+        let result = self.wait_behind(&mut turn);
+        pages.refused = pages.refused.or(result.err());
+        Ok(Some(pages))
     }
 
     /// kXR_writev: a list of places, then their data.
@@ -200,7 +294,10 @@ impl Connection {
         for (segment, file) in r.segments.iter().zip(found) {
             match (&result, file) {
                 (Ok(()), Ok(file)) => {
-                    result = self.write_range(&file, segment.offset, segment.len)?;
+                    result = match self.write_range(&file, segment.offset, segment.len, None)? {
+                        Stored::Now(result) => result,
+                        Stored::Later => Ok(()),
+                    };
                     if !files.iter().any(|known| Arc::ptr_eq(known, &file)) {
                         files.push(file);
                     }
@@ -277,21 +374,21 @@ fn receive_units(
     input.fill_slices(&mut slices, Some(turn))
 }
 
-fn lead_of(offset: u64) -> usize {
-    usize::try_from(offset % PAGE_SIZE as u64).unwrap_or(0)
+fn too_many_bad(file: &OpenFile) -> Refusal {
+    let text = format!("Cannot write {}: too many checksum errors in the pages that arrived", file.path);
+    Refusal::new(ErrorNumber::TOO_MANY_ERRORS, text)
 }
 
-fn write_access(file: &OpenFile) -> Result<&WriteAccess, Refusal> {
-    match &file.access {
-        Access::Write(access) => Ok(access),
-        Access::Read(_) => Err(Refusal::read_only(&file.path)),
-    }
-}
-
-/// The pages in `data`, of which the first begins `lead` bytes into its own.
-fn pages_in(data: &[u8], lead: usize) -> impl Iterator<Item = &[u8]> {
-    let (first, rest) = data.split_at(data.len().min((PAGE_SIZE - lead) % PAGE_SIZE));
-    std::iter::once(first).filter(|first| !first.is_empty()).chain(rest.chunks(PAGE_SIZE))
+/// The answer to a pgwrite, once its last pages are stored.
+fn when_stored(file: Arc<OpenFile>, reply: Reply, offset: u64, bad: BadPages) -> Answer {
+    Box::new(move |result| {
+        let missing = write_access(&file).map_or(0, |access| access.lease.missing.lock().len());
+        match result {
+            Err(refusal) => reply.refuse(&refusal),
+            Ok(()) if missing > BAD_PAGES_MAX => reply.refuse(&too_many_bad(&file)),
+            Ok(()) => reply.frame(|out, stream| reply::pgwrite(out, stream, offset, &bad)),
+        }
+    })
 }
 
 /// Checksums with their pages, as a pgwrite sends them.
@@ -322,73 +419,6 @@ impl Units {
     }
 }
 
-/// Writes `data` at `offset`; `sums`: of each page of it, if they are known.
-fn store_bytes(access: &WriteAccess, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), Refusal> {
-    let hold = access.hold()?;
-    let writer = if data.is_empty() { hold.writer() } else { hold.writer_to_change() };
-    let result = match sums {
-        Some(sums) => writer.write_summed(offset, data, sums),
-        None => writer.write(offset, data),
-    };
-    let end = offset.saturating_add(data.len() as u64);
-    let mut missing = access.lease.missing.lock();
-    match result {
-        Ok(()) => {
-            missing.written(offset, end);
-            Ok(())
-        }
-        Err(error) => {
-            let refusal = Refusal::of_store(&format_args!("write {}", access.lease.path), &error);
-            missing.refused(offset, end, refusal.number());
-            Err(refusal)
-        }
-    }
-}
-
-/// Writes the pages whose sums are what the client `claimed`; those of which it is not go to `bad`.
-fn store_pages(
-    access: &WriteAccess,
-    offset: u64,
-    data: &[u8],
-    claimed: &[[u8; CRC_BYTES]],
-    sums: &[PageSum],
-    pages: &mut Pages,
-    believe: bool,
-) -> Result<(), Refusal> {
-    let mut good = Vec::new();
-    // Bytes of `data` and their pages' places in `sums`.
-    let (mut run, mut run_sums) = (0..0, 0..0);
-    let mut page_start = 0;
-    // Refused like any other handle's bytes if it was fenced.
-    drop(access.hold()?);
-    for (number, (sum, claimed)) in sums.iter().zip(claimed).enumerate() {
-        let at = offset.saturating_add(page_start as u64);
-        let len = (PAGE_SIZE - lead_of(at)).min(data.len() - page_start);
-        if believe || sum.crc32c() == Crc32c(u32::from_be_bytes(*claimed)) {
-            run.end = page_start + len;
-            run_sums.end = number + 1;
-        } else {
-            access.lease.missing.lock().refused(at, at.saturating_add(len as u64), ErrorNumber::CHECKSUM);
-            pages.bad_count += 1;
-            pages.too_many |= pages.bad.add(at, len).is_err();
-            good.push((run, run_sums));
-            run = page_start + len..page_start + len;
-            run_sums = number + 1..number + 1;
-        }
-        page_start += len;
-    }
-    good.push((run, run_sums));
-    let mut result = Ok(());
-    for (run, run_sums) in good.into_iter().filter(|(run, _)| !run.is_empty()) {
-        let at = offset.saturating_add(run.start as u64);
-        match &result {
-            Ok(()) => result = store_bytes(access, at, &data[run], Some(&sums[run_sums])),
-            Err(refusal) => access.refused(at, run.len() as u64, refusal),
-        }
-    }
-    result
-}
-
 fn sync_file(file: &OpenFile) -> Result<(), Refusal> {
     match &file.access {
         // What can be read is on the disk already.
@@ -417,15 +447,5 @@ mod tests {
         assert_eq!(Units::that_fit(unit + CRC_BYTES, 0, 8 * PAGE_SIZE), units(1, PAGE_SIZE));
         assert_eq!(Units::that_fit(CRC_BYTES, PAGE_SIZE, 8 * PAGE_SIZE), units(0, 0));
         assert_eq!(Units::that_fit(unit, 4096, 8191), units(0, 0));
-    }
-
-    #[test]
-    fn pages_are_cut_as_they_lie_in_the_file() {
-        let data = vec![0; 2 * PAGE_SIZE + 5];
-        let lens = |data, lead| pages_in(data, lead).map(<[u8]>::len).collect::<Vec<_>>();
-        assert_eq!(lens(&data[..], 0), [PAGE_SIZE, PAGE_SIZE, 5]);
-        assert_eq!(lens(&data[..], 1), [PAGE_SIZE - 1, PAGE_SIZE, 6]);
-        assert_eq!(lens(&data[..10], 4000), [10]);
-        assert!(lens(&data[..0], 7).is_empty());
     }
 }

@@ -19,7 +19,7 @@ use super::pool::Pool;
 use super::sums::SumOfParts;
 
 /// Bytes of one request.
-const CHUNK: usize = 2 << 20;
+const CHUNK: usize = 4 << 20;
 /// Buffers between reading and writing, besides those that are with the servers.
 const BETWEEN: usize = 2;
 

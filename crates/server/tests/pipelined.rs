@@ -1,0 +1,208 @@
+//! Requests that are sent without waiting for answers: large writes are stored while more comes, and nobody may notice.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // also outside of the tests' own functions
+
+mod world;
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use disk::{Disk, DiskOp};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use wire::request::{Close, PgFlags, Pgwrite, Read, Sync, Target, Truncate, Write};
+use wire::{ErrorNumber as E, FileHandle, Request, StreamId};
+use world::client::{Answer, Client, NEW};
+use world::{World, content};
+
+const MIB: usize = 1 << 20;
+
+fn write(me: &mut Client, handle: FileHandle, offset: u64, data: &[u8]) -> StreamId {
+    let len = u32::try_from(data.len()).unwrap();
+    me.send(&Request::Write(Write { handle, offset, path_id: 0, len }), data)
+}
+
+fn pgwrite(me: &mut Client, handle: FileHandle, offset: u64, wire: &[u8]) -> StreamId {
+    let wire_len = u32::try_from(wire.len()).unwrap();
+    me.send(&Request::Pgwrite(Pgwrite { handle, offset, path_id: 0, flags: PgFlags::NONE, wire_len }), wire)
+}
+
+fn close(me: &mut Client, handle: FileHandle) -> StreamId {
+    me.send(&Request::Close(Close { handle }), &[])
+}
+
+fn answers(me: &mut Client, count: usize) -> HashMap<StreamId, Answer> {
+    (0..count).map(|_| me.answer()).collect()
+}
+
+#[test]
+fn what_is_sent_at_once_is_done_in_its_order() {
+    for seed in 0..6 {
+        let world = World::new();
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut me = world.connect();
+        let handle = me.open("/f", NEW);
+        let mut model: Vec<u8> = Vec::new();
+        for _ in 0..8 {
+            let mut expected = HashMap::new();
+            for _ in 0..8 {
+                let offset = rng.random_range(0..3 * MIB);
+                match rng.random_range(0..10) {
+                    kind @ 0..6 => {
+                        let len = match kind {
+                            0 => rng.random_range(1..20_000),
+                            1 => rng.random_range(1..MIB),
+                            _ => rng.random_range(MIB..9 * MIB / 2),
+                        };
+                        let data = content(rng.random(), len);
+                        model.resize(model.len().max(offset + len), 0);
+                        model[offset..offset + len].copy_from_slice(&data);
+                        let stream = if rng.random() {
+                            write(&mut me, handle, offset as u64, &data)
+                        } else {
+                            let mut wire = Vec::new();
+                            wire::page::encode(offset as u64, &data, &mut wire).unwrap();
+                            pgwrite(&mut me, handle, offset as u64, &wire)
+                        };
+                        expected.insert(stream, None);
+                    }
+                    6 => {
+                        let stream = me.send(
+                            &Request::Truncate(Truncate { len: offset as u64, target: Target::Handle(handle) }),
+                            &[],
+                        );
+                        model.resize(offset, 0);
+                        expected.insert(stream, None);
+                    }
+                    7 => {
+                        expected.insert(me.send(&Request::Sync(Sync { handle }), &[]), None);
+                    }
+                    _ => {
+                        let read =
+                            Read { handle, offset: offset as u64, len: 8192, path_id: None, read_ahead: Vec::new() };
+                        let end = (offset + 8192).min(model.len());
+                        let wanted = model.get(offset..end).unwrap_or_default().to_vec();
+                        expected.insert(me.send(&Request::Read(read), &[]), Some(wanted));
+                    }
+                }
+            }
+            for (stream, answer) in answers(&mut me, expected.len()) {
+                match (expected.remove(&stream).unwrap(), answer) {
+                    (None, Answer::Ok(_)) => {}
+                    (None, Answer::Bad(bad)) => assert_eq!(bad.offsets, [0; 0]),
+                    (Some(wanted), Answer::Ok(read)) => assert!(read == wanted, "seed {seed}: a read out of order"),
+                    (_, other) => panic!("seed {seed}: {other:?}"),
+                }
+            }
+        }
+        me.close(handle).ok();
+        assert!(me.get("/f") == model, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_close_waits_for_what_was_sent_before_it() {
+    let world = World::new();
+    let data = content(1, 9 * MIB);
+    let mut me = world.connect();
+    let handle = me.open("/f", NEW);
+    world.disk.call_next(DiskOp::Write, 2, || std::thread::sleep(Duration::from_millis(300)));
+    write(&mut me, handle, 0, &data[..5 * MIB]);
+    write(&mut me, handle, 5 * MIB as u64, &data[5 * MIB..]);
+    close(&mut me, handle);
+    for answer in answers(&mut me, 3).into_values() {
+        answer.ok();
+    }
+    assert!(me.get("/f") == data);
+}
+
+#[test]
+fn a_page_that_came_damaged_is_missing_though_what_was_sent_before_is_stored_late() {
+    // Which of the next writes is the one to the file, nobody knows.
+    for nth in 1..=3 {
+        damaged_page_behind_a_slow_write(nth);
+    }
+}
+
+fn damaged_page_behind_a_slow_write(nth: u64) {
+    let world = World::new();
+    let mut me = world.connect();
+    let handle = me.open("/f", NEW);
+    let (old, new) = (content(1, MIB), content(2, MIB));
+    let mut wire = Vec::new();
+    wire::page::encode(0, &new, &mut wire).unwrap();
+    wire[4100 * 3 + 100] ^= 1;
+    // The earlier bytes of the same place reach the disk when the damaged ones are here already.
+    world.disk.call_next(DiskOp::Write, nth, || std::thread::sleep(Duration::from_millis(300)));
+    let first = write(&mut me, handle, 0, &old);
+    let second = pgwrite(&mut me, handle, 0, &wire);
+    let third = close(&mut me, handle);
+    let mut answers = answers(&mut me, 3);
+    answers.remove(&first).unwrap().ok();
+    let Some(Answer::Bad(bad)) = answers.remove(&second) else { panic!() };
+    assert_eq!(bad.offsets, [3 * 4096]);
+    assert_eq!(answers.remove(&third).unwrap().number(), E::CHECKSUM);
+}
+
+#[test]
+fn a_part_that_the_disk_refused_is_told_and_missing_until_it_comes_again() {
+    let world = World::new();
+    let data = content(1, 10 * MIB);
+    let mut me = world.connect();
+    let handle = me.open("/f", NEW);
+    let free = world.disk.space().unwrap().free;
+    // The first part of the first request has room, and nothing after it.
+    world.disk.set_free(6 << 20);
+    let first = write(&mut me, handle, 0, &data[..9 * MIB]);
+    let second = write(&mut me, handle, 9 * MIB as u64, &data[9 * MIB..]);
+    let read = Read { handle, offset: MIB as u64, len: 4096, path_id: None, read_ahead: Vec::new() };
+    let third = me.send(&Request::Read(read), &[]);
+    let mut answers = answers(&mut me, 3);
+    assert_eq!(answers.remove(&first).unwrap().number(), E::NO_SPACE);
+    assert_eq!(answers.remove(&second).unwrap().number(), E::NO_SPACE);
+    assert!(answers.remove(&third).unwrap().ok() == data[MIB..MIB + 4096]);
+    world.disk.set_free(free);
+    let again = write(&mut me, handle, 4 * MIB as u64, &data[4 * MIB..9 * MIB]);
+    let fourth = close(&mut me, handle);
+    let mut answers = self::answers(&mut me, 2);
+    answers.remove(&again).unwrap().ok();
+    let (_, refused) = answers.remove(&fourth).unwrap().error();
+    assert!(refused.contains("bytes 9437184 to 10485760 were refused"), "{refused}");
+}
+
+#[test]
+fn after_a_refused_part_the_rest_of_its_request_is_refused_too() {
+    let data = content(1, 9 * MIB);
+    let world = World::new();
+    let mut me = world.connect();
+    let handle = me.open("/f", NEW);
+    // The head of the file of sums; then for each part a write to the file, and one of its sums.
+    world.disk.fail_next_under(DiskOp::Write, "store/objects/", 4, ErrorKind::StorageFull);
+    let first = write(&mut me, handle, 0, &data);
+    let second = close(&mut me, handle);
+    let mut answers = answers(&mut me, 2);
+    assert_eq!(answers.remove(&first).unwrap().number(), E::NO_SPACE);
+    let (_, why) = answers.remove(&second).unwrap().error();
+    assert!(why.contains("bytes 4194304 to 9437184 were refused"), "{why}");
+}
+
+#[test]
+fn what_was_sent_before_a_lost_connection_is_there_for_who_goes_on() {
+    let world = World::new();
+    let data = content(1, 4 * MIB);
+    let mut me = world.connect();
+    let handle = me.open("/f?oss.asize=4194304", NEW);
+    me.write(handle, 0, &data[..MIB]).ok();
+    world.disk.call_next(DiskOp::Write, 1, || std::thread::sleep(Duration::from_millis(300)));
+    write(&mut me, handle, MIB as u64, &data[MIB..]);
+    // All of it is at the server, and the client is gone before it is stored.
+    std::thread::sleep(Duration::from_millis(100));
+    me.cut();
+    let mut me = world.connect();
+    let handle = me.open("/f", world::client::UPDATE);
+    me.write(handle, MIB as u64, &data[MIB..2 * MIB]).ok();
+    me.write(handle, 2 * MIB as u64, &data[2 * MIB..]).ok();
+    me.close(handle).ok();
+    assert!(me.get("/f") == data);
+}
