@@ -3,7 +3,7 @@
 Measures weir beside a stock xrootd on the same disk, in alternating runs, and the libraries alone; writes bench/RESULTS.md.
 
     bench/run.py                          everything (takes long); writes bench/RESULTS.md
-    bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove put get cp limits namespace store
+    bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove put get readv cp limits namespace store
     bench/run.py --only store --renew     the same, and renews its rows in bench/RESULTS.md
     bench/run.py --systems xrootd,xrootd  the method against itself: all ratios should be about 1
 """
@@ -14,83 +14,34 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from datetime import date
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import copies  # noqa: E402
 import crowds  # noqa: E402
 import fairness  # noqa: E402
 import machine  # noqa: E402
 import rows  # noqa: E402
+import vectors  # noqa: E402
 from harness import Server, Weir, Xrootd  # noqa: E402
+from measure import BUILD, ROOT, TARGET, Cpu, alternate, load_program, random_source, run  # noqa: E402
 
-BUILD = ROOT / "build"
 SAVED = BUILD / "bench-figures.json"
-TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).absolute()
 THREADS, FILES, DIRS, BYTES = 8, 20_000, 100, 4096
 GIB = 1 << 30
 FIO_HUGE_PAGES = 16  # of 2 MiB: its one buffer of 8 MiB, and room
-IDLE_SHARE, SETTLE_SECONDS_MAX = 0.03, 20  # work that a server puts off until after the answer counts too: until it is idle for a second
 # How often over all files: CPU time is counted in steps of 10 ms, so a phase has to take many.
 SMALL = {"create": 1, "stat": 8, "read": 3, "remove": 1}
 BIG = ["put", "get"]
+VECTORS = ["readv"]
 COPIES = ["cp"]  # weir's own client
-
-
-class Cpu:
-    """CPU seconds of a server over a piece of work, with what it does right afterwards."""
-
-    def __init__(self, server: Server):
-        self.server = server
-
-    def __enter__(self) -> "Cpu":
-        self.begin, self.start = self.server.cpu_seconds(), time.monotonic()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.wall = time.monotonic() - self.start
-        end, now, before = time.monotonic() + SETTLE_SECONDS_MAX, self.server.cpu_seconds(), -1.0
-        while now - before > IDLE_SHARE and time.monotonic() < end:
-            time.sleep(1)
-            before, now = now, self.server.cpu_seconds()
-        self.seconds = now - self.begin
-
-
-def run(command: list[str], **more) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, **more)
-    if done.returncode != 0:
-        raise SystemExit(f"failed ({done.returncode}): {' '.join(command)}\n{done.stdout}\n{done.stderr}")
-    return done.stdout
-
-
-def alternate(servers: dict[str, Server], number: int) -> list[tuple[str, Server]]:
-    """Both servers, each run in the other order."""
-    pairs = list(servers.items())
-    return pairs if number % 2 == 0 else pairs[::-1]
 
 
 def small_files(servers: dict[str, Server], runs: int, files: int, figures: rows.Figures) -> None:
     """The four phases of many small files, by a program on the stock client library."""
-    load = BUILD / "xrdload"
-    run(
-        [
-            "g++",
-            "-O2",
-            "-std=c++17",
-            "-isystem",
-            "/usr/include/xrootd",
-            "-o",
-            str(load),
-            str(ROOT / "bench/xrdload.cc"),
-            "-lXrdCl",
-            "-lXrdUtils",
-            "-lpthread",
-        ]
-    )
+    load = load_program()
     for number in range(runs):
         for system, server in alternate(servers, number):
             for phase, passes in SMALL.items():
@@ -109,19 +60,9 @@ def small_files(servers: dict[str, Server], runs: int, files: int, figures: rows
                 )
 
 
-def random_file(path: Path, size: int) -> None:
-    with open(path, "wb") as file:
-        for _ in range(0, size, 1 << 24):
-            file.write(os.urandom(min(1 << 24, size)))
-
-
-def big_files(servers: dict[str, Server], runs: int, size: int, figures: rows.Figures) -> None:
+def big_files(servers: dict[str, Server], runs: int, source: Path, figures: rows.Figures) -> None:
     """xrdcp of one large file up, and down again: from the disk, then from memory."""
-    shared = Path("/dev/shm")
-    room = shutil.disk_usage(shared).free if shared.is_dir() else 0
-    source = (shared if room > 2 * size else BUILD) / f"weir-bench-{os.getpid()}"
-    random_file(source, size)
-    gigabytes = size / 1e9
+    gigabytes = source.stat().st_size / 1e9
 
     def copy(row: str, system: str, server: Server, *arguments: str) -> None:
         with Cpu(server) as cpu:
@@ -132,20 +73,17 @@ def big_files(servers: dict[str, Server], runs: int, size: int, figures: rows.Fi
         figures.commands[f"{row}-wall"] = f"xrdcp --nopbar {shown}"
         print(f"{system:8} {row:5} {cpu.wall:6.2f} s  {cpu.seconds / gigabytes:6.2f} s CPU/GB", flush=True)
 
-    try:
-        for number in range(runs):
-            for system, server in alternate(servers, number):
-                os.sync()
-                url = f"{server.url}/big"
-                copy("put", system, server, str(source), url)
-                how = machine.drop_caches(server.data)
-                copy("cold", system, server, "-f", url, "/dev/null")
-                copy("warm", system, server, "-f", url, "/dev/null")
-                run(["xrdfs", server.url, "rm", "/big"])
-        figures.notes["cold reads"] = f"page cache emptied by {how}"
-        figures.notes["xrdcp writes"] = f"the source lies in {source.parent}"
-    finally:
-        source.unlink()
+    for number in range(runs):
+        for system, server in alternate(servers, number):
+            os.sync()
+            url = f"{server.url}/big"
+            copy("put", system, server, str(source), url)
+            how = machine.drop_caches(server.data)
+            copy("cold", system, server, "-f", url, "/dev/null")
+            copy("warm", system, server, "-f", url, "/dev/null")
+            run(["xrdfs", server.url, "rm", "/big"])
+    figures.notes["cold reads"] = f"page cache emptied by {how}"
+    figures.notes["xrdcp writes"] = f"the source lies in {source.parent}"
 
 
 def example(name: str, arguments: list[str], one_core: bool = False) -> tuple[str, list[dict]]:
@@ -226,6 +164,7 @@ def limits(folder: Path, options: argparse.Namespace, figures: rows.Figures) -> 
 
 
 LIBRARIES = {"namespace": namespace, "store": store, "limits": limits}
+PARTS = [*SMALL, *BIG, *VECTORS, *COPIES, *LIBRARIES]
 
 
 def report(folder: Path, systems: list[str], figures: rows.Figures, runs: int, chosen: set[str] | None) -> str:
@@ -247,7 +186,7 @@ def report(folder: Path, systems: list[str], figures: rows.Figures, runs: int, c
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=[*SMALL, *BIG, *COPIES, *LIBRARIES], help="measure this part alone; may be repeated")
+    parser.add_argument("--only", action="append", choices=PARTS, help="measure this part alone; may be repeated")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--files", type=int, default=FILES, help="small files a run")
     parser.add_argument("--size", type=int, default=GIB, help="bytes of the large file")
@@ -261,7 +200,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     chosen = set(options.only) if options.only else None
-    wanted = chosen or set([*SMALL, *BIG, *COPIES, *LIBRARIES])
+    wanted = chosen or set(PARTS)
     BUILD.mkdir(exist_ok=True)
     options.dir = options.dir.absolute()  # the servers run elsewhere
     options.dir.mkdir(parents=True, exist_ok=True)
@@ -299,23 +238,22 @@ def with_clients(wanted: set[str], kinds: dict[str, type[Server]], options: argp
     """The parts that stock clients measure, on servers that live as long as they last."""
     servers: dict[str, Server] = {}
     try:
-        if wanted & {*SMALL, *BIG, *COPIES}:
+        if wanted & {*SMALL, *BIG, *VECTORS, *COPIES}:
             for system, kind in kinds.items():
                 home = options.dir / f"server-{system}"
                 shutil.rmtree(home, ignore_errors=True)
                 servers[system] = kind(home).start()
         if wanted & set(SMALL):
             small_files(servers, options.runs, options.files, figures)
-        if wanted & set(BIG):
-            big_files(servers, options.runs, options.size, figures)
+        if wanted & {*BIG, *VECTORS, *COPIES}:
+            with random_source(options.size) as source:
+                if wanted & set(BIG):
+                    big_files(servers, options.runs, source, figures)
+                if wanted & set(VECTORS):
+                    vectors.readv(servers, options.runs, source, figures)
+                if wanted & set(COPIES) and "weir" in servers:
+                    copies.large(servers["weir"], options.runs, source, figures)
         if wanted & set(COPIES) and "weir" in servers:
-            shared = Path("/dev/shm")
-            source = (shared if shared.is_dir() and shutil.disk_usage(shared).free > 2 * options.size else BUILD) / f"weir-bench-{os.getpid()}"
-            random_file(source, options.size)
-            try:
-                copies.large(servers["weir"], options.runs, source, figures)
-            finally:
-                source.unlink()
             copies.tree(servers["weir"], options.runs, options.dir / "copies", figures)
     finally:
         for server in servers.values():

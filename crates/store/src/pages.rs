@@ -41,10 +41,7 @@ impl Stretch {
 
 /// The sum of a page that lies in up to three parts.
 fn sum_of(parts: [&[u8]; 3]) -> Crc32c {
-    parts
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .fold(Crc32c::EMPTY, |sum, part| sum.combine(Crc32c::of(part), part.len() as u64))
+    parts.into_iter().filter(|part| !part.is_empty()).fold(Crc32c::EMPTY, Crc32c::extend)
 }
 
 /// Fills `bufs` and then zeros.

@@ -18,17 +18,57 @@ impl Crc32c {
         Self(low_half(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes)))
     }
 
+    /// Of what `self` is the sum of, and `bytes` behind it.
+    #[must_use]
+    pub fn extend(self, bytes: &[u8]) -> Self {
+        let mut digest =
+            crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, u64::from(!self.0));
+        digest.update(bytes);
+        Self(low_half(digest.finalize()))
+    }
+
     /// Of two parts laid end to end, from the sum of each and the length of the second.
     #[must_use]
     pub fn combine(self, second: Crc32c, second_len: u64) -> Self {
-        Self(low_half(crc_fast::checksum_combine(
-            crc_fast::CrcAlgorithm::Crc32Iscsi,
-            u64::from(self.0),
-            u64::from(second.0),
-            second_len,
-        )))
+        // Each byte behind multiplies what is before it by x^8.
+        let mut shifted = self.0;
+        let (mut left, mut power) = (second_len, 3);
+        while left > 0 {
+            if left & 1 == 1 {
+                shifted = multiply(X_TO_TWO_TO[power % X_TO_TWO_TO.len()], shifted);
+            }
+            left >>= 1;
+            power += 1;
+        }
+        Self(shifted ^ second.0)
     }
 }
+
+/// The polynomial of CRC32C, reflected: the highest bit is the coefficient of x^0.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+/// The product of two polynomials modulo [`POLYNOMIAL`].
+const fn multiply(a: u32, b: u32) -> u32 {
+    let (mut product, mut b, mut bit) = (0, b, 1 << 31);
+    while bit != 0 {
+        // Without branches: half of them would be guessed wrong.
+        product ^= b & (((a & bit) != 0) as u32).wrapping_neg();
+        b = (b >> 1) ^ (POLYNOMIAL & (b & 1).wrapping_neg());
+        bit >>= 1;
+    }
+    product
+}
+
+/// x^(2^n) at n. As x^(2^31) is x again (modulo a polynomial of 32 bits with the factor x + 1), it goes round after 31.
+const X_TO_TWO_TO: [u32; 31] = {
+    let mut powers = [1 << 30; 31];
+    let mut n = 1;
+    while n < powers.len() {
+        powers[n] = multiply(powers[n - 1], powers[n - 1]);
+        n += 1;
+    }
+    powers
+};
 
 #[allow(clippy::cast_possible_truncation)] // a CRC of 32 bits comes in the low half
 fn low_half(wide: u64) -> u32 {
@@ -90,7 +130,13 @@ mod tests {
             let (first, second) = bytes.split_at(cut);
             let len = second.len() as u64;
             assert_eq!(Crc32c::of(first).combine(Crc32c::of(second), len), Crc32c::of(&bytes), "cut at {cut}");
+            assert_eq!(Crc32c::of(first).extend(second), Crc32c::of(&bytes), "cut at {cut}");
             assert_eq!(Adler32::of(first).combine(Adler32::of(second), len), Adler32::of(&bytes), "cut at {cut}");
+        }
+        for (first, len) in [(0, 0), (1, 1), (0xdead_beef, 1 << 31), (7, (1 << 45) + 12_345), (0x8000_0000, u64::MAX)] {
+            let algorithm = crc_fast::CrcAlgorithm::Crc32Iscsi;
+            let peers = crc_fast::checksum_combine(algorithm, u64::from(first), 0x1234_5678, len);
+            assert_eq!(Crc32c(first).combine(Crc32c(0x1234_5678), len), Crc32c(low_half(peers)), "{first} {len}");
         }
         let zeros = vec![0u8; 200_000];
         assert_eq!(Adler32::of(&zeros).combine(Adler32::of(&zeros), 200_000), Adler32::of(&vec![0u8; 400_000]));
