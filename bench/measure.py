@@ -29,11 +29,16 @@ class Cpu:
 
     def __exit__(self, *_) -> None:
         self.wall = time.monotonic() - self.start
-        end, now, before = time.monotonic() + SETTLE_SECONDS_MAX, self.server.cpu_seconds(), -1.0
-        while now - before > IDLE_SHARE and time.monotonic() < end:
-            time.sleep(1)
-            before, now = now, self.server.cpu_seconds()
-        self.seconds = now - self.begin
+        settle(self.server)
+        self.seconds = self.server.cpu_seconds() - self.begin
+
+
+def settle(server: Server) -> None:
+    """Waits until a server is idle."""
+    end, now, before = time.monotonic() + SETTLE_SECONDS_MAX, server.cpu_seconds(), -1.0
+    while now - before > IDLE_SHARE and time.monotonic() < end:
+        time.sleep(1)
+        before, now = now, server.cpu_seconds()
 
 
 def run(command: list[str], **more) -> str:
@@ -56,6 +61,12 @@ def load_program() -> Path:
     flags = ["-O2", "-std=c++17", "-isystem", "/usr/include/xrootd"]
     run(["g++", *flags, "-o", str(load), str(ROOT / "bench/xrdload.cc"), "-lXrdCl", "-lXrdUtils", "-lpthread"])
     return load
+
+
+def build_example(package: str, name: str) -> Path:
+    """A crate's example, built."""
+    run(["cargo", "build", "--release", "--locked", "-q", "-p", package, "--example", name], cwd=ROOT)
+    return TARGET / "release/examples" / name
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 Measures weir beside a stock xrootd on the same disk, in alternating runs, and the libraries alone; writes bench/RESULTS.md.
 
     bench/run.py                          everything (takes long); writes bench/RESULTS.md
-    bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove put get readv cp limits namespace store
+    bench/run.py --only stat --runs 3     a part, to the screen only; parts: create stat read remove put get readv cp limits streams ls
+                                          namespace store
     bench/run.py --only store --renew     the same, and renews its rows in bench/RESULTS.md
     bench/run.py --systems xrootd,xrootd  the method against itself: all ratios should be about 1
 """
@@ -22,11 +23,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import copies  # noqa: E402
 import crowds  # noqa: E402
 import fairness  # noqa: E402
+import listing  # noqa: E402
 import machine  # noqa: E402
 import rows  # noqa: E402
+import streams  # noqa: E402
 import vectors  # noqa: E402
 from harness import Server, Weir, Xrootd  # noqa: E402
-from measure import BUILD, ROOT, TARGET, Cpu, alternate, load_program, random_source, run  # noqa: E402
+from measure import BUILD, ROOT, Cpu, alternate, build_example, load_program, random_source, run  # noqa: E402
 
 SAVED = BUILD / "bench-figures.json"
 THREADS, FILES, DIRS, BYTES = 8, 20_000, 100, 4096
@@ -89,8 +92,7 @@ def big_files(servers: dict[str, Server], runs: int, source: Path, figures: rows
 def example(name: str, arguments: list[str], one_core: bool = False) -> tuple[str, list[dict]]:
     """Runs a crate's bench; its command line, and the JSON objects that it prints. None where it failed: the rest goes on."""
     pin = ["taskset", "-c", "0"] if one_core else []
-    run(["cargo", "build", "--release", "--locked", "-q", "-p", f"weir-{name}", "--example", f"{name}_bench"], cwd=ROOT)
-    command = pin + [str(TARGET / f"release/examples/{name}_bench"), *arguments]
+    command = pin + [str(build_example(f"weir-{name}", f"{name}_bench")), *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)  # how it goes on is told on stderr
     if done.returncode != 0:
         print(f"failed ({done.returncode}): {' '.join(command)}", file=sys.stderr)
@@ -163,7 +165,7 @@ def limits(folder: Path, options: argparse.Namespace, figures: rows.Figures) -> 
         shutil.rmtree(server.home, ignore_errors=True)
 
 
-LIBRARIES = {"namespace": namespace, "store": store, "limits": limits}
+LIBRARIES = {"namespace": namespace, "store": store, "limits": limits, "streams": streams.streams, "ls": listing.listing}
 PARTS = [*SMALL, *BIG, *VECTORS, *COPIES, *LIBRARIES]
 
 
