@@ -7,9 +7,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use store::AlignedBuf;
+use store::{AlignedBuf, AtRest};
 
-use crate::config::{SMALL_TRANSFER_BYTES, TRANSFER_BYTES, WRITE_BUFFERS_SHARE, WRITE_BYTES};
+use crate::config::{READV_STEP_BYTES, SMALL_TRANSFER_BYTES, TRANSFER_BYTES, WRITE_BUFFERS_SHARE, WRITE_BYTES};
 use crate::figures::Bounded;
 
 /// The smallest buffer. Direct I/O wants addresses and lengths that are multiples of this.
@@ -94,7 +94,7 @@ impl Buffers {
         Buffer { aligned: Some(Aligned::new(wanted.clamp(ALIGN, SMALL_TRANSFER_BYTES))), pool: None }
     }
 
-    /// An empty vector for answers, and how many bytes of data are good to put into it: [`TRANSFER_BYTES`], or
+    /// An empty vector for answers, and how many bytes of data are good to put into it: [`READV_STEP_BYTES`], or
     /// [`SMALL_TRANSFER_BYTES`] when the pool has none left.
     pub(crate) fn take_growing(self: &Arc<Self>, wanted: usize) -> GrowingBuffer {
         if wanted > SMALL_TRANSFER_BYTES {
@@ -103,11 +103,17 @@ impl Buffers {
                 state.out += 1;
                 let bytes = state.free_growing.pop();
                 drop(state);
-                let bytes = bytes.unwrap_or_else(|| Vec::with_capacity(TRANSFER_BYTES + GROWING_SLACK));
-                return GrowingBuffer { bytes, step: TRANSFER_BYTES, pool: Some(Arc::clone(self)), grown: None };
+                let bytes = bytes.unwrap_or_else(|| vec![0; READV_STEP_BYTES + GROWING_SLACK]);
+                return GrowingBuffer {
+                    bytes,
+                    used: 0,
+                    step: READV_STEP_BYTES,
+                    pool: Some(Arc::clone(self)),
+                    grown: None,
+                };
             }
         }
-        GrowingBuffer { bytes: Vec::new(), step: SMALL_TRANSFER_BYTES, pool: None, grown: None }
+        GrowingBuffer { bytes: Vec::new(), used: 0, step: SMALL_TRANSFER_BYTES, pool: None, grown: None }
     }
 
     /// Whether `buffer` may hold one segment that is longer than its step: always if it is from the pool; of the others
@@ -140,17 +146,40 @@ impl Buffers {
     }
 }
 
-/// Room for the checksums of a transfer's pages, and for headers.
-const GROWING_SLACK: usize = 4096;
+/// Room behind the data: for headers, and for the margin of the last read.
+const GROWING_SLACK: usize = 4096 + AtRest::MARGIN;
 
-/// A vector from the pool.
+/// A vector from the pool. What it held before is not cleared, which would cost as much as filling it.
 pub(crate) struct GrowingBuffer {
-    /// The bytes.
-    pub(crate) bytes: Vec<u8>,
+    bytes: Vec<u8>,
+    used: usize,
     /// Bytes of data that it should hold at most.
     pub(crate) step: usize,
     pool: Option<Arc<Buffers>>,
     grown: Option<Arc<Buffers>>,
+}
+
+impl GrowingBuffer {
+    /// What was put into it.
+    pub(crate) fn filled(&self) -> &[u8] {
+        &self.bytes[..self.used]
+    }
+
+    /// It is empty again.
+    pub(crate) fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// `len` bytes more, to be written to, and `margin` bytes behind them that may be written to and do not count. They hold anything.
+    pub(crate) fn more(&mut self, len: usize, margin: usize) -> &mut [u8] {
+        let begin = self.used;
+        self.used += len;
+        let end = self.used + margin;
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        &mut self.bytes[begin..end]
+    }
 }
 
 impl Drop for GrowingBuffer {
@@ -159,11 +188,10 @@ impl Drop for GrowingBuffer {
             buffers.state.lock().grown -= 1;
         }
         if let Some(pool) = self.pool.take() {
-            let mut bytes = std::mem::take(&mut self.bytes);
-            bytes.clear();
+            let bytes = std::mem::take(&mut self.bytes);
             let mut state = pool.state.lock();
             state.out -= 1;
-            if bytes.capacity() <= TRANSFER_BYTES + 2 * GROWING_SLACK {
+            if bytes.capacity() <= READV_STEP_BYTES + 2 * GROWING_SLACK {
                 state.free_growing.push(bytes);
             }
         }
@@ -234,6 +262,26 @@ mod tests {
         assert_eq!(pool.state.lock().free.len(), 2);
         assert_eq!(pool.take(100).len(), ALIGN);
         assert_eq!(pool.take(100).with_sums_room().len(), ALIGN + SUMS_ROOM);
+    }
+
+    #[test]
+    fn growing_buffers_hold_what_was_put_into_them_and_go_back_unless_they_are_large() {
+        let pool = Buffers::new(1);
+        let mut buffer = pool.take_growing(1 << 20);
+        buffer.more(3, 4).copy_from_slice(b"abcxxxx");
+        buffer.more(2, 0).copy_from_slice(b"de");
+        assert_eq!(buffer.filled(), b"abcde");
+        buffer.clear();
+        buffer.more(1, 0).copy_from_slice(b"x");
+        assert_eq!(buffer.filled(), b"x");
+        drop(buffer);
+        let mut buffer = pool.take_growing(1 << 20);
+        assert_eq!((buffer.filled(), pool.state.lock().free_growing.len()), (&b""[..], 0));
+        buffer.more(2 * TRANSFER_BYTES, 0);
+        drop(buffer);
+        assert_eq!((pool.state.lock().free_growing.len(), pool.state.lock().out), (0, 0));
+        let mut small = pool.take_growing(1);
+        assert_eq!((small.more(5, 2).len(), small.filled().len()), (7, 5));
     }
 
     #[test]

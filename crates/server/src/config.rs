@@ -177,6 +177,9 @@ pub const TRANSFER_BYTES: usize = 1 << 20;
 /// Bytes of a buffer for large writes: direct writes of this size are the fastest. There is one for every
 /// [`WRITE_BUFFERS_SHARE`] transfer buffers.
 pub const WRITE_BYTES: usize = 4 << 20;
+/// Bytes of a readv's answer that go out together, unless one segment is longer. Small, so that what many connections have gathered is
+/// still in the processor's cache when it is sent: a quarter of a MiB costs 0.85 of the CPU that 1 MiB does.
+pub(crate) const READV_STEP_BYTES: usize = 256 << 10;
 /// Transfer buffers for each buffer of [`WRITE_BYTES`]: so these take no more memory together than the others.
 pub const WRITE_BUFFERS_SHARE: usize = 4;
 /// The same while the pool has none to give.

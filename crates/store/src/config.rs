@@ -28,6 +28,8 @@ pub struct StoreConfig {
     pub settle_step_bytes: u64,
     /// Aligned buffers of 1 MiB for direct writes, in all.
     pub buffers_max: usize,
+    /// Bytes of pages' checksums of open large pieces that are kept in memory for reads at random places, in all: 4 for each page.
+    pub known_sums_bytes_max: usize,
     /// Files of made but unfinished or removed pieces are looked for (and removed, with `clear_away`) at open. Costs a listing of all folders
     /// of large pieces, so it is left out after a clean stop.
     pub find_orphans: bool,
@@ -53,6 +55,7 @@ impl Default for StoreConfig {
             checkpoint_bytes_max: 16 << 20,
             settle_step_bytes: 8 << 20,
             buffers_max: 16,
+            known_sums_bytes_max: 32 << 20,
             find_orphans: true,
             clear_away: true,
             #[cfg(any(test, feature = "planted"))]

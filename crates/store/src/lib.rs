@@ -12,6 +12,7 @@
 //! checksums (`docs/formats.md`). The records are in a `LoggedIndex`; what is under way is in the log's stream
 //! `STORE_DATA`.
 
+mod at_rest;
 mod buffers;
 mod checkpoint;
 mod codec;
@@ -20,6 +21,7 @@ mod end;
 mod error;
 mod floor;
 mod holds;
+mod known_sums;
 mod life;
 mod log_record;
 mod making;
@@ -56,6 +58,7 @@ mod writer;
 /// Memory from which [`Writer::write`] writes without another copy.
 pub use disk::AlignedBuf;
 
+pub use at_rest::AtRest;
 pub use checkpoint::CheckpointSize;
 pub use config::{PIECE_LEN_MAX, Planted, StoreConfig};
 pub use error::StoreError;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use disk::{Access, Disk, DiskError, DiskFile, OpenOptions};
 use parking_lot::Mutex;
-use types::{ErrorCode, PAGE_SIZE, PieceId};
+use types::{Crc32c, ErrorCode, PAGE_SIZE, PieceId};
 
 use crate::StoreError;
+use crate::known_sums::{KnownSums, SumsRoom};
 use crate::sidecar::{Header, SUMS_AT, sum_offset};
 use crate::sums::{PAGE, PAGE_SUM_BYTES, PageSum};
 use crate::writer::index;
@@ -19,6 +20,7 @@ pub(crate) struct Objects {
     direct: bool,
     /// Folders whose own names were synced since the store was opened.
     known: Mutex<HashSet<String>>,
+    sums_room: Arc<SumsRoom>,
 }
 
 /// The open files of one large piece.
@@ -32,12 +34,13 @@ pub(crate) struct ObjectFiles {
     path: String,
     /// Whether the names are known to be durable.
     named: Mutex<bool>,
+    pub(crate) known: KnownSums,
 }
 
 impl Objects {
-    pub(crate) fn new(disk: Arc<dyn Disk>, dir: &str, direct: bool) -> Self {
+    pub(crate) fn new(disk: Arc<dyn Disk>, dir: &str, direct: bool, known_sums_bytes_max: usize) -> Self {
         let root = if dir.is_empty() { "objects".to_owned() } else { format!("{dir}/objects") };
-        Self { disk, root, direct, known: Mutex::default() }
+        Self { disk, root, direct, known: Mutex::default(), sums_room: SumsRoom::new(known_sums_bytes_max) }
     }
 
     pub(crate) fn root(&self) -> &str {
@@ -67,7 +70,12 @@ impl Objects {
         };
         let Some(data) = open(&path)? else { return Ok(None) };
         let Some(side) = open(&format!("{path}.crc"))? else { return Ok(None) };
-        Ok(Some(ObjectFiles { data, direct: Mutex::new(None), side, folder, path, named: Mutex::new(false) }))
+        Ok(Some(self.files(data, side, folder, path)))
+    }
+
+    fn files(&self, data: Arc<dyn DiskFile>, side: Arc<dyn DiskFile>, folder: String, path: String) -> ObjectFiles {
+        let known = KnownSums::new(&self.sums_room);
+        ObjectFiles { data, direct: Mutex::new(None), side, folder, path, named: Mutex::new(false), known }
     }
 
     /// Whether there is a file of a piece that came to an end once (complete, or interrupted).
@@ -107,7 +115,7 @@ impl Objects {
         let side = make(&format!("{path}.crc"))?;
         let data = make(&path)?;
         side.write_at(&header.encode(), header.offset())?;
-        Ok(ObjectFiles { data, direct: Mutex::new(None), side, folder, path, named: Mutex::new(false) })
+        Ok(self.files(data, side, folder, path))
     }
 
     /// The handle for writes of whole pages.
@@ -160,6 +168,21 @@ impl ObjectFiles {
         self.side.read_at(&mut bytes, sum_offset(first))?;
         let chunks = bytes.as_chunks::<8>().0;
         Ok(chunks.iter().map(|chunk| PageSum::decode(*chunk)).collect())
+    }
+
+    /// The CRCs alone of as many pages from `first` on as `into` has room for. Where the sidecar ends, zero pages.
+    pub(crate) fn crcs(&self, first: u64, into: &mut [Crc32c]) -> Result<(), StoreError> {
+        const STEP: usize = 512;
+        let mut bytes = [0; 8 * STEP];
+        for (part, at) in into.chunks_mut(STEP).zip((first..).step_by(STEP)) {
+            let bytes = &mut bytes[..8 * part.len()];
+            let got = self.side.read_at(bytes, sum_offset(at))?;
+            bytes[got..].fill(0);
+            for (crc, sum) in part.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                *crc = PageSum::decode(*sum).crc32c;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn write_sums(&self, first: u64, sums: &[PageSum]) -> Result<(), StoreError> {

@@ -1,12 +1,14 @@
 //! Reading pages of a large piece and comparing them. Nothing else hands out bytes of files.
 
 use std::io::IoSliceMut;
+use std::ops::{Deref, DerefMut};
 
 use types::{Crc32c, PAGE_SIZE, PieceId};
 
 use crate::StoreError;
+use crate::known_sums::Table;
 use crate::object::ObjectFiles;
-use crate::sums::{PAGE, PageSum, pages_of};
+use crate::sums::{PAGE, pages_of};
 use crate::writer::index;
 
 /// A stretch of a file to be read: whole pages are read around it and compared.
@@ -39,9 +41,67 @@ impl Stretch {
     }
 }
 
+/// Pages whose sums are held without an allocation: those of a small read.
+pub(crate) const FEW_PAGES: usize = 17;
+
+/// The CRCs of a stretch's pages.
+pub(crate) enum PageCrcs {
+    Few([Crc32c; FEW_PAGES], usize),
+    Many(Vec<Crc32c>),
+}
+
+impl PageCrcs {
+    /// Room for so many.
+    pub(crate) fn new(pages: usize) -> Self {
+        if pages <= FEW_PAGES {
+            Self::Few([Crc32c::EMPTY; FEW_PAGES], pages)
+        } else {
+            Self::Many(vec![Crc32c::EMPTY; pages])
+        }
+    }
+}
+
+impl Deref for PageCrcs {
+    type Target = [Crc32c];
+
+    fn deref(&self) -> &[Crc32c] {
+        match self {
+            Self::Few(crcs, pages) => &crcs[..*pages],
+            Self::Many(crcs) => crcs,
+        }
+    }
+}
+
+impl DerefMut for PageCrcs {
+    fn deref_mut(&mut self) -> &mut [Crc32c] {
+        match self {
+            Self::Few(crcs, pages) => &mut crcs[..*pages],
+            Self::Many(crcs) => crcs,
+        }
+    }
+}
+
 /// The sum of a page that lies in up to three parts.
 fn sum_of(parts: [&[u8]; 3]) -> Crc32c {
     parts.into_iter().filter(|part| !part.is_empty()).fold(Crc32c::EMPTY, Crc32c::extend)
+}
+
+/// The CRCs of a stretch's pages, from the sidecar.
+pub(crate) fn crcs(files: &ObjectFiles, at: Stretch) -> Result<PageCrcs, StoreError> {
+    let mut crcs = PageCrcs::new(at.pages());
+    files.crcs(at.first_page(), &mut crcs)?;
+    Ok(crcs)
+}
+
+/// The CRCs of a stretch's pages: from what is known, else from the sidecar.
+pub(crate) fn known_crcs(files: &ObjectFiles, at: Stretch, table: Option<&Table>) -> Result<PageCrcs, StoreError> {
+    let mut found = PageCrcs::new(at.pages());
+    if let Some(table) = table
+        && table.look_up(files, at.first_page(), &mut found)?
+    {
+        return Ok(found);
+    }
+    crcs(files, at)
 }
 
 /// Fills `bufs` and then zeros.
@@ -56,7 +116,7 @@ fn fill(files: &ObjectFiles, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result
 }
 
 /// Reads a stretch into `buf`, which is as long.
-pub(crate) fn read_into(files: &ObjectFiles, at: Stretch, sums: &[PageSum], buf: &mut [u8]) -> Result<(), StoreError> {
+pub(crate) fn read_into(files: &ObjectFiles, at: Stretch, sums: &[Crc32c], buf: &mut [u8]) -> Result<(), StoreError> {
     let (before, after) = at.edges();
     let (mut head, mut tail) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
     let (head, tail) = (&mut head[..before], &mut tail[..after]);
@@ -66,12 +126,12 @@ pub(crate) fn read_into(files: &ObjectFiles, at: Stretch, sums: &[PageSum], buf:
     }
     let mut rest: &[u8] = buf;
     let (first, last) = (at.first_page(), at.first_page() + at.pages() as u64 - 1);
-    for (page, sum) in (first..=last).zip(sums) {
+    for (page, &sum) in (first..=last).zip(sums) {
         let head: &[u8] = if page == first { head } else { &[] };
         let tail: &[u8] = if page == last { tail } else { &[] };
         let (part, next) = rest.split_at(rest.len().min(PAGE_SIZE - head.len()));
         let found = if head.is_empty() && tail.is_empty() { Crc32c::of(part) } else { sum_of([head, part, tail]) };
-        if found != sum.crc32c && at.check {
+        if found != sum && at.check {
             buf.fill(0);
             return Err(StoreError::Checksum { piece: at.piece, page });
         }
@@ -82,12 +142,7 @@ pub(crate) fn read_into(files: &ObjectFiles, at: Stretch, sums: &[PageSum], buf:
 
 /// Reads a stretch into `out` as XRootD's pgread sends it: before each page's bytes their CRC32C, big-endian. `out` is as long as
 /// that ([`framed_len`]).
-pub(crate) fn read_framed(
-    files: &ObjectFiles,
-    at: Stretch,
-    sums: &[PageSum],
-    out: &mut [u8],
-) -> Result<(), StoreError> {
+pub(crate) fn read_framed(files: &ObjectFiles, at: Stretch, sums: &[Crc32c], out: &mut [u8]) -> Result<(), StoreError> {
     let (before, after) = at.edges();
     let (mut head, mut tail) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
     let (head, tail) = (&mut head[..before], &mut tail[..after]);
@@ -105,7 +160,7 @@ pub(crate) fn read_framed(
     }
     let (first, last) = (at.first_page(), at.first_page() + at.pages() as u64 - 1);
     let mut rest: &mut [u8] = out;
-    for (page, sum) in (first..=last).zip(sums) {
+    for (page, &sum) in (first..=last).zip(sums) {
         let head: &[u8] = if page == first { head } else { &[] };
         let tail: &[u8] = if page == last { tail } else { &[] };
         let cut = rest.len().min(4 + PAGE_SIZE - head.len());
@@ -113,7 +168,7 @@ pub(crate) fn read_framed(
         let (crc, part) = frame.split_at_mut(4);
         let of_part = Crc32c::of(part);
         let found = if head.is_empty() && tail.is_empty() { of_part } else { sum_of([head, part, tail]) };
-        if found != sum.crc32c && at.check {
+        if found != sum && at.check {
             return Err(StoreError::Checksum { piece: at.piece, page });
         }
         crc.copy_from_slice(&of_part.0.to_be_bytes());

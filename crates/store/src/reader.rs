@@ -3,38 +3,28 @@
 use std::sync::Arc;
 
 use disk::Access;
-use parking_lot::Mutex;
 use types::{Crc32c, PAGE_SIZE, PieceId};
 
 use crate::StoreError;
+use crate::at_rest::AtRest;
 use crate::config::Planted;
+use crate::known_sums::Table;
 use crate::log_record::Beginning;
 use crate::object::ObjectFiles;
-use crate::pages::{Stretch, framed_len, read_framed, read_into};
+use crate::pages::{FEW_PAGES, Stretch, crcs, framed_len, known_crcs, read_framed, read_into};
 use crate::piece::{OpenPiece, State};
 use crate::record::Place;
 use crate::store::Inner;
-use crate::sums::{PAGE, PageSum, pages_of};
+use crate::sums::{PAGE, pages_of};
 use crate::writer::index;
 
 /// Bytes read in one go; keeps the vectors of pages short.
 const STEP: usize = 2 << 20;
-/// Pages whose sums are read from the sidecar together, and how many such blocks a reader remembers.
-const BLOCK_PAGES: u64 = 1024;
-const BLOCKS: usize = 4;
 
-/// A piece open for reading. Several threads may use it. Remembers at most 32 KiB of checksums.
+/// A piece open for reading. Several threads may use it.
 pub struct Reader {
     inner: Arc<Inner>,
     piece: Arc<OpenPiece>,
-    remembered: Mutex<Remembered>,
-}
-
-#[derive(Default)]
-struct Remembered {
-    version: u64,
-    blocks: Vec<(u64, Arc<[PageSum]>)>,
-    next: usize,
 }
 
 /// How a piece is to be read right now.
@@ -60,7 +50,7 @@ impl View {
 impl Reader {
     /// Reads a small piece's content at once, so that whatever happens to it later, this reader goes on.
     pub(crate) fn open(inner: Arc<Inner>, piece: Arc<OpenPiece>) -> Result<Self, StoreError> {
-        let reader = Self { inner, piece, remembered: Mutex::default() };
+        let reader = Self { inner, piece };
         {
             let mut state = reader.piece.lock();
             if state.removed {
@@ -150,9 +140,13 @@ impl Reader {
             }
             View::Still { files, len, version } => {
                 let stretch = self.stretch(at, buf.len(), len);
-                let sums = self.sums(&files, stretch, version)?;
+                let sums = known_crcs(&files, stretch, table_for(&files, stretch, version).as_deref())?;
                 match read_into(&files, stretch, &sums, buf) {
-                    Err(StoreError::Checksum { .. }) => self.read_locked(at, buf),
+                    Err(StoreError::Checksum { .. }) => {
+                        let got = self.read_locked(at, buf)?;
+                        files.known.forget();
+                        Ok(got)
+                    }
                     other => other.map(|()| buf.len()),
                 }
             }
@@ -164,7 +158,7 @@ impl Reader {
                 };
                 let Some(files) = files.filter(|_| all_in_file) else { return self.read_locked(at, buf) };
                 let stretch = self.stretch(at, buf.len(), u64::MAX);
-                let sums = files.sums(stretch.first_page(), stretch.pages())?;
+                let sums = crcs(&files, stretch)?;
                 match read_into(&files, stretch, &sums, buf) {
                     Err(StoreError::Checksum { .. }) => self.read_locked(at, buf),
                     other => other.map(|()| buf.len()),
@@ -184,7 +178,7 @@ impl Reader {
             View::Content(content) if left > 0 => buf.copy_from_slice(&content[index(at)..][..left]),
             View::Still { files, len, .. } if left > 0 => {
                 let stretch = self.stretch(at, left, len);
-                let sums = files.sums(stretch.first_page(), stretch.pages())?;
+                let sums = crcs(&files, stretch)?;
                 read_into(&files, stretch, &sums, buf)?;
             }
             View::Content(_) | View::Still { .. } => {}
@@ -192,44 +186,19 @@ impl Reader {
         Ok(left)
     }
 
+    /// For many short reads, if it is a large piece that nobody is writing to.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn at_rest(&self) -> Result<Option<AtRest>, StoreError> {
+        let View::Still { files, len, version } = self.view(&mut self.piece.lock())? else { return Ok(None) };
+        let table = files.known.table(version, len);
+        let check = !self.inner.config.has(Planted::SkipCrc);
+        Ok(Some(AtRest { piece: self.piece.id, files, table, len, check }))
+    }
+
     fn stretch(&self, offset: u64, len: usize, end: u64) -> Stretch {
         Stretch { piece: self.piece.id, offset, len, end, check: !self.inner.config.has(Planted::SkipCrc) }
-    }
-
-    /// The sums of a stretch of a piece that nobody writes to, from the sidecar or from what is remembered of it.
-    fn sums(&self, files: &ObjectFiles, stretch: Stretch, version: u64) -> Result<Vec<PageSum>, StoreError> {
-        let mut sums = Vec::with_capacity(stretch.pages());
-        let end = stretch.first_page() + stretch.pages() as u64;
-        let mut page = stretch.first_page();
-        while page < end {
-            let block = page / BLOCK_PAGES;
-            let stop = end.min((block + 1) * BLOCK_PAGES);
-            let found = self.block(files, block, version)?;
-            let (from, to) = (index(page - block * BLOCK_PAGES), index(stop - block * BLOCK_PAGES));
-            sums.extend_from_slice(&found[from..to]);
-            page = stop;
-        }
-        Ok(sums)
-    }
-
-    fn block(&self, files: &ObjectFiles, block: u64, version: u64) -> Result<Arc<[PageSum]>, StoreError> {
-        let mut remembered = self.remembered.lock();
-        if remembered.version != version {
-            *remembered = Remembered { version, ..Remembered::default() };
-        }
-        if let Some((_, sums)) = remembered.blocks.iter().find(|(number, _)| *number == block) {
-            return Ok(Arc::clone(sums));
-        }
-        let sums: Arc<[PageSum]> = files.sums(block * BLOCK_PAGES, index(BLOCK_PAGES))?.into();
-        let entry = (block, Arc::clone(&sums));
-        if remembered.blocks.len() < BLOCKS {
-            remembered.blocks.push(entry);
-        } else {
-            let next = remembered.next % BLOCKS;
-            remembered.blocks[next] = entry;
-            remembered.next = next + 1;
-        }
-        Ok(sums)
     }
 
     /// Appends to `out`, for each page touched, its CRC32C (4 bytes, big-endian) and then its bytes, as XRootD's pgread sends them.
@@ -280,7 +249,7 @@ impl Reader {
     fn read_pages_step(&self, view: View, at: u64, len: usize, out: &mut [u8]) -> Result<usize, StoreError> {
         if let View::Still { files, len: end, version } = &view {
             let stretch = self.stretch(at, len, *end);
-            let sums = self.sums(files, stretch, *version)?;
+            let sums = known_crcs(files, stretch, table_for(files, stretch, *version).as_deref())?;
             match read_framed(files, stretch, &sums, out) {
                 Err(StoreError::Checksum { .. }) => {}
                 other => return other.map(|()| len),
@@ -301,6 +270,11 @@ impl Reader {
         }
         Ok(got)
     }
+}
+
+/// What is known of the checksums: for a short read alone.
+fn table_for(files: &ObjectFiles, stretch: Stretch, version: u64) -> Option<Arc<Table>> {
+    if stretch.pages() <= FEW_PAGES { files.known.table(version, stretch.end) } else { None }
 }
 
 impl Drop for Reader {
@@ -336,7 +310,7 @@ impl Inner {
                     let step = (stop - at).min(STEP as u64 - at % PAGE);
                     let check = !self.config.has(Planted::SkipCrc);
                     let stretch = Stretch { piece, offset: at, len: index(step), end: u64::MAX, check };
-                    let sums = files.sums(stretch.first_page(), stretch.pages())?;
+                    let sums = crcs(&files, stretch)?;
                     read_into(&files, stretch, &sums, &mut buf[index(at - offset)..index(at + step - offset)])?;
                     at += step;
                 }

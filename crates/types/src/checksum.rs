@@ -21,8 +21,7 @@ impl Crc32c {
     /// Of what `self` is the sum of, and `bytes` behind it.
     #[must_use]
     pub fn extend(self, bytes: &[u8]) -> Self {
-        let mut digest =
-            crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, u64::from(!self.0));
+        let mut digest = crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, u64::from(!self.0));
         digest.update(bytes);
         Self(low_half(digest.finalize()))
     }

@@ -4,7 +4,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use store::StoreError;
+use store::{AtRest, StoreError};
 use types::{Crc32c, PAGE_SIZE};
 use wire::page::SUM_LEN;
 use wire::request::{Pgread, Read, Readv, Segment};
@@ -138,28 +138,26 @@ impl Connection {
         let mut answer = self.node.buffers.take_growing(wanted);
         let mut turn = self.node.transfers.of(&self.session, self.number, wanted);
         self.out.leave()?;
-        let mut known: Option<(wire::FileHandle, Arc<OpenFile>)> = None;
+        let mut known: Option<(wire::FileHandle, Vectored)> = None;
         for segment in &r.segments {
-            let file = match &known {
-                Some((handle, file)) if *handle == segment.handle => Arc::clone(file),
-                _ => match self.file(segment.handle) {
-                    Ok(file) => {
-                        known = Some((segment.handle, Arc::clone(&file)));
-                        file
-                    }
+            let from = match known.take().filter(|(handle, _)| *handle == segment.handle) {
+                Some((_, from)) => from,
+                None => match self.file(segment.handle).and_then(Vectored::new) {
+                    Ok(from) => from,
                     Err(refusal) => {
                         self.out.back();
                         return Ok(Err(refusal));
                     }
                 },
             };
-            if let Err(refusal) = self.read_segment(stream, &file, segment, &mut answer, &mut turn)? {
+            let from = &known.insert((segment.handle, from)).1;
+            if let Err(refusal) = self.read_segment(stream, from, segment, &mut answer, &mut turn)? {
                 self.out.back();
                 return Ok(Err(refusal));
             }
             Counters::add(&self.node.counters.bytes_read, u64::from(segment.len));
         }
-        self.send_frame(stream, ResponseStatus::Ok, &answer.bytes, Some(&mut turn))?;
+        self.send_frame(stream, ResponseStatus::Ok, answer.filled(), Some(&mut turn))?;
         self.out.back();
         Ok(Ok(()))
     }
@@ -169,7 +167,7 @@ impl Connection {
     fn read_segment(
         &self,
         stream: StreamId,
-        file: &OpenFile,
+        from: &Vectored,
         segment: &Segment,
         answer: &mut GrowingBuffer,
         turn: &mut Turn<'_>,
@@ -180,16 +178,16 @@ impl Connection {
         }
         let len = segment.len as usize;
         let past_end = || {
-            let text = format!("Cannot read {}: {len} bytes at {} reach past its end", file.path, segment.offset);
+            let text = format!("Cannot read {}: {len} bytes at {} reach past its end", from.file.path, segment.offset);
             // as the stock server
             Refusal::new(ErrorNumber::FS_ERROR, text)
         };
-        if bounded(file, segment.offset, segment.len) < len {
+        if from.bounded(segment) < len {
             return Ok(Err(past_end()));
         }
-        if !answer.bytes.is_empty() && answer.bytes.len() + SEGMENT_HEADER + len > answer.step {
-            self.send_frame(stream, ResponseStatus::OkSoFar, &answer.bytes, Some(&mut *turn))?;
-            answer.bytes.clear();
+        if !answer.filled().is_empty() && answer.filled().len() + SEGMENT_HEADER + len > answer.step {
+            self.send_frame(stream, ResponseStatus::OkSoFar, answer.filled(), Some(&mut *turn))?;
+            answer.clear();
             turn.let_others();
         }
         let piece = answer.step.max(len) as u64;
@@ -198,14 +196,48 @@ impl Connection {
             let text = "Too many long reads are under way at the moment".into();
             return Ok(Err(Refusal::Wait { seconds: 1, text }));
         }
-        answer.bytes.extend_from_slice(&ReadvSegment(*segment).to_bytes());
-        let start = answer.bytes.len();
-        answer.bytes.resize(start + len, 0);
-        Ok(match read_file(file, segment.offset, &mut answer.bytes[start..]) {
+        let (header, data) = answer.more(SEGMENT_HEADER + len, AtRest::MARGIN).split_at_mut(SEGMENT_HEADER);
+        header.copy_from_slice(&ReadvSegment(*segment).to_bytes());
+        Ok(match from.read(segment.offset, len, data) {
             Ok(n) if n == len => Ok(()),
             Ok(_) => Err(past_end()),
             Err(refusal) => Err(refusal),
         })
+    }
+}
+
+/// A file of a readv.
+struct Vectored {
+    file: Arc<OpenFile>,
+    /// As it was when the first of its segments was read.
+    at_rest: Option<AtRest>,
+}
+
+impl Vectored {
+    fn new(file: Arc<OpenFile>) -> Result<Self, Refusal> {
+        let at_rest = match &file.access {
+            Access::Read(reader) => reader.at_rest().map_err(|error| refuse(&file, &error))?,
+            Access::Write(_) => None,
+        };
+        Ok(Self { file, at_rest })
+    }
+
+    /// How many of a segment's bytes there are.
+    fn bounded(&self, segment: &Segment) -> usize {
+        match &self.at_rest {
+            Some(at_rest) => within(at_rest.len(), segment.offset, segment.len),
+            None => bounded(&self.file, segment.offset, segment.len),
+        }
+    }
+
+    /// Reads `len` bytes to the beginning of `room`, which has [`AtRest::MARGIN`] bytes more.
+    fn read(&self, offset: u64, len: usize, room: &mut [u8]) -> Result<usize, Refusal> {
+        if let Some(at_rest) = &self.at_rest
+            && at_rest.read(offset, len, room).map_err(|error| refuse(&self.file, &error))?
+        {
+            return Ok(len);
+        }
+        read_file(&self.file, offset, &mut room[..len])
     }
 }
 
@@ -220,6 +252,10 @@ fn bounded(file: &OpenFile, offset: u64, len: u32) -> usize {
         Access::Read(reader) => reader.len(),
         Access::Write(access) => access.lease.writer().map_or(0, |writer| writer.len()),
     };
+    within(end, offset, len)
+}
+
+fn within(end: u64, offset: u64, len: u32) -> usize {
     usize::try_from(end.saturating_sub(offset).min(u64::from(len))).unwrap_or(0)
 }
 

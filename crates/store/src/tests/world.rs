@@ -33,6 +33,7 @@ pub(crate) fn small_config() -> StoreConfig {
         checkpoint_bytes_max: 48 << 10,
         settle_step_bytes: 8 << 10,
         buffers_max: 2,
+        known_sums_bytes_max: 1 << 20,
         find_orphans: true,
         clear_away: true,
         planted: None,
