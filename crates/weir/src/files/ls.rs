@@ -82,7 +82,9 @@ fn print(args: &LsArgs, base: &str, entry: &Entry, out: &mut Output) -> Result<(
         _ => String::new(),
     };
     if args.long {
-        out.line(&format!("{}{sum}", long_line(&entry.name, &entry.info, args.human)))
+        let mut line = long_line(&entry.name, &entry.info, args.human);
+        line.push_str(&sum);
+        out.line(&line)
     } else {
         let slash = if entry.info.kind == Kind::Directory { "/" } else { "" };
         out.line(&format!("{}{slash}{sum}", printable(&entry.name)))

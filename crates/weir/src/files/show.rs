@@ -1,5 +1,8 @@
 //! How attributes are printed.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
 use crate::config::units::show_size;
 
 use super::tree::{Info, Kind};
@@ -14,18 +17,32 @@ pub fn mode_text(info: &Info) -> String {
         Kind::Other => '?',
     };
     let Some(mode) = info.mode else { return format!("{kind}?????????") };
-    let bits = (0..9).rev().map(|bit| if mode >> bit & 1 == 1 { ['x', 'w', 'r'][bit % 3] } else { '-' });
-    std::iter::once(kind).chain(bits).collect()
+    let mut text = String::with_capacity(10);
+    text.push(kind);
+    text.extend((0..9).rev().map(|bit| if mode >> bit & 1 == 1 { ['x', 'w', 'r'][bit % 3] } else { '-' }));
+    text
 }
+
+/// What a line takes at most, usually: so that it is allocated once.
+const LINE_BYTES: usize = 128;
 
 /// A line of `ls -l`.
 #[must_use]
 pub fn long_line(name: &str, info: &Info, human: bool) -> String {
-    let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "?".to_owned());
-    let size = if human { show_size(info.size) } else { info.size.to_string() };
-    let note = info.note.map(|note| format!("  ({note})")).unwrap_or_default();
-    let (mode, owner, group) = (mode_text(info), word(&info.owner), word(&info.group));
-    format!("{mode} {owner:<8} {group:<8} {size:>12} {} {}{note}", civil_time(info.mtime), printable(name))
+    let owner = info.owner.as_deref().unwrap_or("?");
+    let group = info.group.as_deref().unwrap_or("?");
+    let mut line = String::with_capacity(LINE_BYTES);
+    // Writing to memory does not fail.
+    let _ = write!(line, "{} {owner:<8} {group:<8} ", mode_text(info));
+    let _ = match human {
+        true => write!(line, "{:>12}", show_size(info.size)),
+        false => write!(line, "{:>12}", info.size),
+    };
+    let _ = write!(line, " {} {}", civil_time(info.mtime), printable(name));
+    if let Some(note) = info.note {
+        let _ = write!(line, "  ({note})");
+    }
+    line
 }
 
 /// `2023-11-14 22:13:20`, in UTC.
@@ -39,8 +56,8 @@ pub fn civil_time(seconds: i64) -> String {
 
 /// A name with control characters made visible, so that it cannot play with a terminal.
 #[must_use]
-pub fn printable(name: &str) -> String {
-    if name.chars().any(char::is_control) { name.escape_debug().to_string() } else { name.to_owned() }
+pub fn printable(name: &str) -> Cow<'_, str> {
+    if name.chars().any(char::is_control) { name.escape_debug().to_string().into() } else { name.into() }
 }
 
 #[cfg(test)]

@@ -78,11 +78,15 @@ impl StatReply {
     /// Reads a body or an entry's line.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "stat answer";
-        let words: Vec<&[u8]> =
-            text(WHAT, body)?.split(|&b| b == b' ').filter(|word| !word.is_empty()).take(10).collect();
-        let (first, extra) = match words.len() {
-            4 => (&words[..], None),
-            9 => (&words[..4], Some(&words[4..])),
+        // One more than there may be. A listing has a line of them for each entry.
+        let (mut words, mut count) = ([&b""[..]; 10], 0);
+        for word in text(WHAT, body)?.split(|&b| b == b' ').filter(|word| !word.is_empty()).take(words.len()) {
+            words[count] = word;
+            count += 1;
+        }
+        let (first, extra) = match count {
+            4 => (&words[..4], None),
+            9 => (&words[..4], Some(&words[4..9])),
             _ => return Err(WireError::Malformed { what: WHAT, why: "it has neither 4 nor 9 words" }),
         };
         let natural = |word: &[u8]| {
