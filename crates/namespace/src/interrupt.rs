@@ -24,7 +24,7 @@ pub enum InterruptReply {
     Marked,
     /// An upload: kept, hidden, listable.
     UploadKept,
-    /// It was removed meanwhile; the deletion of its body is queued.
+    /// It was removed meanwhile, or it is an upload of which nothing is kept; the deletion of its body is queued.
     Unlinked,
 }
 
@@ -39,6 +39,12 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
             why: "a writer says that it writes this upload, but there is none",
         };
         let mut upload = UploadRecord::get(txn, upload)?.ok_or_else(missing)?;
+        // Nobody goes on with nothing; and while the disk is full, each refused overwriting would leave a record.
+        if request.kept_len == 0 {
+            txn.delete(&keys::upload(upload.upload));
+            queue(txn, ctx, writer.body);
+            return Ok(InterruptReply::Unlinked);
+        }
         upload.state = UploadState::Interrupted;
         upload.deadline = Some(ctx.now.plus(ctx.limits.upload_keep));
         upload.epoch = writer.epoch;

@@ -248,6 +248,18 @@ fn a_restarted_copy_takes_the_place_of_its_own_unfinished_file_only() {
 }
 
 #[test]
+fn an_overwriting_that_ends_before_its_first_byte_leaves_nothing_behind() {
+    let w = World::new();
+    w.file("/f", 5);
+    let over = w.change(open("/f", How::Replace, 1)).unwrap();
+    w.change(ns::Interrupt { writer: over.writer, kept_len: 0 }).unwrap();
+    assert_eq!(w.ns.read(|read| ns::uploads(read, None, 10)).unwrap(), []);
+    assert_eq!(w.queue(), [over.body]);
+    assert_eq!(w.stat("/f").unwrap().len(), 5, "the old file stands");
+    assert_eq!(w.refusal(World::commit_op(over.writer, 5)), ErrorCode::Stale);
+}
+
+#[test]
 fn an_upload_that_cannot_become_visible_is_kept_a_day_and_can_be_resumed() {
     let w = World::new();
     w.mkdir("/d");

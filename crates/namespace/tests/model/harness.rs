@@ -570,7 +570,7 @@ impl World {
 
     fn interrupt(&mut self) -> Checked {
         let Some(both) = self.any_handle() else { return Ok(()) };
-        let kept_len = self.rng.random_range(0..300);
+        let kept_len = if self.rng.random_bool(0.3) { 0 } else { self.rng.random_range(0..300) };
         self.say(format!("  interrupt {both:?}"));
         let real = self.change(&admin(), ns::Interrupt { writer: both.token, kept_len })?;
         let model = self.model.interrupt(&both.handle, kept_len);

@@ -496,6 +496,11 @@ impl Model {
         let now = self.now;
         self.ended.insert(writer.who, (body, now + TOMB));
         if writer.doing == Doing::Upload {
+            if kept == 0 {
+                self.uploads.remove(&body);
+                self.queue.insert(body);
+                return;
+            }
             let upload = self.uploads.get_mut(&body).unwrap();
             upload.state = UpState::Interrupted;
             upload.deadline = Some(now + KEEP);
