@@ -1,0 +1,67 @@
+"""
+Whether a figure is at the end what it was at the start. Two things must hold before it is called worse: the median of the last third of the
+rounds is worse than that of the first third by more than the tolerance, and there is a trend (the 95 % interval of the Theil-Sen slope,
+from Kendall's statistic, leaves out zero). The first alone would blame a busy machine's scatter, the second alone a trend that harms nobody.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+from math import sqrt
+from statistics import median
+
+# Fewer rounds give no interval that means anything.
+ROUNDS_MIN = 5
+
+
+@dataclass(frozen=True)
+class Metric:
+    """`worse`: +1 if more is worse, -1 if less is, 0 if it is only told. Tolerances: of the start's value, and in its unit."""
+
+    name: str
+    unit: str
+    worse: int
+    relative: float = 0.0
+    absolute: float = 0.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    metric: Metric
+    values: list[float]
+    start: float
+    end: float
+    # Over the whole time, from the slope: what it has changed by, and the interval.
+    trend: float = 0.0
+    least: float = 0.0
+    most: float = 0.0
+    judged: bool = False
+    is_worse: bool = False
+
+    @property
+    def word(self) -> str:
+        if not self.judged:
+            return "told only" if self.metric.worse == 0 else "too few rounds"
+        return "WORSE" if self.is_worse else "equal"
+
+
+def theil_sen(times: list[float], values: list[float]) -> tuple[float, float, float]:
+    """The median of the slopes of all pairs, and the ends of its 95 % interval."""
+    slopes = sorted((v - u) / (t - s) for (s, u), (t, v) in combinations(zip(times, values, strict=True), 2) if t != s)
+    count = len(times)
+    reach = 1.96 * sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    low = int((len(slopes) - reach) / 2)
+    low = max(0, low - 1) if low > 0 else 0
+    return median(slopes), slopes[low], slopes[len(slopes) - 1 - low]
+
+
+def judge(metric: Metric, times: list[float], values: list[float]) -> Verdict:
+    third = max(1, len(values) // 3)
+    start, end = median(values[:third]), median(values[-third:])
+    if len(values) < ROUNDS_MIN or metric.worse == 0:
+        return Verdict(metric, values, start, end)
+    slope, low, high = theil_sen(times, values)
+    span = times[-1] - times[0]
+    allowed = metric.relative * abs(start) + metric.absolute
+    beyond = metric.worse * (end - start) > allowed
+    trending = low > 0 if metric.worse > 0 else high < 0
+    return Verdict(metric, values, start, end, slope * span, low * span, high * span, judged=True, is_worse=beyond and trending)

@@ -1,0 +1,308 @@
+"""
+What ordinary clients do all the time: small operations at fixed times (open loop: each has its time, whether the one before is done or not,
+and what counts is when it was due), and whole files copied by stock clients, by `weir cp`, and from server to server.
+"""
+
+import random
+import subprocess
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from clients import STUBBORN, environment
+from content import KIB, MIB
+from harness import WEIR_BIN, Server
+from soak.client import LOST, NO_SPACE, Client, Refused
+from soak.ledger import Content, Ledger
+from soak.report import say
+from soak.yardstick import Yardstick
+
+NAMES = 400  # small files that are written again and again
+STILL, STILL_BYTES = 200, 16 * KIB  # files that never change
+LARGE_BYTES = 64 * MIB
+SIZES = [0, 1, 100, 4 * KIB, 4 * KIB, 5000, 16 * KIB, 60 * KIB, 70_000, 256 * KIB]
+POOL_SIZES = [300 * KIB, MIB, 3 * MIB, 8 * MIB + 1, 16 * MIB]
+BIG_NAMES = 12
+# Who is so late begins anew: the machine has stood still.
+LATE_SECONDS = 1.0
+ENOUGH_SECONDS = 30.0
+PROBLEMS_SHOWN = 100
+COPY_SECONDS = 150
+
+
+class Gate:
+    """Workers pass it before each piece of work; while it is closed they wait there."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.closed = True
+        self.ending = False
+        self.workers = self.waiting = 0
+
+    def passed(self) -> bool:
+        """Waits while it is closed. False: it is time to end."""
+        with self.changed:
+            self.waiting += 1
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.ending or not self.closed)
+            self.waiting -= 1
+            return not self.ending
+
+    def open(self) -> None:
+        with self.changed:
+            self.closed = False
+            self.changed.notify_all()
+
+    def close(self, patience: float = 180) -> None:
+        """And waits until everybody has finished what is under way."""
+        with self.changed:
+            self.closed = True
+            if not self.changed.wait_for(lambda: self.waiting >= self.workers, patience):
+                raise AssertionError(f"{self.workers - self.waiting} clients still wait for an answer after {patience:.0f} s")
+
+    def end(self) -> None:
+        with self.changed:
+            self.ending = True
+            self.changed.notify_all()
+
+
+class Journal:
+    """What went wrong while nothing was done to the node that explains it; and how long operations took."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.excuses: set[str] = set()
+        self.problems: list[str] = []
+        self.samples: dict[str, list[float]] = defaultdict(list)
+        self.refused_for_space = self.lost = self.transfers = 0
+
+    def problem(self, text: str) -> None:
+        with self.lock:
+            self.problems.append(f"{time.strftime('%H:%M:%S')} {text}")
+        if len(self.problems) <= PROBLEMS_SHOWN:
+            say(f"PROBLEM {text}")
+
+    def failed(self, kind: str, error: Exception | str) -> None:
+        """Of an operation. It is excused while the node is killed, or while its disk is full and that is the reason."""
+        no_space = getattr(error, "number", None) == NO_SPACE or "space" in str(error).lower()
+        if no_space and self.excuses & {"full", "kill"}:
+            self.refused_for_space += 1
+        elif "kill" in self.excuses:
+            self.lost += 1
+        else:
+            self.problem(f"{kind} failed: {error!r}")
+
+    def took(self, kind: str, seconds: float) -> None:
+        with self.lock:
+            self.samples[kind].append(seconds)
+        if seconds > ENOUGH_SECONDS and "kill" not in self.excuses:
+            self.problem(f"{kind} took {seconds:.1f} s")
+
+    def take(self) -> dict[str, list[float]]:
+        """The times since the last call."""
+        with self.lock:
+            taken, self.samples = self.samples, defaultdict(list)
+            return taken
+
+
+class Worker(threading.Thread):
+    """Does `work` at fixed times until the gate ends. `work` says what it was, or None if that is not to be counted."""
+
+    def __init__(self, kind: str, per_second: float, work: Callable[[], str | None], gate: Gate, journal: Journal):
+        super().__init__(daemon=True, name=kind)
+        self.kind, self.interval, self.work, self.gate, self.journal = kind, 1 / per_second, work, gate, journal
+        gate.workers += 1
+
+    def run(self) -> None:
+        due = time.monotonic()
+        while self.gate.passed():
+            now = time.monotonic()
+            if now < due:
+                time.sleep(min(due - now, 0.5))
+                if due - now > 0.5:
+                    continue  # so that the gate is not kept waiting
+            elif now - due > LATE_SECONDS:
+                due = now
+            try:
+                kind = self.work()
+                if kind:
+                    self.journal.took(kind, time.monotonic() - due)
+            except (Refused, *LOST) as trouble:
+                self.journal.failed(self.kind, trouble)
+                time.sleep(0.1)
+            except Exception as trouble:
+                self.journal.problem(f"{self.kind}: {trouble!r}")
+                time.sleep(0.1)
+            due += self.interval
+
+
+@dataclass(frozen=True)
+class Source:
+    path: Path
+    content: Content
+
+
+class Load:
+    """All of it, on one node; `other` is the node that files are copied from and to."""
+
+    def __init__(self, server: Server, other: Server, home: Path, yardstick: Yardstick, pick: random.Random, transfer_seconds: float):
+        self.server, self.other, self.home, self.pick = server, other, home, pick
+        self.ledger, self.journal, self.gate = Ledger(), Journal(), Gate()
+        self.still: dict[str, Content] = {}
+        self.pool: list[Source] = []
+        self.transfer_number = 0
+        self.copier: subprocess.Popen | None = None
+        self.yardstick, self.echo = yardstick, yardstick.connect()
+        clients = {kind: Client(server.port) for kind in ("stat", "read", "write", "list", "readv")}
+        self.workers = [
+            Worker("stat", 20, lambda: self.stat(clients["stat"]), self.gate, self.journal),
+            Worker("read", 10, lambda: self.read(clients["read"]), self.gate, self.journal),
+            Worker("write", 10, lambda: self.write(clients["write"]), self.gate, self.journal),
+            Worker("list", 2, lambda: self.list(clients["list"]), self.gate, self.journal),
+            Worker("readv", 2, lambda: self.readv(clients["readv"]), self.gate, self.journal),
+            Worker("echo", 20, self.yard_echo, self.gate, self.journal),
+            Worker("sync", 10, self.yard_sync, self.gate, self.journal),
+            Worker("transfer", 1 / transfer_seconds, self.transfer, self.gate, self.journal),
+        ]
+
+    def populate(self) -> None:
+        """What is there from the beginning."""
+        client, make = Client(self.server.port), random.Random(f"soak {self.pick.random()}").randbytes
+        for name in [f"/still/{number}" for number in range(STILL)] + ["/still/large"]:
+            self.put(client, name, make(LARGE_BYTES if name.endswith("large") else STILL_BYTES))
+            self.still[name] = self.ledger.promises[name].stands
+        for number in range(NAMES):
+            self.put(client, f"/small/{number}", make(self.pick.choice(SIZES)))
+        folder = self.home / "pool"
+        folder.mkdir()
+        copier = Client(self.other.port)
+        for number, size in enumerate(POOL_SIZES):
+            data = make(size)
+            (folder / str(number)).write_bytes(data)
+            self.pool.append(Source(folder / str(number), Content.of(data)))
+            copier.put(f"/pool/{number}", data)
+        client.close()
+        copier.close()
+
+    def start(self) -> None:
+        for worker in self.workers:
+            worker.start()
+
+    def put(self, client: Client, name: str, data: bytes) -> None:
+        self.ledger.about_to(name, Content.of(data))
+        client.put(name, data)
+        self.ledger.done(name)
+
+    def remove(self, client: Client, name: str) -> None:
+        self.ledger.about_to(name, None)
+        client.remove(name)
+        self.ledger.done(name)
+
+    # Small operations.
+
+    def stat(self, client: Client) -> str:
+        size = int(client.stat(f"/still/{self.pick.randrange(STILL)}").split()[1])
+        if size != STILL_BYTES:
+            self.journal.problem(f"a file of {STILL_BYTES} bytes has {size}")
+        return "stat"
+
+    def read(self, client: Client) -> str:
+        name = f"/still/{self.pick.randrange(STILL)}"
+        if Content.of(client.read(name, 0, STILL_BYTES)) != self.still[name]:
+            self.journal.problem(f"{name} reads as something else")
+        return "read"
+
+    def write(self, client: Client) -> str:
+        name = f"/small/{self.pick.randrange(NAMES)}"
+        if self.pick.random() < 0.1 and self.ledger.promises[name].stands and not self.ledger.promises[name].perhaps:
+            self.remove(client, name)
+            return "remove"
+        size = self.pick.choice(SIZES)
+        self.put(client, name, self.pick.randbytes(size))
+        return "write" if size <= 64 * KIB else "write large"
+
+    def list(self, client: Client) -> str:
+        if client.names("/still") != STILL + 1:
+            self.journal.problem("a listing of another length")
+        return "list"
+
+    def readv(self, client: Client) -> str:
+        client.readv("/still/large", [(self.pick.randrange(LARGE_BYTES - 8192), 8192) for _ in range(64)])
+        return "readv"
+
+    def yard_echo(self) -> str:
+        self.yardstick.echo(self.echo)
+        return "echo"
+
+    def yard_sync(self) -> str:
+        self.yardstick.sync()
+        return "sync"
+
+    # Whole files.
+
+    def transfer(self) -> None:
+        """One copy; they take turns. The node's own name of a file is held by this worker alone."""
+        self.transfer_number += 1
+        kinds = [self.upload, self.download, self.copy_in, self.upload, self.download, self.copy_out]
+        kinds[self.transfer_number % len(kinds)](self.transfer_number // len(kinds) % 2 == 0)
+        self.journal.transfers += 1
+
+    def run(self, *command: str | Path) -> None:
+        arguments = [str(part) for part in command]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        with subprocess.Popen(arguments, text=True, errors="replace", env=environment(STUBBORN), **pipes) as self.copier:
+            try:
+                said = self.copier.communicate(timeout=COPY_SECONDS)[1]
+            except subprocess.TimeoutExpired:
+                self.copier.kill()
+                raise OSError(f"{Path(command[0]).name} did not end in {COPY_SECONDS} s") from None
+        if self.copier.returncode != 0:
+            raise OSError(f"{Path(command[0]).name} ended with {self.copier.returncode}: {said.strip()[-300:]}")
+
+    def end(self) -> None:
+        """Nobody begins anything any more, and the copy under way is cut off."""
+        self.journal.excuses |= {"kill"}
+        self.gate.end()
+        if self.copier and self.copier.poll() is None:
+            self.copier.kill()
+
+    def _put_by(self, name: str, source: Source, *command: str | Path) -> None:
+        self.ledger.about_to(name, source.content)
+        self.run(*command)
+        self.ledger.done(name)
+
+    def upload(self, stock: bool) -> None:
+        name, source = f"/big/{self.pick.randrange(BIG_NAMES)}", self.pick.choice(self.pool)
+        command = ["xrdcp", "--nopbar", "-f", "-p"] if stock else [WEIR_BIN, "cp", "-f"]
+        self._put_by(name, source, *command, source.path, f"{self.server.url}{name}")
+
+    def download(self, stock: bool) -> None:
+        names = [name for name in self.ledger.standing() if name.startswith("/big/")]
+        if not names:
+            return
+        name, target = self.pick.choice(names), self.home / "download"
+        self.run(*(["xrdcp", "--nopbar", "-f"] if stock else [WEIR_BIN, "cp", "-f"]), f"{self.server.url}{name}", target)
+        if Content.of(target.read_bytes()) != self.ledger.promises[name].stands:
+            self.journal.problem(f"{name} was copied out as something else")
+
+    def copy_in(self, stock: bool) -> None:
+        number = self.pick.randrange(len(self.pool))
+        name = f"/big/{self.pick.randrange(BIG_NAMES)}"
+        command = ["xrdcp", "--nopbar", "-f", "--tpc", "only"] if stock else [WEIR_BIN, "cp", "-f", "--tpc"]
+        self._put_by(name, self.pool[number], *command, f"{self.other.url}/pool/{number}", f"{self.server.url}{name}")
+
+    def copy_out(self, stock: bool) -> None:
+        names = [name for name in self.ledger.standing() if name.startswith("/big/")]
+        if not names:
+            return
+        name = self.pick.choice(names)
+        command = ["xrdcp", "--nopbar", "-f", "--tpc", "only"] if stock else [WEIR_BIN, "cp", "-f", "--tpc"]
+        self.run(*command, f"{self.server.url}{name}", f"{self.other.url}/copied")
+        with_other = Client(self.other.port)
+        if with_other.content("/copied") != self.ledger.promises[name].stands:
+            self.journal.problem(f"{name} was copied to the other server as something else")
+        with_other.close()
+

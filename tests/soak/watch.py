@@ -1,0 +1,46 @@
+"""What the node's process holds, looked at once a second."""
+
+import os
+import threading
+from pathlib import Path
+from statistics import median
+
+from harness import Server
+
+MIB = 1 << 20
+
+
+class Watch(threading.Thread):
+    def __init__(self, server: Server):
+        super().__init__(daemon=True)
+        self.server = server
+        self.done = threading.Event()
+        self.seen: list[tuple[int, int, int]] = []
+
+    def run(self) -> None:
+        while not self.done.wait(1 if self.seen else 0):
+            folder = Path(f"/proc/{self.server.pid}")
+            self.seen.append((self.server.rss_bytes(), len(os.listdir(folder / "fd")), len(os.listdir(folder / "task"))))
+
+    def end(self) -> dict[str, float]:
+        """Memory in the middle of the time; the least descriptors and threads: what comes and goes is no leak."""
+        self.done.set()
+        self.join()
+        later = self.seen[len(self.seen) // 2 :]
+        return {
+            "memory": median(rss for rss, _, _ in later) / MIB,
+            "descriptors": min(descriptors for _, descriptors, _ in self.seen),
+            "threads": min(threads for _, _, threads in self.seen),
+        }
+
+
+def folder_bytes(folder: Path) -> int:
+    """What its files take up."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_blocks * 512
+            except FileNotFoundError:
+                pass
+    return total
