@@ -37,8 +37,9 @@ class Closed(Exception):
 class Raw:
     """One connection. `request` sends a frame and waits for its answer."""
 
-    def __init__(self, port: int, login: bool = True, timeout: float = 15):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+    def __init__(self, port: int, login: bool = True, timeout: float = 15, machine: str = "127.0.0.1"):
+        """`machine`: the address that it comes from; the whole of 127.0.0.0/8 is this machine's."""
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout, source_address=(machine, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.number = 0
         if login:

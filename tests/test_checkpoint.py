@@ -3,6 +3,7 @@
 import struct
 import time
 import zipfile
+from contextlib import ExitStack
 
 import pytest
 import raw
@@ -229,6 +230,46 @@ def test_misuses_leave_the_connection_as_it_was(node, place, old):
             with pytest.raises(raw.Closed):  # where the next request begins is not known
                 me.stat(path)
                 me.stat(path)
+
+
+def test_those_that_are_never_ended_hold_nobody_up(own_node, tmp_path):
+    """A dozen of them, each with a megabyte to undo: others write on, the log is trimmed all the same, and after a kill all files are what they were."""
+    config = tmp_path / "weir.toml"
+    config.write_text('grace_seconds = 1\n[journal]\nsegment_size = "4MiB"\n')
+    server = own_node("--config", str(config))
+    size, count = 2 << 20, 12
+    old = content("never ended", size)
+
+    def log_bytes() -> int:
+        return sum(file.stat().st_size for file in (server.data / "journal").iterdir())
+
+    with ExitStack() as stack:
+        before = server.rss_bytes()
+        for number in range(count):
+            me = stack.enter_context(Raw(server.port, timeout=60))
+            handle = me.open(f"/f{number}", raw.OPEN_NEW | raw.OPEN_UPDATE)
+            assert me.write(handle, 0, old).status == raw.OK and me.close(handle).status == raw.OK
+            handle = me.open(f"/f{number}", UPDATE)
+            assert chkpoint(me, handle, BEGIN).status == raw.OK
+            assert write_under(me, handle, 4096 * number + 1, bytes(1 << 20)).status == raw.OK
+        other, written = stack.enter_context(Raw(server.port)), 0
+        # It goes up and down by what waits for a checkpoint of the index.
+        while written < 150 << 20 or log_bytes() > 100 << 20:
+            assert written < 600 << 20, f"the log has {log_bytes() >> 20} MiB"
+            for number in range(200):
+                handle = other.open(f"/other{number % 20}", raw.OPEN_DELETE | raw.OPEN_UPDATE)
+                assert other.write(handle, 0, bytes(50_000)).status == raw.OK and other.close(handle).status == raw.OK
+                written += 50_000
+        assert server.rss_bytes() - before < 128 << 20
+        server.kill()
+    server.start()
+    until = time.monotonic() + 20
+    while any(bytes_of(server, f"/f{number}") != old for number in range(count)):
+        assert time.monotonic() < until, "not rolled back"
+        time.sleep(0.5)
+    assert server.stop()[0] == 0
+    checked = weir("fsck", "--data", str(server.data))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_whoever_takes_the_file_up_finds_it_rolled_back(node, place, old):

@@ -1,8 +1,10 @@
 """What there is a limited number of: descriptors, connections, memory of writers."""
 
+import os
 import re
 import struct
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from harness import Weir
 from raw import Closed, Raw
 
 OVERLOADED = 3024
+NO_MEMORY = 3008
 
 
 class Poor(Weir):
@@ -50,6 +53,40 @@ def test_few_descriptors_bound_connections_and_files(base, tmp_path):
         copied = xrdcp("-f", source, f"{server.url}/after")
         copied.ok()
         assert Xrdfs(server.url).size("/after") == 3 * MIB
+
+
+def test_ten_thousand_open_files(own_node):
+    """One machine asks for ten thousand, and gets its share; another one's files are opened at once, memory hardly grows, and all is free again."""
+    server = own_node()
+    with Raw(server.port) as me:
+        for number in range(100):
+            handle = me.open(f"/f{number}", raw.OPEN_NEW | raw.OPEN_UPDATE)
+            assert me.write(handle, 0, bytes(100 * KIB)).status == raw.OK and me.close(handle).status == raw.OK
+    before = server.rss_bytes()
+    descriptors = len(os.listdir(f"/proc/{server.pid}/fd"))
+    with ExitStack() as stack:
+        opened, refused = 0, []
+        for _ in range(4):
+            me = stack.enter_context(Raw(server.port, machine="127.0.0.2"))
+            frames = [me.frame(raw.OPEN, struct.pack(">HH12x", 0, raw.OPEN_READ), f"/f{number % 100}".encode()) for number in range(2500)]
+            me.socket.sendall(b"".join(frames))
+            answers = [me.receive() for _ in frames]
+            opened += sum(answer.status == raw.OK for answer in answers)
+            refused += [answer for answer in answers if answer.status != raw.OK]
+        assert opened >= 1000 and opened + len(refused) == 10_000
+        assert all(answer.status == 4005 or answer.error == NO_MEMORY for answer in refused), refused[0]
+        assert all(answer.body[4:].strip() for answer in refused), "a refusal without words"
+        with Raw(server.port) as other:
+            begin = time.monotonic()
+            assert other.read(other.open("/f7"), 0, 200 * KIB).body == bytes(100 * KIB)
+            assert time.monotonic() - begin < 2
+        assert server.rss_bytes() - before < 64 * MIB
+    end = time.monotonic() + 10
+    while len(os.listdir(f"/proc/{server.pid}/fd")) > descriptors:
+        assert time.monotonic() < end, "files of clients who have gone stay open"
+        time.sleep(0.1)
+    with Raw(server.port, machine="127.0.0.2") as me:
+        me.open("/f1")
 
 
 def high_water(pid: int) -> int:

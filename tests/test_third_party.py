@@ -2,17 +2,20 @@
 
 import hashlib
 import random
+import socket
 import struct
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from harness import WEIR_BIN, Weir, Xrootd, weir
-from raw import NOT_AUTHORIZED, OK, OPEN, OPEN_READ, Raw
+from raw import ERROR, NOT_AUTHORIZED, NOT_FOUND, OK, OPEN, OPEN_NEW, OPEN_READ, OPEN_UPDATE, SYNC, Answer, Raw
 
 MIB = 1 << 20
+ATTN, WAIT, WAITRESP = 4001, 4005, 4006
 
 
 class TpcXrootd(Xrootd):
@@ -115,6 +118,63 @@ def test_from_nowhere_and_from_what_is_not_there(node, other, source, tmp_path):
     done = xrdcp("--tpc", "only", f"{node.url}/nothing", f"{other.url}/x-{tmp_path.name}")
     assert done.returncode != 0
     assert weir("stat", f"{other.url}/x-{tmp_path.name}").returncode == 11, "nothing is visible"
+
+
+@pytest.fixture
+def silent():
+    """The address of a source that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def begin_copy(me: Raw, path: str, source: str) -> Answer:
+    """Opens a target that is to be fetched from `source`, and starts it: the answer to that, with the handle before it."""
+    opaque = f"?tpc.src={source}&tpc.key=key{path[1:]}&tpc.lfn=/there&tpc.stage=copy"
+    answer = me.request(OPEN, struct.pack(">HH12x", 0o644, OPEN_NEW | OPEN_UPDATE), (path + opaque).encode())
+    assert answer.status == OK, answer
+    me.handle = answer.body[:4]
+    return me.request(SYNC, me.handle)
+
+
+def end_of_copy(me: Raw, patience: float) -> str:
+    """Why it has failed."""
+    me.socket.settimeout(patience)
+    answer = me.request(SYNC, me.handle)
+    if answer.status == WAITRESP:
+        answer = me.receive()
+    assert answer.status == ATTN and struct.unpack(">H", answer.body[10:12])[0] == ERROR, answer
+    return answer.body[20:].rstrip(b"\0").decode()
+
+
+def test_from_where_nobody_listens_and_from_who_says_nothing(node, silent, tmp_path):
+    with Raw(node.port) as me:
+        assert begin_copy(me, f"/nobody-{tmp_path.name}", "127.0.0.1:1").status == OK
+        assert "cannot connect to 127.0.0.1:1" in end_of_copy(me, 5)
+        assert me.stat(f"/nobody-{tmp_path.name}").error == NOT_FOUND, "nothing is visible"
+    with Raw(node.port) as me:
+        assert begin_copy(me, f"/silent-{tmp_path.name}", silent).status == OK
+        assert f"{silent} has said nothing for 10 s" in end_of_copy(me, 20)
+        assert me.stat(f"/silent-{tmp_path.name}").error == NOT_FOUND
+        assert me.close(me.handle).status == ERROR, "what was not fetched is not closed as whole"
+        assert me.stat(f"/silent-{tmp_path.name}").error == NOT_FOUND
+
+
+def test_copies_from_who_says_nothing_leave_room_for_others(other, source, silent, tmp_path):
+    """Another machine begins as many as it gets, and they stand still; this one's copy is done meanwhile."""
+    url, path = source
+    with ExitStack() as stack:
+        begun = []
+        for number in range(20):
+            me = stack.enter_context(Raw(other.port, machine="127.0.0.2"))
+            begun.append(begin_copy(me, f"/silent-{number}-{tmp_path.name}", silent))
+        assert {answer.status for answer in begun} == {OK, WAIT}, begun
+        refused = next(answer for answer in begun if answer.status == WAIT)
+        assert b"Your machine has its share" in refused.body
+        begin = time.monotonic()
+        done = xrdcp("--tpc", "only", url, f"{other.url}/beside-{tmp_path.name}")
+        assert done.returncode == 0, done.stderr
+        assert time.monotonic() - begin < 8, "it waited for the others' silence"
+    assert same(f"{other.url}/beside-{tmp_path.name}", path, tmp_path)
 
 
 def opened(raw: Raw, path: str):

@@ -35,6 +35,7 @@ DISK_BYTES = 3 << 30
 MARK = "made-by-soak"
 ROUND_SECONDS = 240
 GRACE_SECONDS = 2
+SEGMENT = "8MiB"
 CHECKERS = 4
 # Parts of a round.
 PACED, BURSTS, SLOW, FULL = 0.42, 0.15, 0.15, 0.08
@@ -219,9 +220,13 @@ def data_place(home: Path, stack: ExitStack) -> tuple[Path, Path | None]:
 
 
 def configuration(home: Path, plan: Plan) -> tuple[str, ...]:
+    """Little patience, and a log in small segments, so that in each round it is trimmed and checkpoints are made, as else in hours."""
     path = home / "weir.toml"
     patience = f'"{plan.patience_seconds}s"'
-    path.write_text(f"grace_seconds = {GRACE_SECONDS}\n[times]\nrequest = {patience}\nanswer = {patience}\nlogin = {patience}\n")
+    path.write_text(
+        f"grace_seconds = {GRACE_SECONDS}\n[journal]\nsegment_size = \"{SEGMENT}\"\n"
+        f"[times]\nrequest = {patience}\nanswer = {patience}\nlogin = {patience}\n"
+    )
     return ("--config", str(path))
 
 

@@ -20,7 +20,10 @@ class Watch(threading.Thread):
     def run(self) -> None:
         while not self.done.wait(1 if self.seen else 0):
             folder = Path(f"/proc/{self.server.pid}")
-            self.seen.append((self.server.rss_bytes(), len(os.listdir(folder / "fd")), len(os.listdir(folder / "task"))))
+            try:
+                self.seen.append((self.server.rss_bytes(), len(os.listdir(folder / "fd")), len(os.listdir(folder / "task"))))
+            except (OSError, AssertionError):
+                return  # it has ended: others notice, too
 
     def end(self) -> dict[str, float]:
         """Memory in the middle of the time; the least descriptors and threads: what comes and goes is no leak."""
