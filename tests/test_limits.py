@@ -56,7 +56,7 @@ def test_few_descriptors_bound_connections_and_files(base, tmp_path):
 
 
 def test_ten_thousand_open_files(own_node):
-    """One machine asks for ten thousand, and gets its share; another one's files are opened at once, memory hardly grows, and all is free again."""
+    """One machine asks for ten thousand and gets its share; another one is served at once, memory hardly grows, all is free again."""
     server = own_node()
     with Raw(server.port) as me:
         for number in range(100):

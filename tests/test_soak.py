@@ -43,6 +43,10 @@ def test_one_bad_round_is_no_drift():
         assert not judge(MEMORY, TIMES, values[:number] + [300.0] + values[number + 1 :]).is_worse
 
 
+def test_a_busy_while_of_the_machine_is_no_drift():
+    assert not judge(MEMORY, TIMES, [100.0] * 5 + [200.0] * 5 + [125.0] * 5).is_worse
+
+
 def test_few_rounds_are_not_judged():
     verdict = judge(MEMORY, TIMES[:4], [100, 200, 300, 400])
     assert not verdict.judged and verdict.word == "too few rounds"

@@ -77,9 +77,9 @@ class Plan:
 
 
 class Soak:
-    def __init__(self, plan: Plan, server: Weir, load: Load, yardstick: Yardstick, disk: Path | None, plant: str | None, pick: random.Random):
-        self.plan, self.server, self.load, self.yardstick, self.disk, self.plant, self.pick = plan, server, load, yardstick, disk, plant, pick
-        self.rounds, self.bursts = Rounds(), Bursts(server, load, yardstick)
+    def __init__(self, plan: Plan, server: Weir, load: Load, yardstick: Yardstick, disk: Path | None, plant: str | None):
+        self.plan, self.server, self.load, self.disk, self.plant = plan, server, load, disk, plant
+        self.rounds, self.bursts, self.pick = Rounds(), Bursts(server, load, yardstick), load.pick
         self.begin = time.monotonic()
         self.checked = self.kills = self.cut = self.refused = 0
         self.age = 0
@@ -246,7 +246,7 @@ def run(plan: Plan, home: Path, seed: int, plant: str | None) -> int:
         load.populate()
         load.start()
         stack.callback(load.end)
-        soak = Soak(plan, server, load, yardstick, disk, plant, pick)
+        soak = Soak(plan, server, load, yardstick, disk, plant)
         try:
             for number in range(plan.rounds):
                 soak.play(number)
@@ -272,7 +272,8 @@ def report(soak: Soak, home: Path) -> int:
     lines = [
         table(verdicts),
         "",
-        f"{soak.load.ledger.acknowledged:,} changes acknowledged, {soak.checked:,} files read and compared, {journal.transfers:,} copies of whole files;",
+        f"{soak.load.ledger.acknowledged:,} changes acknowledged, {soak.checked:,} files read and compared, "
+        f"{journal.transfers:,} copies of whole files;",
         f"{soak.kills} kills, {journal.lost:,} operations cut off by them; {soak.cut} slow clients cut off; "
         f"{soak.refused + journal.refused_for_space:,} operations refused for want of space",
         *problems[:PROBLEMS_SHOWN],
@@ -288,7 +289,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=float(os.environ.get("SOAK_MINUTES", "60")))
     parser.add_argument("--rounds", type=int, help=f"usually one for each {ROUND_SECONDS} s")
-    parser.add_argument("--home", type=Path, default=ROOT / "build/soak", help="where data, logs, rounds.csv and report.txt go; emptied first")
+    where = "where data, logs, rounds.csv and report.txt go; emptied first"
+    parser.add_argument("--home", type=Path, default=ROOT / "build/soak", help=where)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SOAK_SEED", "0")) or random.SystemRandom().randrange(1, 2**32))
     parser.add_argument("--plant", choices=PLANTS, help="do a wrong to see that it is noticed")
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """
-How fast the node is when it is asked for all that it can: short slices of each kind of work in turn, each beside a slice of the yardstick, so
-that what counts (the median of the slices' ratios) does not depend on what else the machine does.
+How fast the node is when it is asked for all that it can: short slices of each kind of work in turn, each beside a slice of the
+yardstick, so that what counts (the median of the slices' ratios) does not depend on what else the machine does.
 """
 
 import struct

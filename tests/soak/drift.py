@@ -1,7 +1,8 @@
 """
-Whether a figure is at the end what it was at the start. Two things must hold before it is called worse: the median of the last third of the
-rounds is worse than that of the first third by more than the tolerance, and there is a trend (the 95 % interval of the Theil-Sen slope,
-from Kendall's statistic, leaves out zero). The first alone would blame a busy machine's scatter, the second alone a trend that harms nobody.
+Whether a figure is at the end what it was at the start. Two things must hold before it is called worse: the median of the last third
+of the rounds is worse than that of the first third by more than the tolerance, and there is a trend (the 95 % interval of the
+Theil-Sen slope, from Kendall's statistic, leaves out zero). The first alone would blame a busy while of the machine, the second alone a
+trend that harms nobody.
 """
 
 from dataclasses import dataclass
