@@ -164,6 +164,41 @@ def test_writes_at_impossible_places(node, place, honest, code, offset):
         assert int(me.stat(f"{place}/target").body.split()[1]) == 4
 
 
+@pytest.mark.parametrize("length", [2**62, 2**63 - 1, 2**50, 2**44], ids=["2^62", "2^63-1", "2^50", "2^44"])
+def test_a_length_that_no_file_can_have_is_refused_and_the_file_stands(node, place, honest, length):
+    data = content("stands", 100_000)
+    with Raw(node.port) as me, Raw(node.port) as other:
+        handle = me.open(f"{place}/file", raw.OPEN_NEW | raw.OPEN_UPDATE)
+        assert me.write(handle, 0, data).status == raw.OK and me.close(handle).status == raw.OK
+        answer = me.request(raw.TRUNCATE, struct.pack(">4xQ", length), f"{place}/file".encode())
+        assert answer.error in REFUSALS and answer.text.strip(), answer
+        handle = me.open(f"{place}/file", raw.OPEN_UPDATE)
+        for code, payload in ((raw.TRUNCATE, b""), (raw.WRITE, b"x")):
+            assert me.request(code, handle + struct.pack(">Q", length), payload).status == raw.ERROR
+        me.close(handle)  # it may say that a write was refused
+        end = time.monotonic() + 5
+        while other.read(other.open(f"{place}/file"), 0, 200_000).body != data:
+            assert time.monotonic() < end, "the file is not what it was"
+            time.sleep(0.1)
+
+
+def test_holes_cost_nothing(node, place, honest):
+    """A file of 8 TiB, nearly all of it a hole, is changed as quickly as a small one."""
+    length, path = 2**43, f"{place}/holes"
+    with Raw(node.port, timeout=10) as me:
+        me.close(me.open(path, raw.OPEN_NEW | raw.OPEN_UPDATE))
+        begin = time.monotonic()
+        assert me.request(raw.TRUNCATE, struct.pack(">4xq", length), path.encode()).status == raw.OK
+        for offset in (10, length - 5000):
+            handle = me.open(path, raw.OPEN_UPDATE)
+            assert me.write(handle, offset, b"y" * 4990).status == raw.OK and me.close(handle).status == raw.OK
+        assert int(me.stat(path).body.split()[1]) == length
+        handle = me.open(path)
+        assert me.read(handle, length - 5002, 10_000).body == b"\0\0" + b"y" * 4990 + bytes(10)
+        assert me.request(raw.RM, b"", path.encode()).status == raw.OK
+        assert time.monotonic() - begin < 5
+
+
 def test_a_read_of_two_gigabytes_stays_bounded(node, honest):
     """A length of 2^31-1 on a 2 MiB file gives the file, without a buffer of that size."""
     before = node.rss_bytes()

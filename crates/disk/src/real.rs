@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::fs::{Advice, AtFlags, FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::{Access, Disk, DiskError, DiskFile, DiskOp, Entry, OpenOptions, Space};
@@ -230,6 +230,17 @@ impl DiskFile for RealFile {
     fn len(&self) -> Result<u64, DiskError> {
         let stat = rustix::fs::fstat(&self.file).map_err(|e| self.failed(DiskOp::Open, e))?;
         Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<u64>, DiskError> {
+        // The file's own position, which this moves, is used by nobody.
+        match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(at) => Ok(Some(at)),
+            Err(Errno::NXIO) => Ok(None),
+            // It knows of no holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok((offset < self.len()?).then_some(offset)),
+            Err(e) => Err(self.failed(DiskOp::Read, e)),
+        }
     }
 
     fn set_len(&self, len: u64) -> Result<(), DiskError> {

@@ -78,6 +78,11 @@ pub trait DiskFile: Send + Sync {
     fn sync_data(&self) -> Result<(), DiskError>;
     /// The length in bytes.
     fn len(&self) -> Result<u64, DiskError>;
+    /// Where behind `offset` (or at it) something else than zeros may be: all bytes from `offset` up to there are zeros. `None`: there
+    /// are only zeros up to the end, or `offset` lies behind it. A file system that knows its holes answers without reading them.
+    fn next_data(&self, offset: u64) -> Result<Option<u64>, DiskError> {
+        Ok((offset < self.len()?).then_some(offset))
+    }
     /// Cuts or extends (with zeros).
     fn set_len(&self, len: u64) -> Result<(), DiskError>;
     /// Reserves space for `offset..offset + len` without changing the length (fallocate KEEP_SIZE). Where the file

@@ -50,6 +50,30 @@ fn bytes_are_read_back_where_they_were_written() {
 }
 
 #[test]
+fn before_the_next_data_there_are_only_zeros() {
+    on_both(|disk| {
+        let file = open(disk, "holes", Access::CreateNew);
+        file.set_len(64 << 20).unwrap();
+        file.write_at(b"x", 40 << 20).unwrap();
+        let there = 40 << 20;
+        for offset in [0, 1 << 20, there - 1, there] {
+            let next = file.next_data(offset).unwrap().unwrap();
+            assert!((offset..=there).contains(&next), "{offset}: {next}");
+        }
+        for offset in [64 << 20, 1 << 40] {
+            assert_eq!(file.next_data(offset).unwrap(), None);
+        }
+    });
+    // A file system that knows its holes goes straight there.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = open(&RealDisk::open(folder.path()).unwrap(), "holes", Access::CreateNew);
+    file.set_len(1 << 43).unwrap();
+    file.write_at(b"x", 1 << 42).unwrap();
+    assert!(file.next_data(1 << 20).unwrap().unwrap() > (1 << 42) - (1 << 20));
+    assert_eq!(file.next_data((1 << 42) + (1 << 20)).unwrap(), None);
+}
+
+#[test]
 fn vectored_reads_fill_one_buffer_after_the_other() {
     on_both(|disk| {
         let file = open(disk, "v", Access::CreateNew);

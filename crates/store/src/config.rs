@@ -1,7 +1,8 @@
 //! How a store is to be kept.
 
-/// Longest piece, in bytes (2^62: sums of two offsets never overflow).
-pub const PIECE_LEN_MAX: u64 = 1 << 62;
+/// Longest piece, in bytes: a little less than 16 TiB. ext4 has no longer files, and a length that turns out to be too long only when the
+/// file is to get it would leave a piece that can neither be completed nor go back.
+pub const PIECE_LEN_MAX: u64 = (1 << 44) - (1 << 16);
 
 /// How a store is to be kept. `StoreConfig::default()` is for production.
 #[derive(Clone, Debug)]

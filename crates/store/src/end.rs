@@ -191,8 +191,11 @@ impl Inner {
         let direct = self.objects.direct(files)?;
         let mut found = vec![0; PAGE_SIZE * 256];
         for (first, end) in taken.gaps(pages_of(len)) {
-            for start in (first..end).step_by(256) {
+            let mut next = first;
+            // What is a hole in both files needs no look: there may be far more of it than of anything else.
+            while let Some(start) = files.next_page(next)?.filter(|start| *start < end) {
                 let pages = (end - start).min(256);
+                next = start + pages;
                 let found = &mut found[..index(pages * PAGE)];
                 files.read_padded(found, start * PAGE)?;
                 if found.iter().any(|byte| *byte != 0) {
@@ -235,6 +238,10 @@ fn whole_sum(files: &ObjectFiles, in_file: &Ranges, len: u64) -> Result<RunningS
         sum.push_zero_pages(start - at);
         let mut next = start;
         while next < end {
+            // Pages of zeros that nobody ever wrote cost nothing, however many there are.
+            let there = files.next_sums(next)?.map_or(end, |there| there.min(end));
+            sum.push_zero_pages(there - next);
+            next = there;
             let count = (end - next).min(STEP_PAGES);
             for page in files.sums(next, index(count))? {
                 sum.push(page, PAGE);

@@ -201,6 +201,21 @@ impl ObjectFiles {
         Header::newest(&bytes)
     }
 
+    /// The first page from `page` on whose sums may be others than a zero page's; `None`: there is none.
+    pub(crate) fn next_sums(&self, page: u64) -> Result<Option<u64>, StoreError> {
+        let found = self.side.next_data(sum_offset(page))?;
+        Ok(found.map(|at| (at.saturating_sub(SUMS_AT) / PAGE_SUM_BYTES).max(page)))
+    }
+
+    /// The first page from `page` on that may hold something else than zeros, or sums of something else; `None`: there is none.
+    pub(crate) fn next_page(&self, page: u64) -> Result<Option<u64>, StoreError> {
+        let bytes = self.data.next_data(page * PAGE)?.map(|at| (at / PAGE).max(page));
+        Ok(match (bytes, self.next_sums(page)?) {
+            (Some(bytes), Some(sums)) => Some(bytes.min(sums)),
+            (found, None) | (None, found) => found,
+        })
+    }
+
     /// Fills `buf` from the file; where it ends, with zeros. Unchecked.
     pub(crate) fn read_padded(&self, buf: &mut [u8], offset: u64) -> Result<(), StoreError> {
         let got = self.data.read_at(buf, offset)?;

@@ -76,6 +76,9 @@ impl DiskFile for WatchedFile {
     fn len(&self) -> Result<u64, DiskError> {
         self.inner.len()
     }
+    fn next_data(&self, offset: u64) -> Result<Option<u64>, DiskError> {
+        self.inner.next_data(offset)
+    }
     fn set_len(&self, len: u64) -> Result<(), DiskError> {
         (self.watch)(DiskOp::SetLen);
         self.inner.set_len(len)
