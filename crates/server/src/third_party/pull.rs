@@ -1,7 +1,7 @@
 //! The target's side: a thread fetches the file into its writer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use wire::ErrorNumber;
@@ -11,6 +11,7 @@ use crate::answer::Reply;
 use crate::node::{Counters, Node};
 use crate::open_file::{Lease, WriteAccess};
 use crate::refusal::Refusal;
+use crate::shares::Shares;
 use crate::writers::Owner;
 
 /// Syncs of one copy that may wait for its end.
@@ -19,8 +20,8 @@ const WAITERS_MAX: usize = 16;
 /// The copies of a node.
 pub(crate) struct Pulls {
     with: Option<Arc<dyn Pull>>,
-    under_way: AtomicUsize,
-    max: usize,
+    /// Those under way, by the machines of the clients who have asked for them: a source may be slow, or one that never answers.
+    shares: Shares,
     /// Nothing is written any more once it is closed.
     gate: RwLock<Gate>,
 }
@@ -34,7 +35,7 @@ enum Gate {
 impl Pulls {
     /// Fetching with `with`, at most `max` at a time.
     pub(crate) fn new(with: Option<Arc<dyn Pull>>, max: usize) -> Self {
-        Self { with, under_way: AtomicUsize::new(0), max, gate: RwLock::new(Gate::Open) }
+        Self { with, shares: Shares::new(max), gate: RwLock::new(Gate::Open) }
     }
 
     /// Whether there is anything to fetch with.
@@ -45,16 +46,6 @@ impl Pulls {
     /// From the return on, no copy touches the store.
     pub(crate) fn stop(&self) {
         *self.gate.write() = Gate::Closed;
-    }
-
-    fn enter(&self) -> bool {
-        self.under_way
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| (now < self.max).then_some(now + 1))
-            .is_ok()
-    }
-
-    fn leave(&self) {
-        self.under_way.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -126,15 +117,17 @@ impl PullJob {
         let Some(with) = node.pulls.with.clone() else {
             return Err(Refusal::unsupported("A third-party copy"));
         };
-        if !node.pulls.enter() {
-            let text =
-                format!("As many third-party copies are under way as this server does at a time ({})", node.pulls.max);
+        if !node.pulls.shares.take(self.source.client) {
+            let text = format!(
+                "Your machine has its share of the {} third-party copies that this server does at a time",
+                node.pulls.shares.most()
+            );
             return Err(Refusal::Wait { seconds: 5, text });
         }
         let (job, inner) = (Arc::clone(self), Arc::clone(node));
         let spawned = std::thread::Builder::new().name("pull".into()).spawn(move || job.run(&inner, &*with));
         if let Err(error) = spawned {
-            node.pulls.leave();
+            node.pulls.shares.give_back(self.source.client);
             let text = format!("Cannot begin the third-party copy: no thread can be started: {error}");
             return Err(Refusal::new(ErrorNumber::SERVER_ERROR, text));
         }
@@ -169,7 +162,7 @@ impl PullJob {
                 Err(Refusal::new(number, format!("Cannot copy {path} from {}: {why}", self.source.server)))
             }
         };
-        node.pulls.leave();
+        node.pulls.shares.give_back(self.source.client);
         let before = std::mem::replace(&mut *self.state.lock(), State::Done(result.clone()));
         if let State::Running(waiters) = before {
             waiters.into_iter().for_each(|waiter| waiter.settle(result.clone()));
