@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Makes a first corpus of the recorded frames: seeds.py TARGET FOLDER."""
+"""Makes a first corpus, of the recorded frames where it is about frames: seeds.py TARGET FOLDER."""
 import hashlib
 import pathlib
+import random
 import sys
 
 frames = pathlib.Path(__file__).parent.parent / "crates/wire/tests/frames"
@@ -35,3 +36,6 @@ for file in frames.glob("*.frames"):
 if target == "pages":
     for offset, length in [(0, 4096), (100, 10240), (4095, 2), (1 << 62, 5000), (8191, 0)]:
         keep(offset.to_bytes(8, "big") + length.to_bytes(8, "big") + bytes(range(256)) * (length // 256))
+if target == "sessions":  # each byte is a choice: any bytes are a good beginning
+    for number in range(200):
+        keep(random.Random(number).randbytes(1500))
