@@ -187,6 +187,7 @@ fn whole_sessions_of_random_bytes_harm_nobody() {
     std::thread::sleep(Duration::from_secs(3));
     everything_stands(address);
     again.stop();
-    let checked = weir_ends(&["fsck", "--data", data.to_str().unwrap()]);
+    // Without reading every byte: a session may have made a file of terabytes, of holes. What has to stand was read above.
+    let checked = weir_ends(&["fsck", "--quick", "--data", data.to_str().unwrap()]);
     assert!(checked.status.success(), "fsck found something: {}", String::from_utf8_lossy(&checked.stdout));
 }
