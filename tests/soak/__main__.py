@@ -124,7 +124,7 @@ class Soak:
         self.load.journal.take()
         slow.come()
         slow.linger(max(seconds, 2.5 * self.plan.patience_seconds))
-        for left in slow.check_cut(patience=5):
+        for left in slow.check_cut(patience=15):
             self.problem(left)
         self.cut += slow.ended
         samples = self.load.journal.take().get("stat", [])

@@ -46,11 +46,15 @@ class Bursts:
         rates: dict[str, list[float]] = defaultdict(list)
         operations: dict[str, int] = defaultdict(int)
         cpu: dict[str, float] = defaultdict(float)
-        written = 0
+        written = echoes = 0
+        echo_cpu = 0.0
         end = time.monotonic() + seconds
         try:
             while time.monotonic() < end:
-                yard = {"echo": self.slice(self.echoes)[1], "sync": self.slice(self.syncs)[1]}
+                cpu_before = self.yardstick.cpu_seconds()
+                count, echo_rate = self.slice(self.echoes)
+                echo_cpu, echoes = echo_cpu + self.yardstick.cpu_seconds() - cpu_before, echoes + count
+                yard = {"echo": echo_rate, "sync": self.slice(self.syncs)[1]}
                 for kind, (work, measure) in kinds.items():
                     cpu_before, bytes_before = self.server.cpu_seconds(), written_bytes(self.server)
                     count, rate = self.slice(work)
@@ -67,6 +71,8 @@ class Bursts:
                 one.close()
         figures = {f"{kind} rate": median(values) for kind, values in rates.items()}
         figures |= {f"{kind} cpu us": cpu[kind] / operations[kind] * 1e6 for kind in kinds}
+        figures["echo cpu us"] = max(echo_cpu, 0.01) / echoes * 1e6
+        figures |= {f"{kind} cpu": figures[f"{kind} cpu us"] / figures["echo cpu us"] for kind in kinds}
         figures["create written KiB"] = written / operations["create"] / 1024
         return figures
 

@@ -46,6 +46,11 @@ class Yardstick:
         self.process.wait()
         os.close(self.file)
 
+    def cpu_seconds(self) -> float:
+        """What the answering process has used: how much work a second of this machine's processors is at the moment."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def connect(self) -> socket.socket:
         peer = socket.create_connection(("127.0.0.1", self.port), timeout=30)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
