@@ -4,6 +4,7 @@
 mod ls;
 mod names;
 mod output;
+mod remove;
 mod show;
 pub mod tree;
 
@@ -33,7 +34,7 @@ pub fn run(command: &FileCommand) -> Result<Exit, Failure> {
         FileCommand::Cat(args) => names::cat(&mut tree, args, &mut out),
         FileCommand::Mkdir(args) => names::mkdir(&mut tree, args),
         FileCommand::Mv(args) => names::mv(&mut tree, args),
-        FileCommand::Rm(args) => names::rm(&mut tree, args),
+        FileCommand::Rm(args) => return Ok(remove::rm(&mut tree, args)),
         FileCommand::Df(args) => names::df(&mut tree, args, &mut out),
         FileCommand::Checksum(args) => names::checksum(&mut tree, args, &mut out),
         FileCommand::Touch(args) => names::touch(&mut tree, args),

@@ -7,14 +7,14 @@ use wire::request::OpenOptions;
 use super::output::Output;
 use super::show::{civil_time, mode_text, printable};
 use super::tree::{Kind, Tree};
-use crate::cli::{CatArgs, ChecksumArgs, DfArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs, TouchArgs, XattrCommand};
+use crate::cli::{CatArgs, ChecksumArgs, DfArgs, LnArgs, MkdirArgs, MvArgs, StatArgs, TouchArgs, XattrCommand};
 use crate::config::units::show_size;
 use crate::transfer::{Place, TransferError};
 
 /// Bytes that are read at a time.
 const PART: usize = 1 << 20;
 
-fn place(text: &str) -> Result<Place, TransferError> {
+pub(super) fn place(text: &str) -> Result<Place, TransferError> {
     Ok(Place::parse(text).map_err(client::ClientError::from)?)
 }
 
@@ -77,71 +77,6 @@ pub fn mv(tree: &mut Tree, args: &MvArgs) -> Result<(), TransferError> {
             }
         }
         tree.rename(&from, &to)?;
-    }
-    Ok(())
-}
-
-/// Removes.
-pub fn rm(tree: &mut Tree, args: &RmArgs) -> Result<(), TransferError> {
-    for text in &args.places {
-        let at = place(text)?;
-        match remove(tree, &at, args.recursive) {
-            Err(error) if args.force && error.exit() == crate::exit::Exit::NotFound => {}
-            done => done?,
-        }
-    }
-    Ok(())
-}
-
-/// Links are removed and not followed: where a name can be removed by itself, nothing below it is looked for.
-fn remove(tree: &mut Tree, at: &Place, recursive: bool) -> Result<(), TransferError> {
-    let at_root = match at {
-        Place::Local(path) => path.parent().is_none(),
-        Place::Remote(url) => url.path.trim_matches('/').is_empty(),
-        Place::Standard => false,
-    };
-    if at_root {
-        return Err(TransferError::Root { path: at.to_string() });
-    }
-    if let Place::Local(path) = at {
-        // A slash at the end would follow a link.
-        let path: std::path::PathBuf = path.components().collect();
-        let found = path.symlink_metadata().map_err(TransferError::local("find", &path))?;
-        return match (found.is_dir(), recursive) {
-            (true, true) => std::fs::remove_dir_all(&path).map_err(TransferError::local("remove", &path)),
-            (true, false) => Err(TransferError::IsDirectory { path: at.to_string() }),
-            (false, _) => std::fs::remove_file(&path).map_err(TransferError::local("remove", &path)),
-        };
-    }
-    if !recursive && tree.info(at).is_ok_and(|info| info.kind == Kind::Directory) {
-        return Err(TransferError::IsDirectory { path: at.to_string() });
-    }
-    match tree.remove(at, false) {
-        Err(error) if recursive && tree.info(at).is_ok_and(|info| info.kind == Kind::Directory) => {
-            tracing::debug!(%error, "a directory");
-            remove_below(tree, at, 0)?;
-            tree.remove(at, true)
-        }
-        done => done,
-    }
-}
-
-fn remove_below(tree: &mut Tree, at: &Place, depth: usize) -> Result<(), TransferError> {
-    let mut entries = Vec::new();
-    tree.list(at, false, &mut |entry| {
-        entries.push((entry.name, entry.info.kind));
-        Ok(())
-    })?;
-    for (name, kind) in entries {
-        let place = at.join(&name);
-        // What is listed as a directory may be a link to one, which goes by itself.
-        match tree.remove(&place, false) {
-            Err(_) if kind == Kind::Directory && depth < 256 => {
-                remove_below(tree, &place, depth + 1)?;
-                tree.remove(&place, true)?;
-            }
-            done => done?,
-        }
     }
     Ok(())
 }
