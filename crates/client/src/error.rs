@@ -25,6 +25,14 @@ pub enum ClientError {
     Lost { server: Endpoint, source: io::Error },
     #[error("{server} has said nothing for {} s", after.as_secs())]
     Silent { server: Endpoint, after: Duration },
+    #[error("{server} has sent {bytes} bytes in {} s, and more was due; that is too slow", after.as_secs())]
+    Slow { server: Endpoint, bytes: usize, after: Duration },
+    #[error("{what}: {server} shows no progress for {} s", after.as_secs())]
+    Stalled { server: Endpoint, what: String, after: Duration },
+    #[error("stopped before it was done")]
+    Stopped,
+    #[error("{server} is not among the servers that may be reached")]
+    OutOfReach { server: Endpoint },
     #[error("{server} sent what the protocol does not allow: {source}")]
     Protocol { server: Endpoint, source: WireError },
     #[error("{server} sent what the protocol does not allow: {what}")]
@@ -33,8 +41,8 @@ pub enum ClientError {
     Refused { server: Endpoint, what: String, number: ErrorNumber, text: String },
     #[error("{what}: sent from server to server {limit} times, last to {server}; gave up")]
     Redirects { server: Endpoint, what: String, limit: u32 },
-    #[error("{what}: {server} asked to wait, {} s in all; gave up. It said: {text}", waited.as_secs())]
-    Waited { server: Endpoint, what: String, waited: Duration, text: String },
+    #[error("{what}: {server} asks to wait for more than the {} s in all that it is waited for; it says: {text}", most.as_secs())]
+    Waited { server: Endpoint, what: String, most: Duration, text: String },
     #[error("{what}: the request cannot be sent: {source}")]
     Unsendable { what: String, source: WireError },
     #[error("{what}: it ends at {end} bytes, {expected} were expected; has it been changed meanwhile?")]
@@ -72,8 +80,13 @@ impl ClientError {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Url(_) | Self::Unsendable { .. } => Kind::Usage,
-            Self::Connect { .. } | Self::Lost { .. } | Self::Silent { .. } | Self::Waited { .. } => Kind::Connection,
-            Self::Authentication { .. } | Self::Tls { .. } => Kind::Denied,
+            Self::Connect { .. }
+            | Self::Lost { .. }
+            | Self::Silent { .. }
+            | Self::Slow { .. }
+            | Self::Stalled { .. }
+            | Self::Waited { .. } => Kind::Connection,
+            Self::Authentication { .. } | Self::Tls { .. } | Self::OutOfReach { .. } => Kind::Denied,
             Self::Refused { number, .. } => match *number {
                 ErrorNumber::NOT_FOUND | ErrorNumber::ATTR_NOT_FOUND => Kind::NotFound,
                 ErrorNumber::EXISTS => Kind::Exists,

@@ -4,6 +4,7 @@ use wire::request::{OpenOptions, Read, Sync, Target, Truncate, Write};
 use wire::response::StatReply;
 use wire::{FileHandle, Request};
 
+use crate::pace::Pace;
 use crate::session::Answer;
 use crate::{ClientError, Session, Settings, Url};
 
@@ -15,6 +16,9 @@ pub struct RemoteFile {
     pub(crate) url: Url,
     pub(crate) options: OpenOptions,
     pub(crate) settings: Settings,
+    /// Lost connections since something was last moved.
+    pub(crate) fruitless: u32,
+    moved: usize,
     stat: StatReply,
 }
 
@@ -27,7 +31,15 @@ impl RemoteFile {
         options: OpenOptions,
         settings: Settings,
     ) -> Self {
-        Self { session, handle, url, options, settings, stat }
+        Self { session, handle, url, options, settings, fruitless: 0, moved: 0, stat }
+    }
+
+    /// `bytes` have been moved over this connection: losing it is no reason to give up.
+    pub(crate) fn has_moved(&mut self, bytes: usize) {
+        self.moved = self.moved.saturating_add(bytes);
+        if Pace::is_progress(self.moved) {
+            (self.fruitless, self.moved) = (0, 0);
+        }
     }
 
     /// Its attributes when it was opened.
@@ -75,16 +87,8 @@ impl RemoteFile {
         for (index, part) in data.chunks(4 << 20).enumerate() {
             let offset = offset + (index as u64) * (4 << 20);
             let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
-            let stream =
-                self.session.send(&Request::Write(Write { handle: self.handle, offset, path_id: 0, len }), &[part])?;
-            loop {
-                let (to, response) = self.session.response()?;
-                match response {
-                    wire::Response::Ok(_) if to == stream => break,
-                    wire::Response::WaitResp { .. } if to == stream => {}
-                    other => return Err(self.session.refused(&format!("write to {}", self.url), other)),
-                }
-            }
+            let write = Write { handle: self.handle, offset, path_id: 0, len };
+            self.call_with("write to", Request::Write(write), &[part])?;
         }
         Ok(())
     }
@@ -118,8 +122,12 @@ impl RemoteFile {
     }
 
     pub(crate) fn call(&mut self, what: &str, request: Request) -> Result<Vec<u8>, ClientError> {
+        self.call_with(what, request, &[])
+    }
+
+    fn call_with(&mut self, what: &str, request: Request, data: &[&[u8]]) -> Result<Vec<u8>, ClientError> {
         let what = format!("{what} {}", self.url);
-        match self.session.call(&what, &request)? {
+        match self.session.call_with(&what, &request, data)? {
             Answer::Done(body) => Ok(body),
             Answer::Elsewhere(_) => {
                 let what = format!("{what}: a redirect in the middle of a file");

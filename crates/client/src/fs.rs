@@ -12,6 +12,7 @@ use wire::response::{
 };
 use wire::{ErrorNumber, FileHandle, Opaque, PathArg, Request};
 
+use crate::pace::Waits;
 use crate::session::Answer;
 use crate::{ClientError, Endpoint, Entry, ListingParser, RemoteFile, Session, Settings, Url};
 
@@ -72,9 +73,15 @@ impl Client {
     /// # Errors
     /// As [`Session::connect`].
     pub fn take_session(&mut self, url: &Url) -> Result<Session, ClientError> {
+        self.session_for(url).map(|(session, _)| session)
+    }
+
+    /// The same, and whether it was there already. One that the server has ended meanwhile, as servers do after some hours, is not
+    /// used: nothing has been asked over it, so that a new one does for any request.
+    fn session_for(&mut self, url: &Url) -> Result<(Session, bool), ClientError> {
         match self.sessions.remove(&(url.server.clone(), url.user.clone())) {
-            Some(session) => Ok(session),
-            None => self.connect(url),
+            Some(session) if !session.is_stale() => Ok((session, true)),
+            _ => Ok((self.connect(url)?, false)),
         }
     }
 
@@ -118,44 +125,53 @@ impl Client {
         mut each: impl FnMut(Entry) -> Result<(), E>,
     ) -> Result<(), E> {
         let what = format!("list {url}");
-        let mut at = url.clone();
-        for _ in 0..=self.settings.redirects_max {
-            let request = Request::Dirlist(Dirlist { options: options | DirlistOptions::DSTAT, target: at.target() });
-            let mut session = self.take_session(&at)?;
-            let mut parser = ListingParser::default();
-            session.queue(&request)?;
-            let elsewhere = loop {
-                let (_, response) = session.response()?;
-                let (part, last) = match response {
-                    Response::OkSoFar(part) => (part, false),
-                    Response::Ok(part) => (part, true),
-                    Response::Redirect(redirect) => break Some(redirect),
-                    Response::Wait { seconds, .. } => {
-                        std::thread::sleep(Duration::from_secs(u64::from(seconds)).min(self.settings.wait_max));
-                        session.queue(&request)?;
-                        continue;
-                    }
-                    Response::WaitResp { .. } => continue,
-                    other => {
-                        let error = session.refused(&what, other);
-                        self.give_back(session, &at);
-                        return Err(error.into());
-                    }
-                };
-                for entry in parser.push(&part, last, &session)? {
-                    each(entry)?;
-                }
-                if last {
-                    break None;
+        let (mut at, mut redirects, mut given) = (url.clone(), 0, false);
+        let mut attempts = Attempts::new();
+        loop {
+            let known = self.met.contains(&at.server);
+            let (mut session, kept) = match self.session_for(&at) {
+                Ok(session) => session,
+                Err(failed) => {
+                    attempts.next(failed, known && !given, &self.settings)?;
+                    (at, redirects) = (url.clone(), 0);
+                    continue;
                 }
             };
-            self.give_back(session, &at);
-            match elsewhere {
-                None => return Ok(()),
-                Some(redirect) => at = follow(&at, &redirect)?,
+            let request = Request::Dirlist(Dirlist { options: options | DirlistOptions::DSTAT, target: at.target() });
+            let mut each = |entry| {
+                given = true;
+                each(entry)
+            };
+            match list_once(&mut session, &what, &request, &mut each) {
+                Ok(None) => {
+                    self.give_back(session, &at);
+                    return Ok(());
+                }
+                Ok(Some(redirect)) => {
+                    self.give_back(session, &at);
+                    redirects += 1;
+                    if redirects > self.settings.redirects_max {
+                        let limit = self.settings.redirects_max;
+                        return Err(ClientError::Redirects { server: at.server, what, limit }.into());
+                    }
+                    at = follow(&at, &redirect)?;
+                }
+                // What was given out cannot be taken back, and another listing may be in another order.
+                Err(Unlisted::Client(failed)) if failed.is_connection() && !given => {
+                    if !kept {
+                        attempts.next(failed, true, &self.settings)?;
+                    }
+                    (at, redirects) = (url.clone(), 0);
+                }
+                Err(Unlisted::Client(failed)) => {
+                    if matches!(failed, ClientError::Refused { .. }) {
+                        self.give_back(session, &at);
+                    }
+                    return Err(failed.into());
+                }
+                Err(Unlisted::Each(error)) => return Err(error),
             }
         }
-        Err(ClientError::Redirects { server: at.server, what, limit: self.settings.redirects_max }.into())
     }
 
     /// Makes a directory, with its parents if wanted.
@@ -217,7 +233,7 @@ impl Client {
         let mut args = Vec::new();
         let mut target = url.clone();
         if let Some(algorithm) = algorithm {
-            add_opaque(&mut target, &format!("cks.type={algorithm}"));
+            target.add_words(&format!("cks.type={algorithm}"));
         }
         target.target().write(&mut args);
         let body = self.query(url, "checksum", QueryKind::Checksum, args)?;
@@ -374,14 +390,14 @@ impl Client {
         repeatable: bool,
     ) -> Result<(Session, Url, Vec<u8>), ClientError> {
         let what = format!("{what} {url}");
-        let began = Instant::now();
-        let mut attempts = 0;
+        let mut attempts = Attempts::new();
         let (mut at, mut asked, mut redirects) = (url.clone(), request.clone(), 0);
         loop {
             let known = self.met.contains(&at.server);
-            let connected = self.take_session(&at);
+            let connected = self.session_for(&at);
             let reached = connected.is_ok();
-            let failed = match connected.and_then(|mut session| Ok((session.call(&what, &asked)?, session))) {
+            let kept = connected.as_ref().is_ok_and(|(_, kept)| *kept);
+            let failed = match connected.and_then(|(mut session, _)| Ok((session.call(&what, &asked)?, session))) {
                 Ok((Answer::Done(body), session)) => return Ok((session, at, body)),
                 Ok((Answer::Elsewhere(redirect), session)) => {
                     self.give_back(session, &at);
@@ -396,31 +412,81 @@ impl Client {
                 }
                 Err(error) => error,
             };
-            // A server that has never been reached is not waited for; one that was there may just be starting again.
-            let again = failed.is_connection() && known && (repeatable || !reached);
-            if !again || began.elapsed() > self.settings.recovery_max {
-                return Err(failed);
+            // A connection that was kept may have been lost long ago: that says nothing of the server.
+            if !(kept && repeatable && failed.is_connection()) {
+                attempts.next(failed, if reached { repeatable } else { known }, &self.settings)?;
             }
-            tracing::info!(%failed, "trying again");
-            std::thread::sleep(PAUSES[attempts.min(PAUSES.len() - 1)]);
-            attempts += 1;
             (at, asked, redirects) = (url.clone(), request.clone(), 0);
         }
     }
 }
 
-/// Puts more behind the `?`.
-pub(crate) fn add_opaque(url: &mut Url, more: &str) {
-    let more = more.trim_matches(['?', '&']);
-    if more.is_empty() {
-        return;
+/// Tries of one question over connections that are lost.
+struct Attempts {
+    began: Instant,
+    count: usize,
+}
+
+impl Attempts {
+    fn new() -> Self {
+        Self { began: Instant::now(), count: 0 }
     }
-    match &mut url.opaque {
-        Some(opaque) => {
-            opaque.push('&');
-            opaque.push_str(more);
+
+    /// Pauses before the next one, if another connection may help and `again` allows it. A server that has never been reached is not
+    /// waited for; one that was there may just be starting again.
+    fn next(&mut self, failed: ClientError, again: bool, settings: &Settings) -> Result<(), ClientError> {
+        if !again || !failed.is_connection() || self.began.elapsed() > settings.recovery_max {
+            return Err(failed);
         }
-        None => url.opaque = Some(more.to_owned()),
+        tracing::info!(%failed, "trying again");
+        settings.stop.sleep(PAUSES[self.count.min(PAUSES.len() - 1)])?;
+        self.count += 1;
+        Ok(())
+    }
+}
+
+/// Why a listing has ended early.
+enum Unlisted<E> {
+    Client(ClientError),
+    /// Whoever takes the entries wants no more.
+    Each(E),
+}
+
+impl<E> From<ClientError> for Unlisted<E> {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}
+
+/// Asks once for a listing; gives the redirect, if that is the answer.
+fn list_once<E>(
+    session: &mut Session,
+    what: &str,
+    request: &Request,
+    each: &mut dyn FnMut(Entry) -> Result<(), E>,
+) -> Result<Option<Redirect>, Unlisted<E>> {
+    let (mut parser, mut waits) = (ListingParser::default(), Waits::default());
+    session.queue(request)?;
+    loop {
+        let (_, response) = session.response()?;
+        let (part, last) = match response {
+            Response::OkSoFar(part) => (part, false),
+            Response::Ok(part) => (part, true),
+            Response::Redirect(redirect) => return Ok(Some(redirect)),
+            Response::Wait { seconds, text } => {
+                session.wait_for(&mut waits, what, seconds, &text)?;
+                session.queue(request)?;
+                continue;
+            }
+            Response::WaitResp { .. } => continue,
+            other => return Err(session.refused(what, other).into()),
+        };
+        for entry in parser.push(&part, last, session)? {
+            each(entry).map_err(Unlisted::Each)?;
+        }
+        if last {
+            return Ok(None);
+        }
     }
 }
 
@@ -437,7 +503,7 @@ fn follow(from: &Url, redirect: &Redirect) -> Result<Url, ClientError> {
                 false => Endpoint { host: host.to_owned(), port: *port },
             };
             let mut to = Url { server, ..from.clone() };
-            add_opaque(&mut to, more);
+            to.add_words(more);
             Ok(to)
         }
         Redirect::Url { url, .. } => {
@@ -446,7 +512,7 @@ fn follow(from: &Url, redirect: &Redirect) -> Result<Url, ClientError> {
                 to.path.clone_from(&from.path);
             }
             if let Some(opaque) = &from.opaque {
-                add_opaque(&mut to, opaque);
+                to.add_words(opaque);
             }
             Ok(to)
         }

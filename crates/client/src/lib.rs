@@ -2,8 +2,9 @@
 //!
 //! What it promises:
 //!
-//! - Redirects are followed, waiting that a server asks for is done, lost connections are made again; what cannot be
-//!   repeated without doing it twice is not repeated.
+//! - Redirects are followed, waiting that a server asks for is done (for so long in all, and what else is under way goes on
+//!   meanwhile), lost connections are made again; what cannot be repeated without doing it twice is not repeated.
+//! - Nothing waits for ever: not for a server that is silent, for one that sends a byte a second, nor after it was told to [`Stop`].
 //! - A writer or reader that loses its connection opens its file again and goes on where the server had acknowledged.
 //! - Bytes are received where the caller wants them and sent from where they lie: no copy of bulk data is made here.
 //! - Every length from a server is bounded before it is used, and no answer makes it panic.
@@ -14,11 +15,13 @@
 //!
 //! What it leaves to others: local files, progress, what is copied where (`weir cp`).
 
+mod copying;
 mod error;
 mod file;
 mod fs;
 mod listing;
 mod many;
+mod pace;
 mod reader;
 mod recovery;
 mod session;
@@ -34,7 +37,7 @@ pub use listing::{Entry, ListingParser};
 pub use many::{ManyReader, ManyWriter, Read, SmallFile, Written};
 pub use reader::{Chunk, Reader};
 pub use session::{Incoming, Session};
-pub use settings::Settings;
+pub use settings::{Reach, Settings, Stop};
 pub use sums::{Algorithm, Sum};
 pub use url::{Endpoint, Url, UrlError};
 pub use writer::{Sent, Writer};

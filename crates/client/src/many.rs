@@ -3,15 +3,18 @@
 //!
 //! A file's write and close are sent together. Data travels as pages with their CRC32C where the server takes them, so
 //! each file is checked on arrival without a further question. After a lost connection nothing is repeated here: the
-//! caller gets back what was not finished, and knows what is known of each ([`SmallFile::opened`]).
+//! caller gets back what was not finished, and knows what is known of each ([`SmallFile::opened`]). A file that the server
+//! puts off (kXR_wait) is asked for again later, while the others go on.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Instant;
 
 use types::Crc32c;
 use wire::request::{Access, Close, Open, OpenOptions, PgFlags, Pgread, Pgwrite, Query, QueryKind, Rm, Write};
 use wire::response::{ChecksumReply, OpenReply, Status, StatusInfo};
 use wire::{FileHandle, PathArg, Request, Response, ResponseStatus, StreamId, page};
 
+use crate::pace::Waits;
 use crate::{Algorithm, ClientError, Kind, Session};
 
 /// Longest file that is read in this way.
@@ -28,6 +31,8 @@ pub struct SmallFile<T> {
     pub data: Vec<u8>,
     /// May it replace what is there?
     pub replace: bool,
+    /// More words behind the path of the open, as in `key=value&other=value`.
+    pub words: Option<String>,
     /// The caller's name for it.
     pub tag: T,
     /// Whether the server has opened it for us: from then on what is there is ours.
@@ -49,12 +54,16 @@ pub struct ManyWriter<T> {
     session: Session,
     files: HashMap<StreamId, (Step, Box<Writing<T>>)>,
     closing: HashMap<StreamId, StreamId>,
+    /// What the server has put off.
+    later: Vec<(Step, Box<Writing<T>>)>,
 }
 
 #[derive(Debug)]
 struct Writing<T> {
     file: SmallFile<T>,
+    handle: FileHandle,
     failed: Option<ClientError>,
+    waits: Waits,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,17 +73,27 @@ enum Step {
     CleanUp,
 }
 
+impl Step {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Close => "close",
+            Self::CleanUp => "remove",
+        }
+    }
+}
+
 impl<T> ManyWriter<T> {
     /// Over this connection.
     #[must_use]
     pub fn new(session: Session) -> Self {
-        Self { session, files: HashMap::new(), closing: HashMap::new() }
+        Self { session, files: HashMap::new(), closing: HashMap::new(), later: Vec::new() }
     }
 
     /// Files under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        self.files.len()
+        self.files.len() + self.later.len()
     }
 
     /// Begins with a file.
@@ -82,11 +101,8 @@ impl<T> ManyWriter<T> {
     /// # Errors
     /// Of the connection; the file is then among [`ManyWriter::unfinished`].
     pub fn put(&mut self, file: SmallFile<T>) -> Result<(), ClientError> {
-        let how = if file.replace { OpenOptions::DELETE } else { OpenOptions::NEW };
-        let target = PathArg { path: file.path.clone().into_bytes(), opaque: announced(file.data.len()) };
-        let options = how | OpenOptions::UPDATE | OpenOptions::MKPATH;
-        let request = Request::Open(Open { mode: Access(file.mode), options, target });
-        self.step(Step::Open, &request, &[], Box::new(Writing { file, failed: None })).map(drop)
+        let writing = Writing { file, handle: FileHandle::default(), failed: None, waits: Waits::default() };
+        self.step(Step::Open, Box::new(writing)).map(drop)
     }
 
     /// Waits until one more file is done with; `None`: nothing is under way.
@@ -94,7 +110,10 @@ impl<T> ManyWriter<T> {
     /// # Errors
     /// Of the connection: nothing more comes over it.
     pub fn wait(&mut self) -> Result<Option<Written<T>>, ClientError> {
-        while !self.files.is_empty() {
+        while self.under_way() > 0 {
+            if !self.send_what_is_due()? {
+                continue;
+            }
             let (stream, response) = self.response()?;
             // The answer to a write whose close is under way already changes what the close will tell.
             if let Some(close) = self.closing.remove(&stream) {
@@ -133,7 +152,7 @@ impl<T> ManyWriter<T> {
     /// After an error of the connection: the files of which nobody knows whether they are there.
     #[must_use]
     pub fn unfinished(self) -> Vec<SmallFile<T>> {
-        self.files.into_values().map(|(_, writing)| writing.file).collect()
+        self.files.into_values().chain(self.later).map(|(_, writing)| writing.file).collect()
     }
 
     /// The connection, when nothing is under way.
@@ -167,10 +186,19 @@ impl<T> ManyWriter<T> {
                 self.write_and_close(reply.handle, writing)?;
                 Ok(None)
             }
-            (Step::Open, Response::Wait { seconds, .. }) => {
-                std::thread::sleep(std::time::Duration::from_secs(u64::from(seconds.clamp(1, 60))));
-                self.put(writing.file)?;
-                Ok(None)
+            (_, Response::Wait { seconds, text }) => {
+                let what = format!("{} {}", step.name(), writing.file.path);
+                match self.session.put_off(&mut writing.waits, &what, seconds, &text) {
+                    Ok(()) => {
+                        self.later.push((step, writing));
+                        Ok(None)
+                    }
+                    // Nobody knows whether what it is for is done: the close, or the removal.
+                    Err(error) => {
+                        let error = writing.failed.take().unwrap_or(error);
+                        Ok(Some(Written { file: writing.file, result: Err(error) }))
+                    }
+                }
             }
             (Step::Close, Response::Ok(_)) if writing.failed.is_none() => {
                 Ok(Some(Written { file: writing.file, result: Ok(()) }))
@@ -185,8 +213,7 @@ impl<T> ManyWriter<T> {
                     return Ok(Some(Written { file: writing.file, result }));
                 }
                 // What is there is not what was sent: it must not stay.
-                let target = PathArg::plain(writing.file.path.as_bytes());
-                self.step(Step::CleanUp, &Request::Rm(Rm { target }), &[], writing)?;
+                self.step(Step::CleanUp, writing)?;
                 Ok(None)
             }
             (Step::CleanUp, _) => {
@@ -205,7 +232,28 @@ impl<T> ManyWriter<T> {
         ClientError::Unexpected { server: self.session.server().clone(), what }
     }
 
-    fn write_and_close(&mut self, handle: FileHandle, writing: Box<Writing<T>>) -> Result<(), ClientError> {
+    /// Sends what the server had put off and is due; then tells whether an answer is to be received, or something is due again.
+    fn send_what_is_due(&mut self) -> Result<bool, ClientError> {
+        if self.later.is_empty() {
+            return Ok(true);
+        }
+        let now = Instant::now();
+        let (due, later) =
+            std::mem::take(&mut self.later).into_iter().partition(|(_, writing)| writing.waits.is_due(now));
+        self.later = later;
+        let mut due: Vec<(Step, Box<Writing<T>>)> = due;
+        while let Some((step, writing)) = due.pop() {
+            if let Err(error) = self.step(step, writing) {
+                self.later.append(&mut due);
+                return Err(error);
+            }
+        }
+        let next = self.later.iter().filter_map(|(_, writing)| writing.waits.until()).min();
+        self.session.ready_or_due(next, !self.files.is_empty())
+    }
+
+    fn write_and_close(&mut self, handle: FileHandle, mut writing: Box<Writing<T>>) -> Result<(), ClientError> {
+        writing.handle = handle;
         let data = &writing.file.data;
         let mut write = None;
         if !data.is_empty() && self.session.has_pages() {
@@ -232,21 +280,28 @@ impl<T> ManyWriter<T> {
                 return Err(error);
             }
         };
-        let close = self.step(Step::Close, &Request::Close(Close { handle }), &[], writing)?;
+        let close = self.step(Step::Close, writing)?;
         if let Some(write) = write {
             self.closing.insert(write, close);
         }
         Ok(())
     }
 
-    fn step(
-        &mut self,
-        step: Step,
-        request: &Request,
-        data: &[&[u8]],
-        writing: Box<Writing<T>>,
-    ) -> Result<StreamId, ClientError> {
-        match self.session.send(request, data) {
+    fn step(&mut self, step: Step, mut writing: Box<Writing<T>>) -> Result<StreamId, ClientError> {
+        let file = &writing.file;
+        let request = match step {
+            Step::Open => {
+                let how = if file.replace { OpenOptions::DELETE } else { OpenOptions::NEW };
+                let opaque = announced(file.data.len(), file.words.as_deref());
+                let target = PathArg { path: file.path.clone().into_bytes(), opaque };
+                let options = how | OpenOptions::UPDATE | OpenOptions::MKPATH;
+                Request::Open(Open { mode: Access(file.mode), options, target })
+            }
+            Step::Close => Request::Close(Close { handle: writing.handle }),
+            Step::CleanUp => Request::Rm(Rm { target: PathArg::plain(file.path.as_bytes()) }),
+        };
+        writing.waits.sent();
+        match self.session.queue(&request) {
             Ok(stream) => {
                 self.files.insert(stream, (step, writing));
                 Ok(stream)
@@ -280,9 +335,13 @@ impl<T> ManyWriter<T> {
     }
 }
 
-/// A length, announced so that the server can take a file whose connection is lost for complete.
-fn announced(len: usize) -> Option<wire::Opaque> {
-    wire::Opaque::parse(format!("oss.asize={len}").as_bytes()).ok()
+/// A length, announced so that the server can take a file whose connection is lost for complete, and more words.
+fn announced(len: usize, more: Option<&str>) -> Option<wire::Opaque> {
+    let words = match more {
+        Some(more) => format!("oss.asize={len}&{more}"),
+        None => format!("oss.asize={len}"),
+    };
+    wire::Opaque::parse(words.as_bytes()).ok()
 }
 
 /// A small file that was read.
@@ -294,6 +353,8 @@ pub struct Read<T> {
     pub path: String,
     /// Its permission bits, if the server told them.
     pub mode: Option<u16>,
+    /// The time of its last change, in seconds since 1970, if the server told it.
+    pub mtime: Option<i64>,
     /// What it holds, checked page by page where the server sends pages.
     pub result: Result<Vec<u8>, ClientError>,
 }
@@ -305,6 +366,8 @@ pub struct ManyReader<T> {
     algorithm: Option<Algorithm>,
     files: HashMap<StreamId, Reading<T>>,
     closes: HashSet<StreamId>,
+    /// What the server has put off.
+    later: Vec<Reading<T>>,
 }
 
 #[derive(Debug)]
@@ -313,10 +376,12 @@ struct Reading<T> {
     path: String,
     len: usize,
     mode: Option<u16>,
+    mtime: Option<i64>,
     handle: Option<FileHandle>,
     data: Vec<u8>,
     /// All of it is here; its checksum has been asked for.
     asked: bool,
+    waits: Waits,
 }
 
 impl<T> ManyReader<T> {
@@ -324,13 +389,13 @@ impl<T> ManyReader<T> {
     /// then that a file is still being written, or known to be damaged.
     #[must_use]
     pub fn new(session: Session, algorithm: Option<Algorithm>) -> Self {
-        Self { session, algorithm, files: HashMap::new(), closes: HashSet::new() }
+        Self { session, algorithm, files: HashMap::new(), closes: HashSet::new(), later: Vec::new() }
     }
 
     /// Files under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        self.files.len()
+        self.files.len() + self.later.len()
     }
 
     /// Begins with the file at `path`, of `len` bytes as far as is known.
@@ -338,12 +403,8 @@ impl<T> ManyReader<T> {
     /// # Errors
     /// Of the connection; the file is then among [`ManyReader::unfinished`].
     pub fn ask(&mut self, path: String, len: usize, tag: T) -> Result<(), ClientError> {
-        let options = OpenOptions::READ | OpenOptions::RETSTAT;
-        let open = Open { mode: Access::NONE, options, target: PathArg::plain(path.as_bytes()) };
-        self.send(
-            &Request::Open(open),
-            Reading { tag, path, len, mode: None, handle: None, data: Vec::new(), asked: false },
-        )
+        let (handle, data, waits) = (None, Vec::new(), Waits::default());
+        self.next_request(Reading { tag, path, len, mode: None, mtime: None, handle, data, asked: false, waits })
     }
 
     /// Waits until one more file is done with; `None`: nothing is under way.
@@ -351,18 +412,39 @@ impl<T> ManyReader<T> {
     /// # Errors
     /// Of the connection: nothing more comes over it.
     pub fn wait(&mut self) -> Result<Option<Read<T>>, ClientError> {
-        while !self.files.is_empty() {
-            if let Some(done) = self.receive()? {
+        while self.under_way() > 0 {
+            if self.send_what_is_due()?
+                && let Some(done) = self.receive()?
+            {
                 return Ok(Some(done));
             }
         }
         Ok(None)
     }
 
+    /// Sends what the server had put off and is due; then tells whether an answer is to be received, or something is due again.
+    fn send_what_is_due(&mut self) -> Result<bool, ClientError> {
+        if self.later.is_empty() {
+            return Ok(true);
+        }
+        let now = Instant::now();
+        let (due, later) = std::mem::take(&mut self.later).into_iter().partition(|reading| reading.waits.is_due(now));
+        self.later = later;
+        let mut due: Vec<Reading<T>> = due;
+        while let Some(reading) = due.pop() {
+            if let Err(error) = self.next_request(reading) {
+                self.later.append(&mut due);
+                return Err(error);
+            }
+        }
+        let next = self.later.iter().filter_map(|reading| reading.waits.until()).min();
+        self.session.ready_or_due(next, !self.files.is_empty())
+    }
+
     /// After an error of the connection: what has not been read.
     #[must_use]
     pub fn unfinished(self) -> Vec<(T, String)> {
-        self.files.into_values().map(|reading| (reading.tag, reading.path)).collect()
+        self.files.into_values().chain(self.later).map(|reading| (reading.tag, reading.path)).collect()
     }
 
     /// The connection, once the answers to all closes are here.
@@ -376,8 +458,30 @@ impl<T> ManyReader<T> {
         Ok(self.session)
     }
 
-    fn send(&mut self, request: &Request, reading: Reading<T>) -> Result<(), ClientError> {
-        let sent = self.session.queue(request);
+    /// Sends what is next for a file: its open, the read of what is missing, or the question for its checksum.
+    fn next_request(&mut self, mut reading: Reading<T>) -> Result<(), ClientError> {
+        let request = match reading.handle {
+            None => {
+                let options = OpenOptions::READ | OpenOptions::RETSTAT;
+                Request::Open(Open { mode: Access::NONE, options, target: PathArg::plain(reading.path.as_bytes()) })
+            }
+            Some(_) if reading.asked => {
+                let algorithm = self.algorithm.unwrap_or(Algorithm::Crc32c);
+                let args = format!("{}?cks.type={}", reading.path, algorithm.name()).into_bytes();
+                Request::Query(Query { kind: QueryKind::Checksum, handle: FileHandle::default(), args })
+            }
+            Some(handle) => {
+                let left = reading.len - reading.data.len();
+                let (offset, len) = (reading.data.len() as u64, u32::try_from(left.min(1 << 20)).unwrap_or(1 << 20));
+                if self.session.has_pages() {
+                    Request::Pgread(Pgread { handle, offset, len, path_id: 0, flags: PgFlags::NONE, given: 0 })
+                } else {
+                    Request::Read(wire::request::Read { handle, offset, len, path_id: None, read_ahead: Vec::new() })
+                }
+            }
+        };
+        reading.waits.sent();
+        let sent = self.session.queue(&request);
         self.files.insert(sent.as_ref().map(|stream| *stream).unwrap_or_default(), reading);
         sent.map(drop)
     }
@@ -398,6 +502,17 @@ impl<T> ManyReader<T> {
                 self.files.insert(stream, reading);
                 Ok(None)
             }
+            (handle, Response::Wait { seconds, text }) => {
+                let what = format!("read {}", reading.path);
+                match (self.session.put_off(&mut reading.waits, &what, seconds, &text), handle) {
+                    (Ok(()), _) => {
+                        self.later.push(reading);
+                        Ok(None)
+                    }
+                    (Err(error), Some(handle)) => self.end(handle, reading, Some(error)),
+                    (Err(error), None) => Ok(Some(reading.read(Err(error)))),
+                }
+            }
             (Some(handle), response) if reading.asked => {
                 let failed = self.compare(&reading, response);
                 self.end(handle, reading, failed)
@@ -413,6 +528,7 @@ impl<T> ManyReader<T> {
                 if let Some(stat) = &reply.stat {
                     reading.len = usize::try_from(stat.size).unwrap_or(usize::MAX);
                     reading.mode = stat.extra.as_ref().map(|extra| extra.mode & 0o777);
+                    reading.mtime = Some(stat.mtime);
                 }
                 if reading.len > LEN_MAX {
                     let what = format!("{} has grown to {} bytes", reading.path, reading.len);
@@ -421,11 +537,6 @@ impl<T> ManyReader<T> {
                 }
                 reading.handle = Some(reply.handle);
                 self.read_on(reading)
-            }
-            (None, Response::Wait { seconds, .. }) => {
-                std::thread::sleep(std::time::Duration::from_secs(u64::from(seconds.clamp(1, 60))));
-                self.ask(reading.path, reading.len, reading.tag)?;
-                Ok(None)
             }
             (Some(handle), Response::Ok(part) | Response::OkSoFar(part)) => {
                 if part.len() > reading.len - reading.data.len() || self.session.has_pages() {
@@ -454,7 +565,7 @@ impl<T> ManyReader<T> {
                 let error = self.session.refused(&format!("read {}", reading.path), other);
                 match handle {
                     Some(handle) => self.end(handle, reading, Some(error)),
-                    None => Ok(Some(Read { tag: reading.tag, path: reading.path, mode: None, result: Err(error) })),
+                    None => Ok(Some(reading.read(Err(error)))),
                 }
             }
         }
@@ -503,28 +614,15 @@ impl<T> ManyReader<T> {
         self.read_on(reading)
     }
 
-    fn read_on(&mut self, reading: Reading<T>) -> Result<Option<Read<T>>, ClientError> {
+    fn read_on(&mut self, mut reading: Reading<T>) -> Result<Option<Read<T>>, ClientError> {
         let Some(handle) = reading.handle else { return Ok(None) };
-        let left = reading.len - reading.data.len();
-        if left == 0 {
-            return self.ask_checksum(handle, reading);
+        if reading.data.len() >= reading.len {
+            if self.algorithm.is_none() {
+                return self.end(handle, reading, None);
+            }
+            reading.asked = true;
         }
-        let (offset, len) = (reading.data.len() as u64, u32::try_from(left.min(1 << 20)).unwrap_or(1 << 20));
-        let request = if self.session.has_pages() {
-            Request::Pgread(Pgread { handle, offset, len, path_id: 0, flags: PgFlags::NONE, given: 0 })
-        } else {
-            Request::Read(wire::request::Read { handle, offset, len, path_id: None, read_ahead: Vec::new() })
-        };
-        self.send(&request, reading)?;
-        Ok(None)
-    }
-
-    fn ask_checksum(&mut self, handle: FileHandle, mut reading: Reading<T>) -> Result<Option<Read<T>>, ClientError> {
-        let Some(algorithm) = self.algorithm else { return self.end(handle, reading, None) };
-        reading.asked = true;
-        let args = format!("{}?cks.type={}", reading.path, algorithm.name()).into_bytes();
-        let query = Query { kind: QueryKind::Checksum, handle: FileHandle::default(), args };
-        self.send(&Request::Query(query), reading)?;
+        self.next_request(reading)?;
         Ok(None)
     }
 
@@ -565,7 +663,15 @@ impl<T> ManyReader<T> {
                 return Err(error);
             }
         }
-        let Reading { tag, path, data, mode, .. } = reading;
-        Ok(Some(Read { tag, path, mode, result: failed.map_or(Ok(data), Err) }))
+        let result = failed.map_or(Ok(()), Err);
+        Ok(Some(reading.read(result)))
+    }
+}
+
+impl<T> Reading<T> {
+    /// It is done with.
+    fn read(self, result: Result<(), ClientError>) -> Read<T> {
+        let Self { tag, path, data, mode, mtime, .. } = self;
+        Read { tag, path, mode, mtime, result: result.map(|()| data) }
     }
 }

@@ -1,11 +1,16 @@
 //! Reads a file, several requests ahead, into buffers of the caller.
 
 use std::ops::DerefMut;
+use std::time::{Duration, Instant};
 
 use wire::request::Read;
 use wire::{Request, Response, ResponseStatus, StreamId};
 
+use crate::pace::{Pace, Waits};
 use crate::{ClientError, Incoming, RemoteFile, Session};
+
+/// How long what nobody wants any more is received from a server.
+const GIVE_UP_MAX: Duration = Duration::from_secs(10);
 
 /// A part of a file in a buffer.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub struct Chunk<B> {
 pub struct Reader<B> {
     file: RemoteFile,
     pending: Vec<Pending<B>>,
+    /// Of the bytes of the file: answers that come whole, with a byte each, are not too slow by themselves.
+    pace: Pace,
 }
 
 #[derive(Debug)]
@@ -33,13 +40,14 @@ struct Pending<B> {
     want: usize,
     got: usize,
     buffer: B,
+    waits: Waits,
 }
 
 impl<B: DerefMut<Target = [u8]>> Reader<B> {
     /// Reads `file`.
     #[must_use]
     pub fn new(file: RemoteFile) -> Self {
-        Self { file, pending: Vec::new() }
+        Self { file, pending: Vec::new(), pace: Pace::new(Instant::now()) }
     }
 
     /// The file.
@@ -60,7 +68,11 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     /// Of the connection, when it cannot be made again.
     pub fn ask(&mut self, offset: u64, len: usize, buffer: B) -> Result<(), ClientError> {
         let want = len.min(buffer.len());
-        self.pending.push(Pending { stream: StreamId::default(), offset, want, got: 0, buffer });
+        if self.pending.is_empty() {
+            self.pace = Pace::new(Instant::now());
+        }
+        let (stream, waits) = (StreamId::default(), Waits::default());
+        self.pending.push(Pending { stream, offset, want, got: 0, buffer, waits });
         let last = self.pending.len() - 1;
         match self.send(last).and_then(|()| self.file.session.flush()) {
             Ok(()) => Ok(()),
@@ -75,8 +87,9 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     /// before a part does.
     pub fn wait(&mut self) -> Result<Option<Chunk<B>>, ClientError> {
         while !self.pending.is_empty() {
-            match self.receive() {
+            match self.next() {
                 Ok(Some(done)) => {
+                    self.pace = Pace::new(Instant::now());
                     let Pending { offset, want, got, buffer, .. } = self.pending.swap_remove(done);
                     if got < want {
                         let (what, end) = (format!("read {}", self.file.url()), offset + got as u64);
@@ -99,9 +112,33 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         self.file.close()
     }
 
+    /// Gives the file up, and its connection back if that is of further use: what is under way is received and forgotten.
+    pub fn give_up(mut self) -> Option<Session> {
+        let usual = self.file.settings.silence_max;
+        self.file.session.be_patient(usual.min(GIVE_UP_MAX));
+        self.pending.retain(|pending| pending.waits.until().is_none());
+        let end = Instant::now() + GIVE_UP_MAX;
+        while !self.pending.is_empty() {
+            if Instant::now() > end {
+                return None;
+            }
+            match self.receive() {
+                Ok(Some(done)) => drop(self.pending.swap_remove(done)),
+                // A refusal is an answer, too.
+                Ok(None) | Err(ClientError::Refused { .. }) => {}
+                Err(_) => return None,
+            }
+            self.pending.retain(|pending| pending.waits.until().is_none());
+        }
+        let mut session = self.file.close().ok()?;
+        session.be_patient(usual);
+        Some(session)
+    }
+
     fn again(&mut self, mut lost: ClientError) -> Result<(), ClientError> {
         loop {
             self.file.recover(lost)?;
+            self.pace = Pace::new(Instant::now());
             let sent = (0..self.pending.len()).try_for_each(|index| self.send(index));
             match sent.and_then(|()| self.file.session.flush()) {
                 Ok(()) => return Ok(()),
@@ -116,7 +153,40 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         let offset = pending.offset + pending.got as u64;
         let read = Read { handle: self.file.handle, offset, len, path_id: None, read_ahead: Vec::new() };
         pending.stream = self.file.session.queue(&Request::Read(read))?;
+        pending.waits.sent();
         Ok(())
+    }
+
+    /// Sends what the server had put off and is due, while the answers to the others come.
+    fn next(&mut self) -> Result<Option<usize>, ClientError> {
+        let now = Instant::now();
+        for index in 0..self.pending.len() {
+            if self.pending[index].waits.is_due(now) {
+                self.send(index)?;
+            }
+        }
+        let due = self.pending.iter().filter_map(|pending| pending.waits.until()).min();
+        let under_way = self.pending.iter().any(|pending| pending.waits.until().is_none());
+        if !self.file.session.ready_or_due(due, under_way)? {
+            return Ok(None);
+        }
+        let before = self.got();
+        let done = self.receive()?;
+        let came = self.got() - before;
+        self.file.has_moved(came);
+        if !under_way || due.is_some() {
+            // The time that the server has asked for is not held against it.
+            self.pace = Pace::new(Instant::now());
+        } else if done.is_none() {
+            let mut pace = self.pace;
+            self.file.session.keep_pace(&mut pace, came)?;
+            self.pace = pace;
+        }
+        Ok(done)
+    }
+
+    fn got(&self) -> usize {
+        self.pending.iter().map(|pending| pending.got).sum()
     }
 
     /// Takes one answer; tells which request is complete by it, if any.
@@ -175,14 +245,15 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
                 self.complete_or_ask(index, true, data.len())
             }
             Response::Wait { seconds, text } => {
-                tracing::info!(seconds, "the server asks to wait: {}", text.escape_ascii());
-                let pause = std::time::Duration::from_secs(u64::from(seconds)).min(self.file.settings.wait_max);
-                std::thread::sleep(pause);
-                self.send(index)?;
-                self.file.session.flush()?;
+                let what = format!("read {}", self.file.url());
+                self.file.session.put_off(&mut self.pending[index].waits, &what, seconds, &text)?;
                 Ok(None)
             }
-            other => Err(self.file.session.refused(&format!("read {}", self.file.url()), other)),
+            other => {
+                // It is not under way any more.
+                self.pending.swap_remove(index);
+                Err(self.file.session.refused(&format!("read {}", self.file.url()), other))
+            }
         }
     }
 

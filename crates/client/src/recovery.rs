@@ -14,6 +14,12 @@ use crate::fs::PAUSES;
 use crate::session::Answer;
 use crate::{ClientError, Kind, RemoteFile, Session};
 
+/// Connections that may be lost one after the other without anything moved over them. A server that takes a connection, opens the
+/// file and then ends it would be asked again for ever.
+const FRUITLESS_MAX: u32 = 5;
+/// One that falls silent counts for so many: that takes its time.
+const SILENT_COUNTS: u32 = 3;
+
 impl RemoteFile {
     /// Was it opened for writing?
     pub(crate) fn is_writer(&self) -> bool {
@@ -28,7 +34,8 @@ impl RemoteFile {
     /// `lost` itself where that is no question of the connection, or the server cannot be reached in time; else why the
     /// server does not go on with the file.
     pub(crate) fn recover(&mut self, lost: ClientError) -> Result<(), ClientError> {
-        if !lost.is_connection() {
+        self.fruitless += if matches!(lost, ClientError::Silent { .. }) { SILENT_COUNTS } else { 1 };
+        if !lost.is_connection() || self.fruitless > FRUITLESS_MAX {
             return Err(lost);
         }
         tracing::info!(%lost, "opening {} again", self.url);
@@ -37,7 +44,7 @@ impl RemoteFile {
         let mut pauses = PAUSES.iter().chain(std::iter::repeat(&PAUSES[PAUSES.len() - 1]));
         while began.elapsed() < self.settings.recovery_max {
             if let Some(pause) = pauses.next() {
-                std::thread::sleep(*pause);
+                self.settings.stop.sleep(*pause)?;
             }
             match self.reopen() {
                 Ok(()) => return Ok(()),

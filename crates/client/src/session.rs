@@ -2,7 +2,10 @@
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle};
 
 use wire::request::{CapVer, Expect, Login, LoginAbility, LoginAbility2, Protocol, ProtocolFlags};
 use wire::response::{Attn, LoginReply, ProtocolReply, Redirect, ServerFlags};
@@ -11,6 +14,8 @@ use wire::{
     ResponseHeader, ResponseStatus, SessionId, StreamId,
 };
 
+use crate::pace::{Pace, Waits};
+use crate::settings::{Stop, TICK};
 use crate::{ClientError, Endpoint, Settings};
 
 /// What is read ahead of where it is wanted.
@@ -19,6 +24,9 @@ const INPUT_LEN: usize = 64 << 10;
 const GATHER_MAX: usize = 64 << 10;
 /// Data up to this length is copied behind its request rather than sent from where it lies.
 const COPIED_MAX: usize = 16 << 10;
+/// How long a connection is idle before its other end is asked whether it is there: what stands between forgets connections that
+/// say nothing for longer, and an end that is gone is found out before it is needed.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// Longest answer that is taken into memory in one piece.
 const ANSWER_MAX: u32 = 64 << 20;
 
@@ -40,8 +48,11 @@ pub struct Session {
     socket: TcpStream,
     id: SessionId,
     flags: ServerFlags,
+    /// How long the server may be silent, or too slow, at this moment.
+    patience: Duration,
     silence_max: Duration,
     wait_max: Duration,
+    stop: Stop,
     input: Vec<u8>,
     input_at: usize,
     input_end: usize,
@@ -62,20 +73,27 @@ impl Session {
     /// Connects and logs in as `user`.
     ///
     /// # Errors
-    /// [`ClientError::Connect`], [`ClientError::NotXrootd`], [`ClientError::Tls`], [`ClientError::Authentication`].
+    /// [`ClientError::Connect`], [`ClientError::NotXrootd`], [`ClientError::Tls`], [`ClientError::Authentication`],
+    /// [`ClientError::OutOfReach`].
     pub fn connect(server: &Endpoint, user: &str, settings: &Settings) -> Result<Self, ClientError> {
+        settings.stop.check()?;
+        settings.reach.check(server)?;
         let cannot = |source| ClientError::Connect { server: server.clone(), source };
         let socket = connect(server, settings.connect_timeout).map_err(cannot)?;
         socket.set_nodelay(true).map_err(cannot)?;
-        socket.set_read_timeout(Some(settings.connect_timeout)).map_err(cannot)?;
-        socket.set_write_timeout(Some(settings.silence_max)).map_err(cannot)?;
+        socket.set_read_timeout(Some(TICK)).map_err(cannot)?;
+        socket.set_write_timeout(Some(TICK)).map_err(cannot)?;
+        set_socket_keepalive(&socket, true).map_err(|error| cannot(error.into()))?;
+        set_tcp_keepidle(&socket, KEEP_ALIVE).map_err(|error| cannot(error.into()))?;
         let mut session = Self {
             server: server.clone(),
             socket,
             id: SessionId::default(),
             flags: ServerFlags::NONE,
-            silence_max: settings.connect_timeout,
+            patience: settings.connect_timeout,
+            silence_max: settings.silence_max,
             wait_max: settings.wait_max,
+            stop: settings.stop.clone(),
             input: vec![0; INPUT_LEN],
             input_at: 0,
             input_end: 0,
@@ -83,8 +101,7 @@ impl Session {
             next_stream: 0,
         };
         session.log_in(user, settings)?;
-        session.silence_max = settings.silence_max;
-        session.socket.set_read_timeout(Some(settings.silence_max)).map_err(cannot)?;
+        session.patience = settings.silence_max;
         Ok(session)
     }
 
@@ -181,10 +198,10 @@ impl Session {
             let output = std::mem::take(&mut self.output);
             parts.push(IoSlice::new(&output));
             parts.extend(data.iter().map(|part| IoSlice::new(part)));
-            let sent = write_all(&mut self.socket, &mut parts);
+            let sent = self.write_all(&mut parts);
             self.output = output;
             self.output.clear();
-            sent.map_err(|error| self.lost(error))?;
+            sent?;
         }
         if self.output.len() >= GATHER_MAX {
             self.flush()?;
@@ -200,15 +217,17 @@ impl Session {
         if self.output.is_empty() {
             return Ok(());
         }
-        let sent = self.socket.write_all(&self.output);
+        let output = std::mem::take(&mut self.output);
+        let sent = self.write_all(&mut [IoSlice::new(&output)]);
+        self.output = output;
         self.output.clear();
-        sent.map_err(|error| self.lost(error))
+        sent
     }
 
     /// Waits for the head of the next answer.
     ///
     /// # Errors
-    /// [`ClientError::Lost`], [`ClientError::Silent`], [`ClientError::Protocol`].
+    /// [`ClientError::Lost`], [`ClientError::Silent`], [`ClientError::Slow`], [`ClientError::Protocol`].
     pub fn incoming(&mut self) -> Result<Incoming, ClientError> {
         self.flush()?;
         let mut header = [0; RESPONSE_HEADER_LEN];
@@ -223,11 +242,54 @@ impl Session {
         self.input_at < self.input_end
     }
 
+    /// Waits until something of the next answer is here; `false`: nothing is at `end`. Sends what was gathered first.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub(crate) fn ready(&mut self, end: Instant) -> Result<bool, ClientError> {
+        self.flush()?;
+        loop {
+            if self.has_input() {
+                return Ok(true);
+            }
+            self.stop.check()?;
+            let left = end.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left.min(TICK)).ok();
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], timeout.as_ref()) {
+                Ok(0) if left.is_zero() => return Ok(false),
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return Ok(true),
+                Err(error) => return Err(self.lost(error.into())),
+            }
+        }
+    }
+
+    /// The same, where some requests are put off until `due` (they are to be sent again then), and others are under way or not.
+    /// `false`: something is due.
+    pub(crate) fn ready_or_due(&mut self, due: Option<Instant>, under_way: bool) -> Result<bool, ClientError> {
+        match due {
+            None => Ok(true),
+            Some(due) if under_way => self.ready(due),
+            Some(due) => {
+                self.flush()?;
+                self.stop.sleep(due.saturating_duration_since(Instant::now()))?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Has the server ended it, or said something that nobody has asked for, while nothing was under way?
+    pub(crate) fn is_stale(&self) -> bool {
+        let mut socket = [PollFd::new(&self.socket, PollFlags::IN)];
+        self.has_input() || poll(&mut socket, Some(&Timespec::default())) != Ok(0)
+    }
+
     /// Receives the next `into.len()` bytes.
     ///
     /// # Errors
     /// The connection's.
     pub fn body_into(&mut self, mut into: &mut [u8]) -> Result<(), ClientError> {
+        let mut pace = None;
         loop {
             let ready = &self.input[self.input_at..self.input_end];
             let take = ready.len().min(into.len());
@@ -238,28 +300,69 @@ impl Session {
             if into.is_empty() {
                 return Ok(());
             }
+            let pace = pace.get_or_insert_with(|| Pace::new(Instant::now()));
             // Nothing is left in the buffer. What is large goes where it is wanted.
             if into.len() >= INPUT_LEN {
-                let got = self.receive_into(into)?;
+                let got = self.receive_into(into, pace)?;
                 into = &mut into[got..];
             } else {
                 let mut input = std::mem::take(&mut self.input);
-                let got = self.receive_into(&mut input);
+                let got = self.receive_into(&mut input, pace);
                 self.input = input;
                 (self.input_at, self.input_end) = (0, got?);
             }
         }
     }
 
-    fn receive_into(&mut self, into: &mut [u8]) -> Result<usize, ClientError> {
+    fn receive_into(&mut self, into: &mut [u8], pace: &mut Pace) -> Result<usize, ClientError> {
         loop {
-            match self.socket.read(into) {
+            let got = match self.socket.read(into) {
                 Ok(0) => return Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
-                Ok(got) => return Ok(got),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(got) => got,
+                Err(error) if is_a_pause(&error) => 0,
                 Err(error) => return Err(self.lost(error)),
+            };
+            self.stop.check()?;
+            self.keep_pace(pace, got)?;
+            if got > 0 {
+                return Ok(got);
             }
         }
+    }
+
+    /// `bytes` more have come of what is awaited.
+    pub(crate) fn keep_pace(&self, pace: &mut Pace, bytes: usize) -> Result<(), ClientError> {
+        pace.came(bytes, Instant::now(), self.patience).map_err(|slow| {
+            let (server, after) = (self.server.clone(), self.patience);
+            match slow.bytes {
+                0 => ClientError::Silent { server, after },
+                bytes => ClientError::Slow { server, bytes, after },
+            }
+        })
+    }
+
+    fn write_all(&mut self, parts: &mut [IoSlice<'_>]) -> Result<(), ClientError> {
+        let mut left = parts;
+        let mut since = Instant::now();
+        while !left.is_empty() {
+            // The kernel takes at most 1024 parts in one call.
+            let count = left.len().min(1024);
+            match self.socket.write_vectored(&left[..count]) {
+                Ok(0) => return Err(self.lost(io::ErrorKind::WriteZero.into())),
+                Ok(sent) => {
+                    IoSlice::advance_slices(&mut left, sent);
+                    since = Instant::now();
+                }
+                Err(error) if is_a_pause(&error) => {
+                    if since.elapsed() >= self.silence_max {
+                        return Err(ClientError::Silent { server: self.server.clone(), after: self.silence_max });
+                    }
+                }
+                Err(error) => return Err(self.lost(error)),
+            }
+            self.stop.check()?;
+        }
+        Ok(())
     }
 
     /// Receives a body of `len` bytes into memory of its own.
@@ -311,26 +414,38 @@ impl Session {
 
     /// Asks, and waits for the answer; nothing else may be under way. Waiting that the server asks for is done here.
     pub(crate) fn call(&mut self, what: &str, request: &Request) -> Result<Answer, ClientError> {
-        let mut waited = Duration::ZERO;
+        self.call_with(what, request, &[])
+    }
+
+    /// The same with data behind the request.
+    pub(crate) fn call_with(&mut self, what: &str, request: &Request, data: &[&[u8]]) -> Result<Answer, ClientError> {
+        let mut waits = Waits::default();
         loop {
-            let stream = self.queue(request)?;
+            let stream = self.send(request, data)?;
             match self.gather(what, stream)? {
                 Ok(answer) => return Ok(answer),
-                Err((pause, text)) => {
-                    waited += pause;
-                    if waited > self.wait_max {
-                        return Err(ClientError::Waited {
-                            server: self.server.clone(),
-                            what: what.to_owned(),
-                            waited,
-                            text,
-                        });
-                    }
-                    tracing::info!(server = %self.server, ?pause, "the server asks to wait: {text}");
-                    std::thread::sleep(pause);
-                }
+                Err((seconds, text)) => self.wait_for(&mut waits, what, seconds, &text)?,
             }
         }
+    }
+
+    /// Waits because the server has asked for it; nothing else is under way.
+    pub(crate) fn wait_for(&self, waits: &mut Waits, what: &str, seconds: u32, text: &[u8]) -> Result<(), ClientError> {
+        self.put_off(waits, what, seconds, text)?;
+        let until = waits.until().map(|until| until.saturating_duration_since(Instant::now()));
+        self.stop.sleep(until.unwrap_or_default())
+    }
+
+    /// Notes that the server has asked to wait with a request.
+    pub(crate) fn put_off(&self, waits: &mut Waits, what: &str, seconds: u32, text: &[u8]) -> Result<(), ClientError> {
+        tracing::info!(server = %self.server, seconds, "{what}: the server asks to wait: {}", text.escape_ascii());
+        if waits.put_off(seconds, Instant::now(), self.wait_max) { Ok(()) } else { Err(self.waited(what, text)) }
+    }
+
+    /// The error of a server that asks to wait for too long.
+    pub(crate) fn waited(&self, what: &str, text: &[u8]) -> ClientError {
+        let text = String::from_utf8_lossy(text).chars().take(500).collect();
+        ClientError::Waited { server: self.server.clone(), what: what.to_owned(), most: self.wait_max, text }
     }
 
     /// The answer to a request that was queued before the call, where neither waiting nor going elsewhere makes sense.
@@ -347,10 +462,19 @@ impl Session {
 
     /// All parts of the answer to `stream`; the inner error is a wish to wait.
     #[allow(clippy::type_complexity)] // a result of a result: what came, or when to ask again
-    fn gather(&mut self, what: &str, stream: StreamId) -> Result<Result<Answer, (Duration, String)>, ClientError> {
+    fn gather(&mut self, what: &str, stream: StreamId) -> Result<Result<Answer, (u32, Vec<u8>)>, ClientError> {
+        let usual = self.patience;
+        let found = self.gather_all(what, stream);
+        self.patience = usual;
+        found
+    }
+
+    #[allow(clippy::type_complexity)] // as above
+    fn gather_all(&mut self, what: &str, stream: StreamId) -> Result<Result<Answer, (u32, Vec<u8>)>, ClientError> {
         let mut body = Vec::new();
-        let mut put_off = false;
-        let found = loop {
+        // Parts that come whole, one by one, must come at a pace, too.
+        let mut pace = Pace::new(Instant::now());
+        loop {
             let (to, response) = self.response()?;
             if to != stream {
                 let what = "an answer to a question that was not asked".to_owned();
@@ -359,7 +483,7 @@ impl Session {
             match response {
                 Response::Ok(last) => {
                     body.extend_from_slice(&last);
-                    break Ok(Ok(Answer::Done(body)));
+                    return Ok(Ok(Answer::Done(body)));
                 }
                 Response::OkSoFar(part) => {
                     if body.len() + part.len() > usize::try_from(ANSWER_MAX).unwrap_or(usize::MAX) {
@@ -367,28 +491,28 @@ impl Session {
                         return Err(ClientError::Unexpected { server: self.server.clone(), what });
                     }
                     body.extend_from_slice(&part);
+                    self.keep_pace(&mut pace, part.len())?;
                 }
-                Response::Redirect(redirect) => break Ok(Ok(Answer::Elsewhere(redirect))),
-                Response::Wait { seconds, text } => {
-                    let pause = Duration::from_secs(u64::from(seconds)).max(Duration::from_millis(100));
-                    break Ok(Err((pause.min(self.wait_max), String::from_utf8_lossy(&text).into_owned())));
+                Response::Redirect(redirect) => return Ok(Ok(Answer::Elsewhere(redirect))),
+                Response::Wait { seconds, text } => return Ok(Err((seconds, text))),
+                // The answer comes by itself; until then the server may say nothing for longer than otherwise. However often it says so.
+                Response::WaitResp { .. } => {
+                    self.patience = self.patience.max(self.wait_max);
+                    self.keep_pace(&mut pace, 0)?;
                 }
-                // The answer comes by itself; until then the server may say nothing for longer than otherwise.
-                Response::WaitResp { seconds, .. } => {
-                    put_off = true;
-                    self.be_patient(self.wait_max.max(Duration::from_secs(u64::from(seconds))))?;
-                }
-                other => break Err(self.refused(what, other)),
+                other => return Err(self.refused(what, other)),
             }
-        };
-        if put_off {
-            self.be_patient(self.silence_max)?;
         }
-        found
     }
 
-    fn be_patient(&mut self, how_long: Duration) -> Result<(), ClientError> {
-        self.socket.set_read_timeout(Some(how_long)).map_err(|error| self.lost(error))
+    /// From now on the server may be silent for so long.
+    pub(crate) fn be_patient(&mut self, how_long: Duration) {
+        self.patience = how_long;
+    }
+
+    /// From now on it ends when this says so.
+    pub(crate) fn set_stop(&mut self, stop: Stop) {
+        self.stop = stop;
     }
 
     /// The error that an answer is.
@@ -408,14 +532,13 @@ impl Session {
     }
 
     fn lost(&self, source: io::Error) -> ClientError {
-        let server = self.server.clone();
-        match source.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                ClientError::Silent { server, after: self.silence_max }
-            }
-            _ => ClientError::Lost { server, source },
-        }
+        ClientError::Lost { server: self.server.clone(), source }
     }
+}
+
+/// Nothing is wrong: there was nothing to receive, or no room to send, for a moment.
+fn is_a_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 fn connect(server: &Endpoint, timeout: Duration) -> io::Result<TcpStream> {
@@ -427,19 +550,4 @@ fn connect(server: &Endpoint, timeout: Duration) -> io::Result<TcpStream> {
         }
     }
     Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
-}
-
-fn write_all(socket: &mut TcpStream, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-    let mut left = parts;
-    while !left.is_empty() {
-        // The kernel takes at most 1024 parts in one call.
-        let count = left.len().min(1024);
-        match socket.write_vectored(&left[..count]) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(sent) => IoSlice::advance_slices(&mut left, sent),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

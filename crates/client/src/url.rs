@@ -141,6 +141,21 @@ impl Url {
         self.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
     }
 
+    /// Puts more words (`key=value&other=value`) behind the `?`.
+    pub fn add_words(&mut self, more: &str) {
+        let more = more.trim_matches(['?', '&']);
+        if more.is_empty() {
+            return;
+        }
+        match &mut self.opaque {
+            Some(opaque) => {
+                opaque.push('&');
+                opaque.push_str(more);
+            }
+            None => self.opaque = Some(more.to_owned()),
+        }
+    }
+
     /// As a request carries it.
     #[must_use]
     pub fn target(&self) -> PathArg {

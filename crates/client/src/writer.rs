@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
+use std::time::Instant;
 
 use wire::request::Write;
 use wire::{Request, Response, StreamId};
 
+use crate::pace::Waits;
 use crate::{Chunk, ClientError, RemoteFile, Session};
 
 /// Writes parts of a file with several requests under way. Each buffer is kept until the server has answered for it, so that it
@@ -20,6 +22,7 @@ pub struct Writer<B> {
 struct Pending<B> {
     stream: StreamId,
     chunk: Chunk<B>,
+    waits: Waits,
 }
 
 /// What [`Writer::put`] gives back.
@@ -43,7 +46,7 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
     /// # Errors
     /// Of the server; of the connection, when it cannot be made again.
     pub fn put(&mut self, chunk: Chunk<B>) -> Result<Sent<B>, ClientError> {
-        self.pending.push_back(Pending { stream: StreamId::default(), chunk });
+        self.pending.push_back(Pending { stream: StreamId::default(), chunk, waits: Waits::default() });
         let last = self.pending.len() - 1;
         if let Err(lost) = self.send(last) {
             self.again(lost)?;
@@ -57,8 +60,12 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
     /// As [`Writer::put`].
     pub fn answered(&mut self) -> Result<Sent<B>, ClientError> {
         while !self.pending.is_empty() {
-            match self.receive() {
-                Ok(Some(done)) => return Ok(self.pending.remove(done).map(|pending| pending.chunk)),
+            match self.next() {
+                Ok(Some(done)) => {
+                    let chunk = self.pending.remove(done).map(|pending| pending.chunk);
+                    self.file.has_moved(chunk.as_ref().map_or(0, |chunk| chunk.len));
+                    return Ok(chunk);
+                }
                 Ok(None) => {}
                 Err(lost) => self.again(lost)?,
             }
@@ -105,7 +112,21 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
         let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let write = Write { handle: self.file.handle, offset: pending.chunk.offset, path_id: 0, len };
         pending.stream = self.file.session.send(&Request::Write(write), &[data])?;
+        pending.waits.sent();
         Ok(())
+    }
+
+    /// Sends what the server had put off and is due, while the answers to the others come.
+    fn next(&mut self) -> Result<Option<usize>, ClientError> {
+        let now = Instant::now();
+        for index in 0..self.pending.len() {
+            if self.pending[index].waits.is_due(now) {
+                self.send(index)?;
+            }
+        }
+        let due = self.pending.iter().filter_map(|pending| pending.waits.until()).min();
+        let under_way = self.pending.iter().any(|pending| pending.waits.until().is_none());
+        if self.file.session.ready_or_due(due, under_way)? { self.receive() } else { Ok(None) }
     }
 
     fn receive(&mut self) -> Result<Option<usize>, ClientError> {
@@ -115,10 +136,8 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
             (Response::Ok(_), Some(index)) => Ok(Some(index)),
             (Response::WaitResp { .. }, Some(_)) => Ok(None),
             (Response::Wait { seconds, text }, Some(index)) => {
-                tracing::info!(seconds, "the server asks to wait: {}", text.escape_ascii());
-                let pause = std::time::Duration::from_secs(u64::from(seconds)).min(self.file.settings.wait_max);
-                std::thread::sleep(pause);
-                self.send(index)?;
+                let what = format!("write {}", self.file.url());
+                self.file.session.put_off(&mut self.pending[index].waits, &what, seconds, &text)?;
                 Ok(None)
             }
             (other, _) => Err(self.file.session.refused(&format!("write {}", self.file.url()), other)),

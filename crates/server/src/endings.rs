@@ -106,7 +106,7 @@ fn commit_or_leave(
     completion: Completion,
     then: impl FnOnce(Result<(), Refusal>) + Send + 'static,
 ) {
-    let content = Committed { len, sums: Some(sums), mtime: None };
+    let content = Committed { len, sums: Some(sums), mtime: lease.mtime() };
     if lease.fresh || !lease.is_untouched() {
         return commit(node, lease, content, completion, then);
     }

@@ -56,4 +56,4 @@ pub use figures::{Bounded, DELETIONS_COUNTED_MAX, Figures, Watch};
 pub use outgoing::batch_done;
 pub use requests::query::{CONTENT_OF, DAMAGED_MARK};
 pub use server::{Server, ServerError, StopReport};
-pub use third_party::{Pull, PullSink, PullSource};
+pub use third_party::{Cancelled, Pull, PullSink, PullSource};

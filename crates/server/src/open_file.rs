@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use namespace::WriterToken;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use store::{Reader, StoreError, Writer};
-use types::{BodyId, BootId, ClientIdentity, Ino, NsPath};
+use types::{BodyId, BootId, ClientIdentity, Ino, NsPath, Timestamp};
 use wire::ErrorNumber;
 
 use crate::missing::Missing;
@@ -51,6 +51,14 @@ impl OpenFile {
                 Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text))
             }
             Copying::No | Copying::Allowed { .. } => Ok(()),
+        }
+    }
+
+    /// What is fetched from elsewhere is not whole: why not.
+    pub(crate) fn not_fetched(&self) -> Option<Refusal> {
+        match &self.copying {
+            Copying::Fetched(job) => job.doubt(),
+            Copying::No | Copying::Allowed { .. } => None,
         }
     }
 
@@ -100,6 +108,8 @@ pub(crate) struct Lease {
     pub(crate) expected_len: Option<u64>,
     /// The boot of the kernel in which it was opened.
     pub(crate) boot: BootId,
+    /// The time of the last change that the client wants it to have when it is complete.
+    mtime: Mutex<Option<Timestamp>>,
     /// What was refused and has not been written since, through whichever handle.
     pub(crate) missing: Mutex<Missing>,
     /// What `missing` was when the open checkpoint began.
@@ -152,6 +162,7 @@ impl Lease {
             changed: AtomicBool::new(false),
             expected_len,
             boot,
+            mtime: Mutex::new(None),
             missing: Mutex::new(Missing::default()),
             missing_before: Mutex::new(None),
             out_of_step: AtomicU32::new(0),
@@ -229,12 +240,28 @@ impl Lease {
         let missing = self.missing.lock();
         let (start, end, why) = missing.first()?;
         let kept = if self.fresh { "it is kept as interrupted" } else { "the rest of the change stands" };
-        let text = format!(
-            "Cannot close {} as complete: bytes {start} to {end} were refused or came damaged and have not been written since ({} such ranges in all); {kept}",
-            self.path,
-            missing.len()
-        );
+        let path = &self.path;
+        // All of it, whatever its length: it was to be fetched from elsewhere.
+        let text = if end == u64::MAX {
+            let from = if start == 0 { String::new() } else { format!(" from byte {start} on") };
+            format!("Cannot close {path} as complete: its third-party copy has not brought it{from}; {kept}")
+        } else {
+            let ranges = missing.len();
+            format!(
+                "Cannot close {path} as complete: bytes {start} to {end} were refused or came damaged and have not been written since ({ranges} such ranges in all); {kept}"
+            )
+        };
         Some(Refusal::new(why, text))
+    }
+
+    /// The client wants it to show this time of its last change.
+    pub(crate) fn set_mtime(&self, mtime: Timestamp) {
+        *self.mtime.lock() = Some(mtime);
+    }
+
+    /// The time of the last change that it is to show, if not that of its close.
+    pub(crate) fn mtime(&self) -> Option<Timestamp> {
+        *self.mtime.lock()
     }
 
     /// Its close was refused.

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use client::{Algorithm, Chunk, Client, ClientError, Reader, Settings, Sum, Url};
+use client::{Algorithm, Chunk, Client, ClientError, Endpoint, Reach, Reader, Settings, Stop, Sum, Url};
 use disk::AlignedBuf;
-use server::{Pull, PullSink, PullSource};
+use glob::{MatchOptions, Pattern};
+use server::{Cancelled, Pull, PullSink, PullSource};
 use wire::request::OpenOptions;
 
 /// Bytes of one request, and requests under way.
@@ -16,26 +17,60 @@ const WINDOW: usize = 4;
 #[derive(Debug)]
 pub struct Fetch {
     settings: Settings,
+    sources: Sources,
 }
 
-impl Default for Fetch {
-    fn default() -> Self {
+impl Fetch {
+    /// From servers whose host is one of `hosts`, in which `*` and `?` stand for anything.
+    #[must_use]
+    pub fn from_these(hosts: &[String]) -> Self {
+        let sources = Sources(hosts.iter().filter_map(|host| Pattern::new(host).ok()).collect());
+        let within = sources.clone();
         let settings = Settings {
-            // A source that says nothing for this long is given up.
+            // A source that says nothing for this long, or next to nothing, is given up.
             silence_max: Duration::from_secs(60),
             recovery_max: Duration::from_secs(60),
             application: "weir-tpc".to_owned(),
             user: "weir".to_owned(),
+            // Wherever a source sends us.
+            reach: Reach::only(move |server| within.has(server)),
             ..Settings::default()
         };
-        Self { settings }
+        Self { settings, sources }
+    }
+}
+
+/// Hosts that may be fetched from.
+#[derive(Clone, Debug)]
+struct Sources(Vec<Pattern>);
+
+impl Sources {
+    fn has(&self, server: &Endpoint) -> bool {
+        let how = MatchOptions {
+            case_sensitive: false,
+            require_literal_separator: false,
+            require_literal_leading_dot: false,
+        };
+        self.0.iter().any(|pattern| pattern.matches_with(&server.host, how))
     }
 }
 
 impl Pull for Fetch {
-    fn pull(&self, source: &PullSource, into: &mut dyn PullSink) -> Result<(), String> {
+    fn may_fetch_from(&self, server: &str) -> Result<(), String> {
+        let url = Url::parse(&format!("root://{server}/")).map_err(|error| error.to_string())?;
+        if self.sources.has(&url.server) {
+            return Ok(());
+        }
+        Err(format!(
+            "Cannot fetch from {}: this server takes third-party copies from some hosts only, and that is none of them",
+            url.server
+        ))
+    }
+
+    fn pull(&self, source: &PullSource, cancelled: Cancelled, into: &mut dyn PullSink) -> Result<(), String> {
         let url = url_of(source, &name_of(source.client))?;
-        let mut client = Client::new(self.settings.clone());
+        let settings = Settings { stop: Stop::when(move || cancelled()), ..self.settings.clone() };
+        let mut client = Client::new(settings);
         let in_words = |error: ClientError| error.to_string();
         let file = client.open(&url, OpenOptions::READ, 0).map_err(in_words)?;
         let len = file.stat().size;
@@ -105,9 +140,6 @@ fn receive(
             asked += part as u64;
         }
         let Some(Chunk { offset, len, buffer }) = reader.wait().map_err(in_words)? else { break };
-        if into.is_cancelled() {
-            return Err("it was stopped".to_owned());
-        }
         let data = &buffer[..len];
         parts.add(offset, len as u64, algorithm.of(data));
         into.put(offset, data)?;
@@ -122,6 +154,23 @@ mod tests {
     #![allow(clippy::unwrap_used)] // a test may fail this way
 
     use super::*;
+
+    #[test]
+    fn sources_are_those_that_the_configuration_names() {
+        let fetch =
+            |hosts: &[&str]| Fetch::from_these(&hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>());
+        assert!(fetch(&["*"]).may_fetch_from("ana@anything.example.org:1094").is_ok());
+        assert!(fetch(&[]).may_fetch_from("anything").is_err());
+        let some = fetch(&["*.example.org", "10.1.*", "::1"]);
+        for good in ["a.example.org", "A.b.EXAMPLE.org:99", "u@10.1.2.3:1094", "[::1]:99"] {
+            assert_eq!(some.may_fetch_from(good), Ok(()), "{good}");
+        }
+        for bad in
+            ["example.org", "a.example.org.evil.net", "10.10.2.3", "u@evil.net:1094", "a.example.org@evil.net", ""]
+        {
+            assert!(some.may_fetch_from(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn the_source_is_named_with_key_and_origin() {

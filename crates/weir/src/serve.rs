@@ -60,7 +60,8 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let mut server_config = server::ServerConfig::new(address, boot);
     server_config.keep_uploads = foundation.was_repaired;
     if config.third_party_copy {
-        server_config.pull = Some(server::Fetcher(Arc::new(crate::fetch::Fetch::default())));
+        server_config.pull =
+            Some(server::Fetcher(Arc::new(crate::fetch::Fetch::from_these(&config.third_party_sources))));
     }
     set_bounds(&config, &mut server_config.limits, &mut server_config.times);
     let mut reload = Reload::new(args.clone(), config.clone(), logging);

@@ -33,6 +33,7 @@ fn configure_lists_every_key_with_its_default() {
                 Some(Given::Text(text)) => format!("\"{text}\""),
                 Some(Given::Number(number)) => number.to_string(),
                 Some(Given::Switch(switch)) => switch.to_string(),
+                Some(Given::List(list)) => format!("{list:?}"),
             };
             (key.name.to_owned(), default)
         })

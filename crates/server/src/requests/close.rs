@@ -58,7 +58,7 @@ impl Connection {
             access.lease.end_checkpoint();
             self.out.back();
         }
-        let doubt = access.lease.doubt();
+        let doubt = file.not_fetched().or_else(|| access.lease.doubt());
         let lease = Arc::clone(&access.lease);
         let small = lease.writer().is_none_or(|writer| writer.len() <= INLINE_MAX);
         let node = self.node.clone();

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use namespace::{Durability, How, NsError, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched};
 use store::{NewPiece, PieceState, Reader, StoreError, Writer};
-use types::{ClientIdentity, ErrorCode, NsPath, PieceId, UploadId};
+use types::{ClientIdentity, ErrorCode, NsPath, PieceId, Timestamp, UploadId};
 use wire::request::{Open, OpenOptions};
 use wire::response::{OpenReply, StatReply};
 use wire::{ErrorNumber, StreamId};
@@ -21,7 +21,7 @@ use crate::node::{Node, wall_clock};
 use crate::open_file::{Access, Copying, Lease, LeaseFacts, LeaseState, OpenFile, WriteAccess};
 use crate::refusal::Refusal;
 use crate::requests::attributes::shown_bare;
-use crate::requests::{parse_new_path, parse_path};
+use crate::requests::{own, parse_new_path, parse_path};
 use crate::session::Session;
 use crate::third_party::{Asking, Grant, Part, PullJob, PullSource, addresses_of};
 use crate::writer_memory::Room;
@@ -119,6 +119,7 @@ impl Connection {
             // XrdCl looks for these words to fall back to a copy through itself.
             return Err(Refusal::new(ErrorNumber::FS_ERROR, format!("Unable to open {target}; tpc not supported")));
         }
+        self.node.pulls.allow(&server)?;
         let client = self.identity();
         let origin = format!("{}.{}", client.user, client.pid);
         let expected_len = std::str::from_utf8(r.target.get(b"oss.asize").unwrap_or_default()).ok();
@@ -196,6 +197,7 @@ impl Connection {
             with_stat: r.options.has(OpenOptions::RETSTAT),
             room,
             fetched,
+            mtime: own::mtime_of(&r.target),
         };
         if how == How::Update && self.node.old_boots.load(Ordering::Relaxed) {
             self.node.on_worker(reply, move |reply| opening.after_a_boot(reply));
@@ -289,6 +291,8 @@ struct Opening {
     room: Option<Room>,
     /// It is the target of a third-party copy.
     fetched: Option<PullSource>,
+    /// What the file's last change is to be, if the client says so.
+    mtime: Option<Timestamp>,
 }
 
 impl Opening {
@@ -477,6 +481,9 @@ impl Opening {
     fn grant(self, lease: Arc<Lease>, len: u64, reply: Reply) {
         let owner = self.owner();
         let (ino, body, path) = (lease.ino, lease.body, self.op.path.clone());
+        if let Some(mtime) = self.mtime {
+            lease.set_mtime(mtime);
+        }
         let stat = self.with_stat.then(|| match self.node.namespace.read(|read| namespace::stat_ino(read, ino)) {
             Ok(inode) if !lease.fresh => StatReply { size: len, ..self.node.show(&inode) },
             // A file that is overwritten keeps its permission bits.

@@ -1,8 +1,10 @@
 //! What weir's own client asks and the protocol has no request for, as a query with a path (kXR_Qopaquf):
-//! `path?weir.op=link&weir.target=existing`, `path?weir.op=symlink&weir.target=text`, `path?weir.op=touch`.
-//! `weir.target` stands last: all that follows it belongs to it.
+//! `path?weir.op=link&weir.target=existing`, `path?weir.op=symlink&weir.target=text`, `path?weir.op=touch[&weir.mtime=ns]`.
+//! `weir.target` stands last: all that follows it belongs to it. `weir.mtime` is the time of the last change in nanoseconds since
+//! 1970; an open for writing takes it too, for the content that it makes.
 
 use namespace::{Link, Symlink, Utimes};
+use types::Timestamp;
 use wire::request::Query;
 use wire::{ErrorNumber, StreamId};
 
@@ -13,6 +15,8 @@ use crate::requests::{parse_new_path, parse_path};
 
 /// What stands before the target.
 const TARGET: &[u8] = b"&weir.target=";
+/// Where a time is given. A client learns by the config query of this name that it is taken.
+pub(crate) const MTIME: &[u8] = b"weir.mtime";
 
 impl Connection {
     /// kXR_query with kXR_Qopaquf.
@@ -34,7 +38,8 @@ impl Connection {
             },
             Some(b"touch") => match parse_path(&target.path) {
                 Ok(path) => {
-                    let op = Utimes { path, mtime: Some(wall_clock()), atime: None };
+                    let mtime = mtime_of(&target).unwrap_or_else(wall_clock);
+                    let op = Utimes { path, mtime: Some(mtime), atime: None };
                     self.change(stream, "touch", op)
                 }
                 Err(refusal) => Ok(Err(refusal)),
@@ -45,6 +50,11 @@ impl Connection {
             }
         }
     }
+}
+
+/// The time that a client wants a file to show as that of its last change.
+pub(crate) fn mtime_of(target: &wire::PathArg) -> Option<Timestamp> {
+    std::str::from_utf8(target.get(MTIME)?).ok()?.parse().ok().map(Timestamp)
 }
 
 fn split_target(args: &[u8]) -> (&[u8], Option<&[u8]>) {

@@ -13,8 +13,8 @@ use crate::connection::{Connection, Stop};
 use crate::data_streams::STREAMS_MAX;
 use crate::node::Node;
 use crate::refusal::Refusal;
-use crate::requests::parse_path;
 use crate::requests::read::{READV_SEGMENT_MAX, READV_SEGMENTS_MAX};
+use crate::requests::{own, parse_path};
 
 /// The extended attribute of a file that `weir fsck --repair` has found damaged. Its value: what was found, [`CONTENT_OF`], the
 /// content's number.
@@ -230,6 +230,7 @@ impl Node {
             b"version" => format!("v{} weir", env!("CARGO_PKG_VERSION")),
             // A value of one character would say that it is not offered; the line end makes two of it.
             b"tpc" if self.pulls.is_offered() => "1".into(),
+            own::MTIME => "1".into(),
             b"fattr" => format!("{FATTR_NAME_MAX} {FATTR_VALUE_MAX}"),
             b"cms" => "none|".into(),
             b"start" => self.started.secs().to_string(),

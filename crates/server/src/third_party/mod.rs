@@ -14,6 +14,7 @@ pub(crate) use pull::{PullJob, Pulls, Synced};
 pub(crate) use rendezvous::{Asking, Grant, Registration, Rendezvous, addresses_of};
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use wire::{ErrorNumber, PathArg};
 
@@ -25,12 +26,21 @@ const WORD_MAX: usize = 1024;
 /// What fetches from other servers.
 pub trait Pull: Send + Sync {
     /// Fetches a whole file into `into`, compares its checksum with the source's, and says how it went; the text of an
-    /// error is for the client. Gives up soon when [`PullSink::is_cancelled`].
+    /// error is for the client. Gives up within seconds once it is `cancelled`, whatever the source does or does not do.
     ///
     /// # Errors
     /// What went wrong, in words.
-    fn pull(&self, source: &PullSource, into: &mut dyn PullSink) -> Result<(), String>;
+    fn pull(&self, source: &PullSource, cancelled: Cancelled, into: &mut dyn PullSink) -> Result<(), String>;
+
+    /// May files be fetched from this server (`host`, `host:port` or `user@host:port`)?
+    ///
+    /// # Errors
+    /// Why not, in words for the client.
+    fn may_fetch_from(&self, server: &str) -> Result<(), String>;
 }
+
+/// Tells whether a copy has been stopped: by its client, by the client's going away, or because the server stops.
+pub type Cancelled = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Where to fetch from.
 #[derive(Clone, PartialEq, Eq)]
@@ -56,9 +66,6 @@ pub trait PullSink {
     /// # Errors
     /// Why not; there is no use in going on.
     fn put(&mut self, offset: u64, data: &[u8]) -> Result<(), String>;
-
-    /// Has the client stopped it?
-    fn is_cancelled(&self) -> bool;
 }
 
 /// What the words behind a path say of a third-party copy.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RwLock};
 use wire::ErrorNumber;
 
-use super::{Pull, PullSink, PullSource};
+use super::{Cancelled, Pull, PullSink, PullSource};
 use crate::answer::Reply;
 use crate::node::{Counters, Node};
 use crate::open_file::{Lease, WriteAccess};
@@ -46,6 +46,16 @@ impl Pulls {
     /// From the return on, no copy touches the store.
     pub(crate) fn stop(&self) {
         *self.gate.write() = Gate::Closed;
+    }
+
+    /// Refuses a source that the configuration does not name.
+    pub(crate) fn allow(&self, server: &str) -> Result<(), Refusal> {
+        let Some(with) = &self.with else { return Err(Refusal::unsupported("A third-party copy")) };
+        with.may_fetch_from(server).map_err(|why| Refusal::new(ErrorNumber::NOT_AUTHORIZED, why))
+    }
+
+    fn are_over(&self) -> bool {
+        *self.gate.read() == Gate::Closed
     }
 }
 
@@ -134,16 +144,15 @@ impl PullJob {
         Ok(())
     }
 
-    fn run(self: Arc<Self>, node: &Node, with: &dyn Pull) {
+    fn run(self: Arc<Self>, node: &Arc<Node>, with: &dyn Pull) {
         let access = WriteAccess::new(self.owner, Arc::clone(&self.lease), false);
         let mut sink = Sink { job: &self, node, access };
+        let (job, over) = (Arc::clone(&self), Arc::clone(node));
+        let cancelled: Cancelled = Arc::new(move || job.is_cancelled() || over.pulls.are_over());
         // The waiters wait for this thread.
-        let work = std::panic::AssertUnwindSafe(|| with.pull(&self.source, &mut sink));
+        let work = std::panic::AssertUnwindSafe(|| with.pull(&self.source, cancelled, &mut sink));
         let done = std::panic::catch_unwind(work).unwrap_or_else(|_| Err("the copy panicked, a bug".to_owned()));
-        let result = match done {
-            Ok(()) if self.is_cancelled() => Err("it was stopped".to_owned()),
-            done => done,
-        };
+        let result = if self.is_cancelled() { Err("it was stopped".to_owned()) } else { done };
         let path = &self.lease.path;
         // Whoever has taken the upload up since has a mark of its own.
         let result = result.and_then(|()| {
@@ -177,6 +186,18 @@ impl PullJob {
     fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
+
+    /// Why its target is not whole, if it is not.
+    pub(crate) fn doubt(&self) -> Option<Refusal> {
+        match &*self.state.lock() {
+            State::Done(result) => result.clone().err(),
+            State::Ready | State::Running(_) => {
+                let (path, server) = (&self.lease.path, &self.source.server);
+                let text = format!("Cannot close {path} as complete: its copy from {server} has not come to its end");
+                Some(Refusal::new(ErrorNumber::CANCELLED, text))
+            }
+        }
+    }
 }
 
 struct Sink<'a> {
@@ -197,9 +218,5 @@ impl PullSink for Sink<'_> {
         let hold = self.access.hold().map_err(|refusal| refusal.text().to_owned())?;
         Counters::add(&self.node.counters.bytes_written, data.len() as u64);
         hold.writer_to_change().write(offset, data).map_err(|error| error.to_string())
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.job.is_cancelled() || *self.node.pulls.gate.read() == Gate::Closed
     }
 }

@@ -19,6 +19,27 @@ pub struct CpArgs {
     /// Go on with what an earlier copy has left, and skip files that are there with the same length and checksum.
     #[arg(long)]
     pub resume: bool,
+    /// Let the target's server fetch from the source's (third-party copy), so that the bytes do not pass through this
+    /// machine. Both ends are on servers.
+    #[arg(long, conflicts_with_all = ["resume"])]
+    pub tpc: bool,
+    /// How.
+    #[command(flatten)]
+    pub how: TransferArgs,
+    /// What to log: error, warn, info, debug.
+    #[arg(long, value_name = "LEVEL", default_value = "warn")]
+    pub log: String,
+}
+
+/// How `weir cp` and `weir sync` transfer.
+#[derive(Args, Debug, Clone)]
+pub struct TransferArgs {
+    /// Keep the times of files and, on this machine, their permission bits.
+    #[arg(short, long)]
+    pub preserve: bool,
+    /// Which names in trees.
+    #[command(flatten)]
+    pub filter: crate::transfer::Filter,
     /// Do not compare checksums.
     #[arg(long)]
     pub no_verify: bool,
@@ -28,10 +49,6 @@ pub struct CpArgs {
     /// Files that are copied at a time.
     #[arg(short, long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: u16,
-    /// Let the target's server fetch from the source's (third-party copy), so that the bytes do not pass through this
-    /// machine. Both ends are on servers.
-    #[arg(long, conflicts_with_all = ["resume"])]
-    pub tpc: bool,
     /// Connections for one large file that is read from a server.
     #[arg(short = 'S', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub streams: u16,
@@ -41,21 +58,21 @@ pub struct CpArgs {
     /// Past the page cache on this machine: where it pays, always for large files, or never.
     #[arg(long, value_enum, default_value = "auto")]
     pub direct: crate::transfer::Direct,
-    /// Give up on a server that says nothing for this long.
+    /// Give up on a server that says nothing for this long, or sends less than 32 KiB in it while more is due.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: u64,
     /// Try to reach a server again for this long after a connection was lost.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub retry_for: u64,
+    /// Wait for this long in all, for one request, when a server asks to wait.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub wait_for: u64,
     /// Print a line of JSON for each file on stdout, and one with the sums at the end.
     #[arg(long)]
     pub json: bool,
     /// Show no progress, and nothing but errors.
     #[arg(short, long)]
     pub quiet: bool,
-    /// What to log: error, warn, info, debug.
-    #[arg(long, value_name = "LEVEL", default_value = "warn")]
-    pub log: String,
 }
 
 /// Commands on names. A place is a local path or `root://HOST[:PORT]//PATH`.
@@ -102,18 +119,16 @@ pub struct SyncArgs {
     /// Compare lengths alone.
     #[arg(long)]
     pub size_only: bool,
+    /// Compare lengths and times of the last change, in seconds, and read only what differs in them. Implies --preserve, so that what
+    /// is alike looks alike the next time.
+    #[arg(long, conflicts_with = "size_only")]
+    pub mtime: bool,
     /// Print what would be done, and do nothing.
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Files that are copied at a time.
-    #[arg(short, long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub jobs: u16,
-    /// Print a line of JSON for each file on stdout, and one with the sums at the end.
-    #[arg(long)]
-    pub json: bool,
-    /// Show no progress, and nothing but errors.
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// How.
+    #[command(flatten)]
+    pub how: TransferArgs,
 }
 
 /// Arguments of `weir generate`.

@@ -163,14 +163,25 @@ fn table_into(
             key: known.name,
             reason,
         };
-        let given = given(value).map_err(wrong)?;
+        let mut words = Vec::new();
+        let given = given(value, &mut words).map_err(wrong)?;
         (known.set)(config, given).map_err(wrong)?;
     }
     Ok(())
 }
 
-fn given<'a>(value: &'a Spanned<DeValue<'_>>) -> Result<Given<'a>, String> {
+/// `words` holds those of a list.
+fn given<'a>(value: &'a Spanned<DeValue<'_>>, words: &'a mut Vec<&'a str>) -> Result<Given<'a>, String> {
     match value.get_ref() {
+        DeValue::Array(list) => {
+            for word in list {
+                match word.get_ref() {
+                    DeValue::String(text) => words.push(text),
+                    other => return Err(format!("cannot hold something of the type {}", other.type_str())),
+                }
+            }
+            Ok(Given::List(words))
+        }
         DeValue::String(text) => Ok(Given::Text(text)),
         DeValue::Boolean(switch) => Ok(Given::Switch(*switch)),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
@@ -198,6 +209,13 @@ mod tests {
         let config = config.unwrap();
         assert_eq!((config.listen.as_str(), config.grace.as_secs(), config.ballast), ("[::1]:0", 5, 16 << 20));
         assert_eq!(config.uploads_kept.as_secs(), 7200);
+        assert_eq!(config.third_party_sources, ["*"]);
+        let config = parse("third_party_sources = [\"*.example.org\", \"10.1.*\"]\n").unwrap();
+        assert_eq!(config.third_party_sources, ["*.example.org", "10.1.*"]);
+        assert!(parse("third_party_sources = []\n").unwrap().third_party_sources.is_empty());
+        for wrong in ["\"*\"", "[1]", "[\"root://host\"]", "[\"\"]", "[\"[\"]"] {
+            assert!(parse(&format!("third_party_sources = {wrong}\n")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub enum Given<'a> {
     Number(i64),
     /// `true` or `false`.
     Switch(bool),
+    /// A list of strings.
+    List(&'a [&'a str]),
 }
 
 /// One key.
@@ -156,6 +158,13 @@ pub const KEYS: &[Key] = &[
         live: false,
     },
     Key {
+        name: "third_party_sources",
+        default: Some(Given::List(&["*"])),
+        set: |c, v| hosts(v).map(|v| c.third_party_sources = v),
+        same: |a, b| a.third_party_sources == b.third_party_sources,
+        live: false,
+    },
+    Key {
         name: "space.ballast",
         default: Some(Given::Text("64MiB")),
         set: |c, v| size(v, 1 << 20, 1 << 40).map(|v| c.ballast = v),
@@ -221,6 +230,17 @@ fn switch(given: Given<'_>) -> Result<bool, String> {
         Given::Switch(switch) => Ok(switch),
         _ => Err("takes true or false".into()),
     }
+}
+
+fn hosts(given: Given<'_>) -> Result<Vec<String>, String> {
+    let wrong =
+        || "takes a list of hosts, in which * stands for anything, as in [\"*.example.org\", \"10.1.*\"]".to_owned();
+    let Given::List(hosts) = given else { return Err(wrong()) };
+    let host = |host: &&str| {
+        let good = !host.is_empty() && !host.contains([':', '/', '@', ' ']) && glob::Pattern::new(host).is_ok();
+        if good { Ok((*host).to_owned()) } else { Err(format!("has `{host}` in it, which is no host; it {}", wrong())) }
+    };
+    hosts.iter().map(host).collect()
 }
 
 fn number(given: Given<'_>, min: u64, max: u64) -> Result<u64, String> {

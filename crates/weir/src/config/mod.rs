@@ -37,6 +37,7 @@ pub struct Config {
     pub overlay: u64,
     pub cache: u64,
     pub third_party_copy: bool,
+    pub third_party_sources: Vec<String>,
     pub scrub_rate: u64,
     pub scrub_period: Duration,
 }
@@ -67,6 +68,7 @@ impl Config {
             overlay: 0,
             cache: 0,
             third_party_copy: false,
+            third_party_sources: Vec::new(),
             scrub_rate: 0,
             scrub_period: Duration::ZERO,
         };
@@ -139,7 +141,7 @@ mod tests {
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\
-            third_party_copy = false\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\n";
+            third_party_copy = false\nthird_party_sources = [\"a\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
         Config::load(Some(file.path())).unwrap()

@@ -1,25 +1,25 @@
 //! One large file from anywhere to anywhere: one thread or more reads and sums, this one writes, buffers go round between.
 
-use std::collections::BTreeMap;
-use std::io::{Read as _, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::Write as _;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use client::{Algorithm, Chunk, Client, ClientError, Reader, RemoteFile, Sum, Url, Writer};
+use client::{Algorithm, Client, ClientError, Reader, Sum, Url};
 use disk::AlignedBuf;
+use parking_lot::Mutex;
 use wire::ErrorNumber;
-use wire::request::OpenOptions;
+use wire::request::{OpenOptions, QueryKind};
 
 use super::context::Context;
+use super::ends::{CHUNK, Opened, Sink, Source, Summed, is_stream, read_local, read_remote, read_standard};
 use super::error::TransferError;
-use super::local::{LocalSink, LocalSource, mode_of};
+use super::local::{Kept, LocalSink, LocalSource, mode_of};
 use super::place::Place;
 use super::plan::How;
 use super::pool::Pool;
 use super::sums::SumOfParts;
+use super::times;
 
-/// Bytes of one request.
-const CHUNK: usize = 4 << 20;
 /// Buffers between reading and writing, besides those that are with the servers.
 const BETWEEN: usize = 2;
 
@@ -52,46 +52,31 @@ pub struct Bulk<'a> {
     pub own: bool,
 }
 
-/// What is read.
-enum Source {
-    Local(LocalSource),
-    /// Connections, each with the file open.
-    Remote(Vec<Reader<AlignedBuf>>),
-    Standard,
-}
-
-/// What is written.
-enum Sink {
-    Local(LocalSink),
-    Remote {
-        writer: Box<Writer<AlignedBuf>>,
-        /// Nothing was there before: it is ours to remove.
-        fresh: bool,
-    },
-    /// Standard output, a pipe or a device: from the beginning on, in order.
-    Stream {
-        out: Box<dyn Write>,
-        name: String,
-        at: u64,
-        early: BTreeMap<u64, Chunk<AlignedBuf>>,
-    },
-}
-
-type Summed = (Chunk<AlignedBuf>, Option<Sum>);
 type Work<'w> = Box<dyn FnOnce(SyncSender<Summed>) -> Result<(), TransferError> + Send + 'w>;
 
 impl Bulk<'_> {
     /// Copies it.
     pub fn copy(&self, client: &mut Client) -> Result<Copied, TransferError> {
         let algorithm = self.algorithm(client);
-        let (mut source, len, mode) = self.open_source(client)?;
+        let Opened { mut source, len, mode, mtime } = self.open_source(client)?;
+        let kept = mtime.filter(|_| self.context.options.preserve).map(|mtime| Kept { mtime, mode });
         if (self.context.options.resume || self.how == How::Compare)
             && let Some(len) = len
             && let Some(done) = self.is_there(client, len, algorithm)?
         {
+            source.end(client, self.from);
+            if let Some(kept) = kept {
+                self.keep_time(client, kept)?;
+            }
             return Ok(done);
         }
-        let (mut sink, from) = self.open_sink(client, len, mode)?;
+        let (mut sink, from) = match self.open_sink(client, len, mode, kept) {
+            Ok(opened) => opened,
+            Err(error) => {
+                source.end(client, self.from);
+                return Err(error);
+            }
+        };
         let mut sums = algorithm.map(SumOfParts::new);
         if from > 0 {
             self.sum_beginning(&sink, from, sums.as_mut())?;
@@ -101,7 +86,7 @@ impl Bulk<'_> {
                 source = Source::Local(LocalSource::open(path, from, self.context.options.direct)?);
             }
         }
-        let moved = match self.pump(source, &mut sink, (from, len), sums.as_mut()) {
+        let moved = match self.pump(client, source, &mut sink, (from, len), sums.as_mut()) {
             // A pipe may have ended only because whoever filled it was stopped with us.
             Ok(_) if self.context.stopping() => {
                 self.give_up(client, sink, true);
@@ -131,7 +116,7 @@ impl Bulk<'_> {
             }
         }
         let made = sink.made();
-        self.finish(client, sink, len)?;
+        self.finish(client, sink, len, kept)?;
         if let (Place::Remote(url), Some(sum)) = (self.to, sum)
             && let Some(text) = self.told(client, url, sum.algorithm)?
         {
@@ -144,7 +129,8 @@ impl Bulk<'_> {
     /// Is the target what the source is, whole?
     pub fn is_whole(&self, client: &mut Client) -> Result<Option<Copied>, TransferError> {
         let algorithm = self.algorithm(client);
-        let (_, len, _) = self.open_source(client)?;
+        let Opened { source, len, .. } = self.open_source(client)?;
+        source.end(client, self.from);
         len.map_or(Ok(None), |len| self.is_there(client, len, algorithm))
     }
 
@@ -170,15 +156,16 @@ impl Bulk<'_> {
         }
     }
 
-    fn open_source(&self, client: &mut Client) -> Result<(Source, Option<u64>, u16), TransferError> {
+    fn open_source(&self, client: &mut Client) -> Result<Opened, TransferError> {
         match self.from {
             Place::Local(path) => {
                 let source = LocalSource::open(path, 0, self.context.options.direct)?;
-                let len = source.len();
-                Ok((Source::Local(source), Some(len), mode_of(path)?))
+                let (len, mtime) = (Some(source.len()), Some(source.mtime()));
+                Ok(Opened { source: Source::Local(source), len, mode: mode_of(path)?, mtime })
             }
             Place::Remote(url) => {
                 let file = client.open(url, OpenOptions::READ, 0)?;
+                let mtime = Some(times::of_server(file.stat()));
                 let (len, mode) = (file.stat().size, file.stat().extra.as_ref().map_or(0o644, |extra| extra.mode));
                 let mut readers = vec![Reader::new(file)];
                 let streams = if matches!(self.to, Place::Standard) { 1 } else { self.context.options.streams };
@@ -186,9 +173,9 @@ impl Bulk<'_> {
                 for _ in 1..u64::from(streams).min(useful) {
                     readers.push(Reader::new(client.open(url, OpenOptions::READ, 0)?));
                 }
-                Ok((Source::Remote(readers), Some(len), mode & 0o777))
+                Ok(Opened { source: Source::Remote(readers), len: Some(len), mode: mode & 0o777, mtime })
             }
-            Place::Standard => Ok((Source::Standard, None, 0o644)),
+            Place::Standard => Ok(Opened { source: Source::Standard, len: None, mode: 0o644, mtime: None }),
         }
     }
 
@@ -216,7 +203,13 @@ impl Bulk<'_> {
                 Place::Standard => Ok(None),
             }
         };
-        let same = match (sum_of(self.from)?, sum_of(self.to)?) {
+        let from = sum_of(self.from)?;
+        let to = match sum_of(self.to) {
+            // As long as it is to be, and not complete: whoever wrote it was cut off before the end of its close.
+            Err(TransferError::Client(ClientError::Refused { number: ErrorNumber::IN_PROGRESS, .. })) => None,
+            to => to?,
+        };
+        let same = match (from, to) {
             (Some(from), Some(to)) => u32::from_str_radix(&from, 16) == u32::from_str_radix(&to, 16),
             _ => false,
         };
@@ -239,7 +232,13 @@ impl Bulk<'_> {
     }
 
     /// Opens the target, and tells from where on it is to be written.
-    fn open_sink(&self, client: &mut Client, len: Option<u64>, mode: u16) -> Result<(Sink, u64), TransferError> {
+    fn open_sink(
+        &self,
+        client: &mut Client,
+        len: Option<u64>,
+        mode: u16,
+        kept: Option<Kept>,
+    ) -> Result<(Sink, u64), TransferError> {
         let options = &self.context.options;
         let force = options.force || self.own || self.how != How::New;
         match self.to {
@@ -261,24 +260,25 @@ impl Bulk<'_> {
             Place::Remote(url) => {
                 let mut target = url.clone();
                 if let Some(len) = len {
-                    target.opaque = Some(match &url.opaque {
-                        Some(opaque) => format!("{opaque}&oss.asize={len}"),
-                        None => format!("oss.asize={len}"),
-                    });
+                    target.add_words(&format!("oss.asize={len}"));
+                }
+                if let Some(kept) = kept
+                    && self.context.keeps_times(client, url)
+                {
+                    target.add_words(&times::words(kept.mtime));
                 }
                 if options.resume
                     && let (Some(found), Some(len)) = (client.look(url)?, len)
                 {
-                    if found.size < len {
-                        self.must_be_a_beginning(client, url, found.size)?;
-                        let resumed = target.opaque.map(|opaque| format!("{opaque}&weir.resume=1"));
-                        target.opaque = resumed;
-                        let file = client.open(&target, OpenOptions::UPDATE, mode)?;
-                        return Ok((Sink::remote(file, false), found.size));
-                    }
-                    if !force {
-                        let (path, from) = (url.to_string(), self.from.to_string());
-                        return Err(TransferError::NoBeginning { path, from });
+                    match self.must_be_a_beginning(client, url, found.size, len) {
+                        // One that is as long already, and was not completed, has only its end to come.
+                        Ok(()) => {
+                            target.add_words("weir.resume=1");
+                            let file = client.open(&target, OpenOptions::UPDATE, mode)?;
+                            return Ok((Sink::remote(file, false), found.size));
+                        }
+                        Err(TransferError::NoBeginning { .. }) if force => {}
+                        Err(error) => return Err(error),
                     }
                 }
                 let how = if force { OpenOptions::DELETE } else { OpenOptions::NEW };
@@ -293,8 +293,11 @@ impl Bulk<'_> {
     }
 
     /// Refuses to go on with a file that is complete and something else.
-    fn must_be_a_beginning(&self, client: &mut Client, url: &Url, len: u64) -> Result<(), TransferError> {
+    fn must_be_a_beginning(&self, client: &mut Client, url: &Url, len: u64, whole: u64) -> Result<(), TransferError> {
         let no_beginning = || TransferError::NoBeginning { path: url.to_string(), from: self.from.to_string() };
+        if len > whole {
+            return Err(no_beginning());
+        }
         let algorithm = self.context.offered(client, url).unwrap_or(Algorithm::Crc32c);
         let told = match client.checksum(url, Some(algorithm.name())) {
             Ok((name, value)) if name == algorithm.name() => value,
@@ -340,9 +343,25 @@ impl Bulk<'_> {
         Ok(())
     }
 
-    /// Moves everything from `from` on; tells how many bytes those were.
+    /// The time and mode of what was there already.
+    fn keep_time(&self, client: &mut Client, kept: Kept) -> Result<(), TransferError> {
+        match self.to {
+            Place::Local(path) => std::fs::File::open(path)
+                .and_then(|file| kept.put(&file))
+                .map_err(TransferError::local("set the time and mode of", path)),
+            Place::Remote(url) if self.context.keeps_times(client, url) => {
+                let args = format!("{}?weir.op=touch&{}", url.path, times::words(kept.mtime)).into_bytes();
+                client.query(url, "set the time of", QueryKind::OpaqueFile, args)?;
+                Ok(())
+            }
+            Place::Remote(_) | Place::Standard => Ok(()),
+        }
+    }
+
+    /// Moves everything from `from` on; tells how many bytes those were. Connections that are of further use go back to `client`.
     fn pump(
         &self,
+        client: &mut Client,
         source: Source,
         sink: &mut Sink,
         (from, len): (u64, Option<u64>),
@@ -360,16 +379,21 @@ impl Bulk<'_> {
         let pool = Pool::new(count.min(wanted.max(1)), CHUNK);
         let claims = AtomicU64::new(from);
         let (sender, receiver) = sync_channel::<Summed>(count);
+        let spare = Mutex::new(Vec::new());
         let mut moved = 0;
         let result = std::thread::scope(|scope| {
-            let (pool, claims) = (&pool, &claims);
+            let (pool, claims, spare) = (&pool, &claims, &spare);
             let work: Vec<Work<'_>> = match source {
                 Source::Local(local) => vec![Box::new(move |sender| read_local(local, pool, algorithm, &sender))],
                 Source::Standard => vec![Box::new(move |sender| read_standard(pool, algorithm, &sender))],
                 Source::Remote(remote) => {
                     let end = len.unwrap_or(u64::MAX);
                     let read = |reader| -> Work<'_> {
-                        Box::new(move |sender| read_remote(reader, (claims, end), window, pool, algorithm, &sender))
+                        Box::new(move |sender| {
+                            let (session, read) = read_remote(reader, (claims, end), window, pool, algorithm, &sender);
+                            spare.lock().extend(session);
+                            read
+                        })
                     };
                     remote.into_iter().map(read).collect()
                 }
@@ -396,6 +420,9 @@ impl Bulk<'_> {
             }
             failed.map_or(Ok(()), Err)
         });
+        if let Place::Remote(url) = self.from {
+            spare.into_inner().into_iter().for_each(|session| client.give_back(session, url));
+        }
         result.map(|()| moved)
     }
 
@@ -422,10 +449,10 @@ impl Bulk<'_> {
         sink.drain(pool)
     }
 
-    fn finish(&self, client: &mut Client, sink: Sink, len: u64) -> Result<(), TransferError> {
+    fn finish(&self, client: &mut Client, sink: Sink, len: u64, kept: Option<Kept>) -> Result<(), TransferError> {
         let made = sink.made();
         match sink {
-            Sink::Local(local) => local.finish(len, self.context.options.sync, self.context.options.resume),
+            Sink::Local(local) => local.finish(len, kept, self.context.options.sync, self.context.options.resume),
             Sink::Remote { writer, .. } => {
                 let url = writer.file().url().clone();
                 match writer.finish() {
@@ -456,7 +483,9 @@ impl Bulk<'_> {
             Sink::Local(_) | Sink::Stream { .. } => {}
             Sink::Remote { writer, .. } => {
                 writer.abandon();
-                if !resume {
+                if !resume && self.context.stopping() {
+                    self.remove_ours(&mut self.context.cleaner(), made);
+                } else if !resume {
                     self.remove_ours(client, made);
                 }
             }
@@ -481,144 +510,4 @@ impl Bulk<'_> {
         let sent = format!("{:08x}", sum.value);
         Err(TransferError::Differs { from: self.from.to_string(), algorithm, found: found.to_owned(), sent, left })
     }
-}
-
-/// A device or a pipe: written as it is, never replaced.
-pub fn is_stream(path: &std::path::Path) -> bool {
-    path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
-}
-
-impl Sink {
-    fn remote(file: RemoteFile, fresh: bool) -> Self {
-        Self::Remote { writer: Box::new(Writer::new(file)), fresh }
-    }
-
-    /// The id of the file that this copy has made at a server, where nothing was.
-    fn made(&self) -> Option<u64> {
-        match self {
-            Self::Remote { writer, fresh: true } => Some(writer.file().stat().id),
-            _ => None,
-        }
-    }
-
-    fn stream(out: Box<dyn Write>, name: String) -> Self {
-        Self::Stream { out, name, at: 0, early: BTreeMap::new() }
-    }
-
-    fn put(&mut self, mut chunk: Chunk<AlignedBuf>, pool: &Pool) -> Result<(), TransferError> {
-        match self {
-            Self::Local(local) => {
-                local.put(&mut chunk)?;
-                pool.give(chunk.buffer);
-            }
-            Self::Remote { writer, .. } => {
-                if let Some(done) = writer.put(chunk)? {
-                    pool.give(done.buffer);
-                }
-            }
-            Self::Stream { out, name, at, early } => {
-                early.insert(chunk.offset, chunk);
-                while let Some(next) = early.remove(at) {
-                    let failed = |source| TransferError::Local { what: "write to", path: name.clone(), source };
-                    out.write_all(&next.buffer[..next.len]).map_err(failed)?;
-                    *at += next.len as u64;
-                    pool.give(next.buffer);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn drain(&mut self, pool: &Pool) -> Result<(), TransferError> {
-        if let Self::Remote { writer, .. } = self {
-            while let Some(done) = writer.answered()? {
-                pool.give(done.buffer);
-            }
-        }
-        Ok(())
-    }
-}
-
-fn hand_on(
-    chunk: Chunk<AlignedBuf>,
-    algorithm: Option<Algorithm>,
-    sender: &SyncSender<Summed>,
-) -> Result<(), TransferError> {
-    let sum = algorithm.map(|algorithm| algorithm.of(&chunk.buffer[..chunk.len]));
-    sender.send((chunk, sum)).map_err(|_| TransferError::Stopped)
-}
-
-fn read_local(
-    mut source: LocalSource,
-    pool: &Pool,
-    algorithm: Option<Algorithm>,
-    sender: &SyncSender<Summed>,
-) -> Result<(), TransferError> {
-    // There may be just as many buffers as parts: none must be waited for at the end.
-    while !source.is_at_end() {
-        let buffer = pool.take().ok_or(TransferError::Stopped)?;
-        let Some(chunk) = source.read_next(buffer)? else { break };
-        hand_on(chunk, algorithm, sender)?;
-    }
-    Ok(())
-}
-
-fn read_standard(pool: &Pool, algorithm: Option<Algorithm>, sender: &SyncSender<Summed>) -> Result<(), TransferError> {
-    let mut input = std::io::stdin().lock();
-    let mut offset = 0;
-    loop {
-        let mut buffer = pool.take().ok_or(TransferError::Stopped)?;
-        let mut len = 0;
-        while len < buffer.len() {
-            let got = input.read(&mut buffer[len..]).map_err(|source| TransferError::Local {
-                what: "read",
-                path: "standard input".to_owned(),
-                source,
-            })?;
-            if got == 0 {
-                break;
-            }
-            len += got;
-        }
-        if len == 0 {
-            return Ok(());
-        }
-        hand_on(Chunk { offset, len, buffer }, algorithm, sender)?;
-        offset += len as u64;
-    }
-}
-
-fn read_remote(
-    mut reader: Reader<AlignedBuf>,
-    (claims, end): (&AtomicU64, u64),
-    window: usize,
-    pool: &Pool,
-    algorithm: Option<Algorithm>,
-    sender: &SyncSender<Summed>,
-) -> Result<(), TransferError> {
-    let mut more = true;
-    loop {
-        while more && reader.under_way() < window {
-            // Only who has nothing under way may wait for others here.
-            let buffer = match pool.try_take() {
-                Some(buffer) => buffer,
-                None if reader.under_way() > 0 => break,
-                None => pool.take().ok_or(TransferError::Stopped)?,
-            };
-            let offset = claims.fetch_add(CHUNK as u64, Ordering::Relaxed);
-            if offset >= end {
-                pool.give(buffer);
-                more = false;
-                break;
-            }
-            reader.ask(offset, usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK), buffer)?;
-        }
-        match reader.wait()? {
-            Some(chunk) => hand_on(chunk, algorithm, sender)?,
-            None if more => {}
-            None => break,
-        }
-    }
-    reader.close()?;
-    Ok(())
 }

@@ -1,10 +1,11 @@
 //! What all the workers of one copy share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use client::{Algorithm, Client, Endpoint, Settings, Url};
+use client::{Algorithm, Client, Endpoint, Settings, Stop, Url};
 use parking_lot::Mutex;
 
 use super::local::Direct;
@@ -21,6 +22,8 @@ pub struct Options {
     pub verify: bool,
     /// Make local files durable before they get their names.
     pub sync: bool,
+    /// Keep times of the last change and, here, permission bits.
+    pub preserve: bool,
     /// Let servers copy among themselves.
     pub tpc: bool,
     /// Connections for one file that is read.
@@ -39,6 +42,8 @@ pub struct Context {
     /// What has been done.
     pub progress: Progress,
     sums: Mutex<HashMap<Endpoint, Option<Algorithm>>>,
+    times: Mutex<HashMap<Endpoint, bool>>,
+    notes: Mutex<BTreeSet<String>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -46,8 +51,45 @@ impl Context {
     /// At the beginning of a copy.
     #[must_use]
     pub fn new(options: Options, settings: Settings) -> Self {
-        let (sums, stop) = (Mutex::new(HashMap::new()), Arc::default());
-        Self { options, settings, progress: Progress::default(), sums, stop }
+        let stop: Arc<AtomicBool> = Arc::default();
+        let asked = Arc::clone(&stop);
+        let settings = Settings { stop: Stop::when(move || asked.load(Ordering::Relaxed)), ..settings };
+        let (sums, times, notes) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { options, settings, progress: Progress::default(), sums, times, notes, stop }
+    }
+
+    /// A client for what has to be done after everything else was told to stop: it does not wait for long.
+    #[must_use]
+    pub fn cleaner(&self) -> Client {
+        Client::new(Settings {
+            stop: Stop::default(),
+            connect_timeout: Duration::from_secs(5).min(self.settings.connect_timeout),
+            silence_max: Duration::from_secs(10).min(self.settings.silence_max),
+            recovery_max: Duration::ZERO,
+            wait_max: Duration::from_secs(10).min(self.settings.wait_max),
+            ..self.settings.clone()
+        })
+    }
+
+    /// Does a server take the times of files that clients give? If not, that is told at the end.
+    pub fn keeps_times(&self, client: &mut Client, url: &Url) -> bool {
+        if let Some(known) = self.times.lock().get(&url.server) {
+            return *known;
+        }
+        let Ok(answer) = client.config(url, &["weir.mtime"]) else { return false };
+        let keeps = answer.first().is_some_and(|line| line == "1");
+        if !keeps {
+            let note = format!("{} takes no times of files: those there have the time of their copy", url.server);
+            self.notes.lock().insert(note);
+        }
+        self.times.lock().insert(url.server.clone(), keeps);
+        keeps
+    }
+
+    /// What is to be told at the end.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().iter().cloned().collect()
     }
 
     /// The checksum that a server keeps and this program can compute.

@@ -11,7 +11,7 @@ use crate::exit::Exit;
 #[allow(missing_docs)] // the texts say what the fields are
 pub enum TransferError {
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(ClientError),
     #[error("{what} {path}: {source}")]
     Local { what: &'static str, path: String, source: io::Error },
     #[error("{path} is there already; --force replaces it, --resume goes on with what is part of a copy")]
@@ -40,8 +40,17 @@ pub enum TransferError {
     OnlyWeir(ClientError),
     #[error("`{name}` is no checksum that can be computed here; crc32c and adler32 are")]
     NoSuchChecksum { name: String },
-    #[error("stopped, because something else failed")]
+    #[error("stopped before it was done")]
     Stopped,
+}
+
+impl From<ClientError> for TransferError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Stopped => Self::Stopped,
+            error => Self::Client(error),
+        }
+    }
 }
 
 impl TransferError {

@@ -10,8 +10,10 @@ use client::Chunk;
 use disk::AlignedBuf;
 use rustix::fs::OFlags;
 use rustix::io::ReadWriteFlags;
+use types::Timestamp;
 
 use super::error::TransferError;
+use super::times;
 
 /// Files below this are read and written through the page cache: opening them twice would cost more than it saves.
 const DIRECT_MIN: u64 = 32 << 20;
@@ -43,6 +45,7 @@ pub struct LocalSource {
     direct: bool,
     offset: u64,
     end: u64,
+    mtime: Timestamp,
 }
 
 impl LocalSource {
@@ -69,7 +72,13 @@ impl LocalSource {
         if !direct {
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
         }
-        Ok(Self { path: path.to_owned(), file, direct, offset: from, end: len })
+        Ok(Self { path: path.to_owned(), file, direct, offset: from, end: len, mtime: times::of_local(&metadata) })
+    }
+
+    /// The time of its last change when it was opened.
+    #[must_use]
+    pub fn mtime(&self) -> Timestamp {
+        self.mtime
     }
 
     /// Its length when it was opened.
@@ -128,6 +137,23 @@ fn is_cached(file: &File, len: u64) -> bool {
         rustix::io::preadv2(file, &mut into, offset, ReadWriteFlags::NOWAIT).is_ok_and(|got| got == 1)
     });
     there.count() as u64 == PROBES
+}
+
+/// What a copy keeps of the file that it is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// The time of the last change.
+    pub mtime: Timestamp,
+    /// The nine permission bits.
+    pub mode: u16,
+}
+
+impl Kept {
+    /// Gives them to a local file.
+    pub fn put(self, file: &File) -> io::Result<()> {
+        file.set_permissions(std::fs::Permissions::from_mode(u32::from(self.mode)))?;
+        file.set_modified(times::to_system(self.mtime))
+    }
 }
 
 /// A local file in the making: it gets its name when it is whole.
@@ -249,16 +275,19 @@ impl LocalSink {
     }
 
     /// Gives it its name; with `sync` it is durable first. What could not get its name is removed, unless it is to be kept.
-    pub fn finish(self, len: u64, sync: bool, keep: bool) -> Result<(), TransferError> {
-        let named = self.name(len, sync);
-        if named.is_err() && !keep {
+    pub fn finish(self, len: u64, kept: Option<Kept>, sync: bool, keep_part: bool) -> Result<(), TransferError> {
+        let named = self.name(len, kept, sync);
+        if named.is_err() && !keep_part {
             self.remove();
         }
         named
     }
 
-    fn name(&self, len: u64, sync: bool) -> Result<(), TransferError> {
+    fn name(&self, len: u64, kept: Option<Kept>, sync: bool) -> Result<(), TransferError> {
         self.file.set_len(len).map_err(TransferError::local("cut", &self.part))?;
+        if let Some(kept) = kept {
+            kept.put(&self.file).map_err(TransferError::local("set the time and mode of", &self.part))?;
+        }
         if sync {
             self.file.sync_all().map_err(TransferError::local("sync", &self.part))?;
         }
@@ -291,7 +320,14 @@ fn put_in_place(part: &Path, target: &Path, force: bool) -> Result<(), TransferE
 }
 
 /// Writes a small file as a whole, under a name of its own first.
-pub fn write_small(target: &Path, data: &[u8], mode: u16, force: bool, sync: bool) -> Result<(), TransferError> {
+pub fn write_small(
+    target: &Path,
+    data: &[u8],
+    mode: u16,
+    kept: Option<Kept>,
+    force: bool,
+    sync: bool,
+) -> Result<(), TransferError> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let part = target.with_file_name(format!(".{}-{number}.weir-part", std::process::id()));
@@ -300,6 +336,7 @@ pub fn write_small(target: &Path, data: &[u8], mode: u16, force: bool, sync: boo
     let mut file = options.open(&part).map_err(TransferError::local("make", &part))?;
     let written = file
         .write_all(data)
+        .and_then(|()| kept.map_or(Ok(()), |kept| kept.put(&file)))
         .map_err(TransferError::local("write", &part))
         .and_then(|()| if sync { file.sync_all().map_err(TransferError::local("sync", &part)) } else { Ok(()) })
         .and_then(|()| put_in_place(&part, target, force));

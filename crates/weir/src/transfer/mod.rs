@@ -2,7 +2,9 @@
 
 mod bulk;
 mod context;
+mod ends;
 mod error;
+mod filter;
 mod local;
 mod place;
 mod plan;
@@ -11,6 +13,7 @@ mod progress;
 mod sums;
 pub mod sync;
 mod third_party;
+mod times;
 mod workers;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -23,6 +26,7 @@ use serde_json::json;
 use wire::response::StatFlags;
 
 pub use error::TransferError;
+pub use filter::Filter;
 pub use local::Direct;
 pub use place::Place;
 pub use sums::SumOfParts;
@@ -33,7 +37,7 @@ use plan::{Finds, Item, Queue};
 use workers::Reports;
 
 use crate::Failure;
-use crate::cli::CpArgs;
+use crate::cli::{CpArgs, TransferArgs};
 use crate::config::units::show_size;
 use crate::exit::Exit;
 use crate::{logging, signals};
@@ -57,23 +61,9 @@ pub fn run(args: &CpArgs) -> Result<Exit, Failure> {
             "a third-party copy is from server to server: give root:// addresses",
         ));
     }
-    let options = Options {
-        force: args.force,
-        resume: args.resume,
-        verify: !args.no_verify,
-        sync: args.sync,
-        tpc: args.tpc,
-        streams: args.streams,
-        direct: args.direct,
-    };
-    let settings = Settings {
-        window: usize::from(args.window),
-        silence_max: Duration::from_secs(args.timeout),
-        recovery_max: Duration::from_secs(args.retry_for),
-        ..Settings::default()
-    };
-    let context = Context::new(options, settings);
-    let mut outcome = Outcome::of("cp", args.json, args.quiet);
+    let options = Options { force: args.force, resume: args.resume, tpc: args.tpc, ..options(&args.how) };
+    let context = Context::new(options, settings(&args.how));
+    let mut outcome = Outcome::of("cp", args.how.json, args.how.quiet);
     if let Place::Local(path) = &target
         && to.ends_with('/')
     {
@@ -85,6 +75,29 @@ pub fn run(args: &CpArgs) -> Result<Exit, Failure> {
     let into = goes_into(&mut client, &target, to, &from, args.recursive)?;
     copy(&context, client, &from, &target, into, args, &mut outcome)?;
     Ok(outcome.end(&context))
+}
+
+fn options(how: &TransferArgs) -> Options {
+    Options {
+        force: false,
+        resume: false,
+        verify: !how.no_verify,
+        sync: how.sync,
+        preserve: how.preserve,
+        tpc: false,
+        streams: how.streams,
+        direct: how.direct,
+    }
+}
+
+fn settings(how: &TransferArgs) -> Settings {
+    Settings {
+        window: usize::from(how.window),
+        silence_max: Duration::from_secs(how.timeout),
+        recovery_max: Duration::from_secs(how.retry_for),
+        wait_max: Duration::from_secs(how.wait_for),
+        ..Settings::default()
+    }
 }
 
 /// Refuses to copy something onto or into itself.
@@ -152,8 +165,8 @@ fn copy(
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
     let several = args.recursive || from.len() > 1;
-    let workers = if several { args.jobs } else { 1 };
-    goes_on(context, workers, args.quiet || args.json, outcome, |queue, outcome| {
+    let workers = if several { args.how.jobs } else { 1 };
+    goes_on(context, workers, args.how.quiet || args.how.json, outcome, |queue, outcome| {
         let mut finds = Finding { context, queue, outcome, client: Client::new(context.settings.clone()) };
         for place in from {
             let to = if into { target.join(&place.name()) } else { target.clone() };
@@ -161,7 +174,7 @@ fn copy(
                 finds.problem(place, error);
                 continue;
             }
-            plan::walk(&mut client, place, &to, args.recursive, &mut finds);
+            plan::walk(&mut client, place, &to, args.recursive, &args.how.filter, &mut finds);
         }
     })
 }
@@ -270,6 +283,8 @@ struct Outcome {
     command: &'static str,
     /// Something was there that could not be looked into.
     incomplete: bool,
+    /// It was said that something was stopped.
+    stopped: bool,
     removed: u64,
     json: bool,
     quiet: bool,
@@ -287,6 +302,7 @@ impl Outcome {
         Self {
             command,
             incomplete: false,
+            stopped: false,
             removed: 0,
             json,
             quiet,
@@ -361,7 +377,10 @@ impl Outcome {
             let (state, text) = ("failed", error.to_string());
             Self::print(&json!({ "from": from.to_string(), "to": to, "state": state, "error": text }));
         }
-        self.say(&error.to_string());
+        // One word is enough for all that were stopped together.
+        if !(matches!(error, TransferError::Stopped) && std::mem::replace(&mut self.stopped, true)) {
+            self.say(&error.to_string());
+        }
     }
 
     fn say(&self, text: &str) {
@@ -376,6 +395,9 @@ impl Outcome {
 
     fn end(&self, context: &Context) -> Exit {
         let seconds = self.began.elapsed().as_secs_f64();
+        for note in context.notes() {
+            self.say(&note);
+        }
         if self.json {
             Self::print(&json!({ "summary": {
                 "copied": self.files, "removed": self.removed, "skipped": self.skipped, "failed": self.failed, "unverified": self.unverified,

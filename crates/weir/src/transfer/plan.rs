@@ -2,14 +2,19 @@
 
 use std::collections::VecDeque;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use client::{Client, ClientError};
 use parking_lot::{Condvar, Mutex};
+use types::Timestamp;
 use wire::request::DirlistOptions;
-use wire::response::StatFlags;
+use wire::response::{StatFlags, StatReply};
 
 use super::error::TransferError;
+use super::filter::Filter;
 use super::place::Place;
+use super::times;
 
 /// Items that may wait.
 const WAITING_MAX: usize = 4096;
@@ -25,6 +30,8 @@ pub struct Item {
     pub to: Place,
     /// Its length when it was found, if that is known.
     pub size: Option<u64>,
+    /// When it was last changed, as it was found, if that is known.
+    pub mtime: Option<Timestamp>,
     /// What to do if something is there.
     pub how: How,
 }
@@ -110,23 +117,26 @@ pub trait Finds {
     fn left_out(&mut self, from: &Place, why: &'static str);
 }
 
-/// Finds what `from` holds, for the place `to`. With `recursive` directories are gone into.
-pub fn walk(client: &mut Client, from: &Place, to: &Place, recursive: bool, finds: &mut dyn Finds) {
+/// Finds what `from` holds, for the place `to`. With `recursive` directories are gone into, and what `filter` does not take in them is
+/// left out. Symbolic links are followed, but not back to a directory that they are in.
+pub fn walk(client: &mut Client, from: &Place, to: &Place, recursive: bool, filter: &Filter, finds: &mut dyn Finds) {
+    let file = |size, mtime| Ok(Some(Item { from: from.clone(), to: to.clone(), size, mtime, how: How::New }));
+    let mut walk = Walk { client, filter, finds, above: Vec::new() };
     let found = match from {
-        Place::Standard => Ok(Some(Item { from: from.clone(), to: to.clone(), size: None, how: How::New })),
+        Place::Standard => file(None, None),
         Place::Local(path) => match path.metadata() {
-            Ok(found) if found.is_dir() && recursive => walk_local(path, to, finds, 0).map(|()| None),
+            Ok(found) if found.is_dir() && recursive => walk.local(path, to, "", Id::of_local(&found)).map(|()| None),
             Ok(found) if found.is_dir() => Err(TransferError::IsDirectory { path: from.to_string() }),
             Ok(found) if !found.is_file() => Err(TransferError::NotAFile { path: from.to_string() }),
-            Ok(found) => Ok(Some(Item { from: from.clone(), to: to.clone(), size: Some(found.len()), how: How::New })),
+            Ok(found) => file(Some(found.len()), Some(times::of_local(&found))),
             Err(error) => Err(TransferError::local("find", path)(error)),
         },
-        Place::Remote(url) => match client.stat(url) {
+        Place::Remote(url) => match walk.client.stat(url) {
             Ok(stat) if stat.flags.has(StatFlags::IS_DIR) && recursive => {
-                walk_remote(client, from, to, finds, 0).map(|()| None)
+                walk.remote(from, to, "", Id::of_server(&stat)).map(|()| None)
             }
             Ok(stat) if stat.flags.has(StatFlags::IS_DIR) => Err(TransferError::IsDirectory { path: from.to_string() }),
-            Ok(stat) => Ok(Some(Item { from: from.clone(), to: to.clone(), size: Some(stat.size), how: How::New })),
+            Ok(stat) => file(Some(stat.size), Some(times::of_server(&stat))),
             Err(error) => Err(error.into()),
         },
     };
@@ -137,94 +147,161 @@ pub fn walk(client: &mut Client, from: &Place, to: &Place, recursive: bool, find
     }
 }
 
-fn walk_local(path: &std::path::Path, to: &Place, finds: &mut dyn Finds, depth: usize) -> Result<(), TransferError> {
-    let entries = fs::read_dir(path).map_err(TransferError::local("list", path))?;
-    finds.directory(to)?;
-    let mut empty = true;
-    for entry in entries {
-        empty = false;
-        let entry = entry.map_err(TransferError::local("list", path))?;
-        let (name, path) = (entry.file_name(), entry.path());
-        let from = Place::Local(path.clone());
-        let Some(name) = name.to_str() else {
-            finds.left_out(&from, "its name is not UTF-8");
-            continue;
-        };
-        let to = to.join(name);
-        // What a link leads to is copied, unless that is a directory: it may lead back.
-        let kind = entry.file_type().map_err(TransferError::local("stat", &path))?;
-        match path.metadata() {
-            Err(error) => finds.problem(&from, TransferError::local("find", &path)(error)),
-            Ok(found) if found.is_dir() && kind.is_symlink() => {
-                finds.left_out(&from, "a symbolic link to a directory");
-            }
-            Ok(found) if found.is_dir() => {
-                if depth >= DEPTH_MAX {
-                    finds.left_out(&from, "directories are nested too deeply");
-                } else if let Err(error) = walk_local(&path, &to, finds, depth + 1) {
-                    finds.problem(&from, error);
-                }
-            }
-            Ok(found) if found.is_file() => finds.file(Item { from, to, size: Some(found.len()), how: How::New }),
-            Ok(_) => finds.left_out(&from, "neither a file nor a directory"),
-        }
+/// What tells a directory from others: of a server its number, which may be another one's on another server of a cluster, and what
+/// will hardly be the same there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Id(u64, u64, i64);
+
+impl Id {
+    fn of_local(found: &fs::Metadata) -> Self {
+        Self(found.dev(), found.ino(), 0)
     }
-    if empty { finds.empty_directory(to) } else { Ok(()) }
+
+    fn of_server(stat: &StatReply) -> Self {
+        Self(stat.id, stat.size, stat.mtime)
+    }
 }
 
-fn walk_remote(
-    client: &mut Client,
-    from: &Place,
-    to: &Place,
-    finds: &mut dyn Finds,
-    depth: usize,
-) -> Result<(), TransferError> {
-    let Place::Remote(url) = from else { return Ok(()) };
-    finds.directory(to)?;
-    let mut directories = Vec::new();
-    let mut entries = Vec::new();
-    // Whoever copies may be slow, and a server does not wait for ever with its listing.
-    client.list::<ClientError>(url, DirlistOptions::NONE, |entry| {
-        entries.push((entry.name, entry.stat.map(|stat| (stat.flags, stat.size))));
+/// The way through one tree.
+struct Walk<'a> {
+    client: &'a mut Client,
+    filter: &'a Filter,
+    finds: &'a mut dyn Finds,
+    /// The directories that the one being looked at is in, and itself.
+    above: Vec<Id>,
+}
+
+/// What an entry of a directory is, links followed.
+enum Found {
+    File { size: u64, mtime: Timestamp },
+    Directory(Id),
+    Other,
+}
+
+impl Walk<'_> {
+    /// Goes into a directory with `list`, unless it is one that it is in.
+    fn into(
+        &mut self,
+        from: &Place,
+        id: Id,
+        list: impl FnOnce(&mut Self) -> Result<(), TransferError>,
+    ) -> Result<(), TransferError> {
+        if self.above.contains(&id) {
+            self.finds.left_out(from, "it leads back to a directory that it is in");
+        } else if self.above.len() > DEPTH_MAX {
+            self.finds.left_out(from, "directories are nested too deeply");
+        } else {
+            self.above.push(id);
+            let listed = list(self);
+            self.above.pop();
+            return listed;
+        }
         Ok(())
-    })?;
-    let empty = entries.is_empty();
-    for (name, stat) in entries {
-        // Not every server gives attributes with a listing.
-        let (flags, size) = match stat {
-            Some(found) => found,
-            None => match client.stat(&url.join(&name)) {
-                Ok(stat) => (stat.flags, stat.size),
-                Err(error) => {
-                    finds.problem(&from.join(&name), error.into());
+    }
+
+    /// Takes an entry that is no directory, or tells how the directory is to be gone into.
+    fn entry(&mut self, from: Place, to: Place, found: Found) -> Option<(Place, Place, Id)> {
+        match found {
+            Found::File { size, mtime } => {
+                self.finds.file(Item { from, to, size: Some(size), mtime: Some(mtime), how: How::New });
+            }
+            Found::Directory(id) => return Some((from, to, id)),
+            Found::Other => self.finds.left_out(&from, "neither a file nor a directory"),
+        }
+        None
+    }
+
+    fn local(&mut self, path: &Path, to: &Place, below: &str, id: Id) -> Result<(), TransferError> {
+        self.into(&Place::Local(path.to_owned()), id, |walk| {
+            let entries = fs::read_dir(path).map_err(TransferError::local("list", path))?;
+            walk.finds.directory(to)?;
+            let mut empty = true;
+            for entry in entries {
+                let entry = entry.map_err(TransferError::local("list", path))?;
+                let (name, path) = (entry.file_name(), entry.path());
+                let from = Place::Local(path.clone());
+                let Some(name) = name.to_str() else {
+                    empty = false;
+                    walk.finds.left_out(&from, "its name is not UTF-8");
+                    continue;
+                };
+                let at = format!("{below}{name}");
+                // What is not wanted need not be there at all, as far as a link goes.
+                let is_dir = path.metadata().is_ok_and(|found| found.is_dir());
+                if !walk.filter.takes(&at, is_dir) {
                     continue;
                 }
-            },
-        };
-        // A name from a server must not lead out of the directory that it is in.
-        if name.contains('/') || name.contains('\0') {
-            finds.left_out(from, "it holds an entry whose name is a path");
-        } else if flags.has(StatFlags::IS_DIR) {
-            directories.push(name);
-        } else if flags.has(StatFlags::OTHER) {
-            finds.left_out(&from.join(&name), "neither a file nor a directory");
-        } else {
-            let (from, to) = (from.join(&name), to.join(&name));
-            finds.file(Item { from, to, size: Some(size), how: How::New });
-        }
+                empty = false;
+                let found = match path.metadata() {
+                    Err(error) => {
+                        walk.finds.problem(&from, TransferError::local("find", &path)(error));
+                        continue;
+                    }
+                    Ok(found) if found.is_dir() => Found::Directory(Id::of_local(&found)),
+                    Ok(found) if found.is_file() => Found::File { size: found.len(), mtime: times::of_local(&found) },
+                    Ok(_) => Found::Other,
+                };
+                if let Some((from, to, id)) = walk.entry(from, to.join(name), found)
+                    && let Err(error) = walk.local(&path, &to, &format!("{at}/"), id)
+                {
+                    walk.finds.problem(&from, error);
+                }
+            }
+            if empty { walk.finds.empty_directory(to) } else { Ok(()) }
+        })
     }
-    if empty {
-        finds.empty_directory(to)?;
+
+    fn remote(&mut self, from: &Place, to: &Place, below: &str, id: Id) -> Result<(), TransferError> {
+        let Place::Remote(url) = from else { return Ok(()) };
+        self.into(from, id, |walk| {
+            walk.finds.directory(to)?;
+            let (mut directories, mut entries) = (Vec::new(), Vec::new());
+            // Whoever copies may be slow, and a server does not wait for ever with its listing.
+            walk.client.list::<ClientError>(url, DirlistOptions::NONE, |entry| {
+                entries.push((entry.name, entry.stat));
+                Ok(())
+            })?;
+            let mut empty = true;
+            for (name, stat) in entries {
+                // A name from a server must not lead out of the directory that it is in.
+                if name.contains('/') || name.contains('\0') {
+                    empty = false;
+                    walk.finds.left_out(from, "it holds an entry whose name is a path");
+                    continue;
+                }
+                // Not every server gives attributes with a listing, and weir's tell there of a link that it is one.
+                let looked = match stat {
+                    Some(stat) if !stat.flags.has(StatFlags::OTHER) => Ok(stat),
+                    _ => walk.client.stat(&url.join(&name)),
+                };
+                let is_dir = looked.as_ref().is_ok_and(|stat| stat.flags.has(StatFlags::IS_DIR));
+                let at = format!("{below}{name}");
+                if !walk.filter.takes(&at, is_dir) {
+                    continue;
+                }
+                empty = false;
+                let found = match looked {
+                    Err(error) => {
+                        walk.finds.problem(&from.join(&name), error.into());
+                        continue;
+                    }
+                    Ok(stat) if is_dir => Found::Directory(Id::of_server(&stat)),
+                    Ok(stat) if stat.flags.has(StatFlags::OTHER) => Found::Other,
+                    Ok(stat) => Found::File { size: stat.size, mtime: times::of_server(&stat) },
+                };
+                directories.extend(walk.entry(from.join(&name), to.join(&name), found).map(|found| (found, at)));
+            }
+            if empty {
+                walk.finds.empty_directory(to)?;
+            }
+            for ((from, to, id), at) in directories {
+                if let Err(error) = walk.remote(&from, &to, &format!("{at}/"), id) {
+                    walk.finds.problem(&from, error);
+                }
+            }
+            Ok(())
+        })
     }
-    for name in directories {
-        let (from, to) = (from.join(&name), to.join(&name));
-        if depth >= DEPTH_MAX {
-            finds.left_out(&from, "directories are nested too deeply");
-        } else if let Err(error) = walk_remote(client, &from, &to, finds, depth + 1) {
-            finds.problem(&from, error);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -255,6 +332,14 @@ mod tests {
         }
     }
 
+    fn found(from: &Path, recursive: bool, filter: &Filter) -> Vec<String> {
+        let mut found = Found::default();
+        let from = Place::Local(from.to_owned());
+        walk(&mut Client::default(), &from, &Place::Local("/t".into()), recursive, filter, &mut found);
+        found.0.sort();
+        found.0
+    }
+
     #[test]
     fn a_tree_is_found_with_its_oddities() {
         let temp = tempfile::tempdir().unwrap();
@@ -262,17 +347,15 @@ mod tests {
         fs::create_dir_all(at("a/empty")).unwrap();
         fs::write(at("a/file"), "123").unwrap();
         fs::write(at("top"), "").unwrap();
-        for (to, link) in [("a/file", "to-file"), ("a", "to-dir"), ("nowhere", "broken")] {
+        for (to, link) in [("a/file", "to-file"), ("a", "to-dir"), ("nowhere", "broken"), ("", "a/back")] {
             std::os::unix::fs::symlink(at(to), at(link)).unwrap();
         }
-        let mut found = Found::default();
-        let from = Place::Local(temp.path().to_owned());
-        walk(&mut Client::default(), &from, &Place::Local("/t".into()), true, &mut found);
-        found.0.sort();
-        assert_eq!(found.0, ["! broken", "- to-dir", "/t/a/empty/", "/t/a/file 3", "/t/to-file 3", "/t/top 0"]);
-        let mut found = Found::default();
-        walk(&mut Client::default(), &from, &Place::Local("/t".into()), false, &mut found);
-        assert_eq!(found.0.len(), 1);
-        assert!(found.0[0].starts_with("! "));
+        let all = found(temp.path(), true, &Filter::default());
+        let links = ["/t/to-dir/empty/", "/t/to-dir/file 3", "/t/to-file 3", "/t/top 0"];
+        assert_eq!(all, [&["! broken", "- back", "- back", "/t/a/empty/", "/t/a/file 3"][..], &links[..]].concat());
+        let some = found(temp.path(), true, &Filter::excluding(&["to-*", "broken", "a/back", "a/empty"]));
+        assert_eq!(some, ["/t/a/file 3", "/t/top 0"]);
+        let none = found(temp.path(), false, &Filter::default());
+        assert!(none.len() == 1 && none[0].starts_with("! "));
     }
 }

@@ -2,23 +2,36 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use client::{Client, Settings};
+use client::Client;
 use parking_lot::Mutex;
+use types::Timestamp;
 
 use super::context::{Context, Options};
 use super::error::TransferError;
-use super::local::Direct;
+use super::filter::Filter;
 use super::place::Place;
 use super::plan::{self, Finds, How, Item, Queue};
-use super::{Outcome, goes_on};
+use super::{Outcome, goes_on, options, settings};
 use crate::Failure;
 use crate::cli::SyncArgs;
 use crate::exit::Exit;
 use crate::files::tree::{Kind, Tree};
 use crate::logging;
 
-/// What the target holds: by the path below it, whether that is a directory, and its length.
-type Held = BTreeMap<String, (bool, u64)>;
+/// What the target holds, by the path below it.
+type Held = BTreeMap<String, Holding>;
+
+/// What the target has in one place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Holding {
+    directory: bool,
+    /// Length.
+    size: u64,
+    /// Last change, in seconds since 1970.
+    mtime: i64,
+    /// It holds something that the filter leaves alone.
+    kept: bool,
+}
 
 /// Makes the target like the source.
 pub fn run(args: &SyncArgs) -> Result<Exit, Failure> {
@@ -31,34 +44,26 @@ pub fn run(args: &SyncArgs) -> Result<Exit, Failure> {
     for (one, other) in [(&from, &to), (&to, &from)] {
         super::apart(one, other).map_err(|error| Failure::new(error.exit(), error))?;
     }
-    let options = Options {
-        force: false,
-        resume: false,
-        verify: true,
-        sync: false,
-        tpc: false,
-        streams: 1,
-        direct: Direct::Auto,
-    };
-    let context = Context::new(options, Settings::default());
+    let options = Options { preserve: args.how.preserve || args.mtime, ..options(&args.how) };
+    let context = Context::new(options, settings(&args.how));
     let mut tree = Tree::new(Client::new(context.settings.clone()));
     let failed = |error: TransferError| Failure::new(error.exit(), error);
     if tree.info(&from).map_err(failed)?.kind != Kind::Directory {
         return Err(failed(TransferError::NotADirectory { path: from.to_string() }));
     }
     let held = match tree.info(&to) {
-        Ok(info) if info.kind == Kind::Directory => held_by(&mut tree, &to).map_err(failed)?,
+        Ok(info) if info.kind == Kind::Directory => held_by(&mut tree, &to, &args.how.filter).map_err(failed)?,
         Ok(_) => return Err(failed(TransferError::NotADirectory { path: to.to_string() })),
         Err(error) if error.exit() == Exit::NotFound => Held::new(),
         Err(error) => return Err(failed(error)),
     };
-    let mut outcome = Outcome::of("sync", args.json, args.quiet);
+    let mut outcome = Outcome::of("sync", args.how.json, args.how.quiet);
     let seen = Mutex::new(HashSet::new());
-    goes_on(&context, args.jobs, args.quiet || args.json, &mut outcome, |queue, outcome| {
+    goes_on(&context, args.how.jobs, args.how.quiet || args.how.json, &mut outcome, |queue, outcome| {
         let maker = Client::new(context.settings.clone());
         let mut finds =
             Comparing { context: &context, queue, outcome, seen: &seen, held: &held, args, base: &to, maker };
-        plan::walk(&mut Client::new(context.settings.clone()), &from, &to, true, &mut finds);
+        plan::walk(&mut Client::new(context.settings.clone()), &from, &to, true, &args.how.filter, &mut finds);
     })?;
     // What is missing here may only not have been found.
     if args.delete && !outcome.has_failed() && !outcome.incomplete && !context.stopping() {
@@ -70,17 +75,25 @@ pub fn run(args: &SyncArgs) -> Result<Exit, Failure> {
     Ok(outcome.end(&context))
 }
 
-fn held_by(tree: &mut Tree, base: &Place) -> Result<Held, TransferError> {
+fn held_by(tree: &mut Tree, base: &Place, filter: &Filter) -> Result<Held, TransferError> {
     let mut held = Held::new();
     let mut open = vec![(base.clone(), String::new())];
     while let Some((place, prefix)) = open.pop() {
         tree.list(&place, false, &mut |entry| {
             let path = format!("{prefix}{}", entry.name);
             let directory = entry.info.kind == Kind::Directory;
+            // What the filter leaves alone stays, and so do the directories that it is in.
+            if !filter.takes(&path, directory) {
+                let above = path.match_indices('/').map(|(at, _)| &path[..at]);
+                above.for_each(|above| {
+                    held.entry(above.to_owned()).and_modify(|holding: &mut Holding| holding.kept = true);
+                });
+                return Ok(());
+            }
             if directory {
                 open.push((place.join(&entry.name), format!("{path}/")));
             }
-            held.insert(path, (directory, entry.info.size));
+            held.insert(path, Holding { directory, size: entry.info.size, mtime: entry.info.mtime, kept: false });
             Ok(())
         })?;
     }
@@ -114,12 +127,13 @@ impl Finds for Comparing<'_, '_> {
         let path = self.note(&item.to);
         let how = match self.held.get(&path) {
             None => How::New,
-            Some((true, _)) => {
+            Some(there) if there.directory => {
                 let error = TransferError::IsDirectory { path: item.to.to_string() };
                 return self.outcome.lock().failed(&item.from, Some(&item.to), &error);
             }
-            Some((false, len)) if Some(*len) != item.size => How::Replace,
+            Some(there) if Some(there.size) != item.size => How::Replace,
             Some(_) if self.args.size_only => return,
+            Some(there) if self.args.mtime && item.mtime.map(Timestamp::secs) == Some(there.mtime) => return,
             Some(_) => How::Compare,
         };
         if self.args.dry_run {
@@ -171,13 +185,14 @@ fn remove_others(
     args: &SyncArgs,
     outcome: &mut Outcome,
 ) {
-    for (path, (directory, _)) in held.iter().rev().filter(|(path, _)| !seen.contains(*path)) {
+    let others = held.iter().rev().filter(|(path, there)| !seen.contains(*path) && !there.kept);
+    for (path, there) in others {
         let place = path.split('/').fold(base.clone(), |place, name| place.join(name));
         if args.dry_run {
             outcome.would("remove", &place);
             continue;
         }
-        match tree.remove(&place, *directory) {
+        match tree.remove(&place, there.directory) {
             Ok(()) => outcome.removed(&place),
             Err(error) => outcome.failed(&place, None, &error),
         }

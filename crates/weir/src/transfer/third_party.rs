@@ -1,8 +1,5 @@
 //! A copy that the target's server makes by itself, asked by us as the stock client asks (`server::third_party` has the steps).
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
 use client::{Client, RemoteFile, Url};
 use wire::request::OpenOptions;
 
@@ -10,9 +7,7 @@ use super::bulk::Copied;
 use super::context::Context;
 use super::error::TransferError;
 use super::place::Place;
-
-/// How often the target is asked how far it is.
-const LOOK: Duration = Duration::from_millis(500);
+use super::times;
 
 /// Copies `from` to `to`, both at servers.
 pub fn copy(context: &Context, client: &mut Client, from: &Place, to: &Place) -> Result<Copied, TransferError> {
@@ -21,66 +16,80 @@ pub fn copy(context: &Context, client: &mut Client, from: &Place, to: &Place) ->
     };
     // Where the source really is, and how long: redirects are followed once, here.
     let source = client.open(&with(from_url, "tpc.stage=placement"), OpenOptions::READ, 0)?;
-    let len = source.stat().size;
+    let (len, mtime) = (source.stat().size, times::of_server(source.stat()));
     let at = Url { opaque: from_url.opaque.clone(), ..source.url().clone() };
-    source.close()?;
+    let session = source.close()?;
+    client.give_back(session, from_url);
 
     let key = new_key();
-    let words = format!(
+    let mut words = format!(
         "tpc.key={key}&tpc.src={}&tpc.lfn={}&tpc.spr=root&tpc.tpr=root&tpc.dlgon=0&tpc.stage=copy&oss.asize={len}",
         at.server, at.path
     );
+    if context.options.preserve && context.keeps_times(client, to_url) {
+        words.push_str(&format!("&{}", times::words(mtime)));
+    }
     let how = if context.options.force { OpenOptions::DELETE } else { OpenOptions::NEW };
     let opened = client.open(&with(to_url, &words), how | OpenOptions::UPDATE | OpenOptions::MKPATH, 0o644);
     let mut target = opened.map_err(|error| match error.kind() {
         client::Kind::Exists => TransferError::Exists { path: to_url.to_string() },
         _ => error.into(),
     })?;
-    let host = target.url().server.host.clone();
-    target.sync()?;
-    let source =
-        client.open(&with(&at, &format!("tpc.key={key}&tpc.dst={host}&tpc.stage=copy")), OpenOptions::READ, 0)?;
-    follow(context, client, &mut target, to_url, len)?;
+    if let Err(error) = move_it(context, client, &at, &key, &mut target, len) {
+        let fresh = (!context.options.force).then(|| target.stat().id);
+        // Whatever it is that has failed: nobody waits for the target any more. Closing its connection stops the server.
+        drop(target);
+        if let Some(made) = fresh {
+            remove(context, to_url, made);
+        }
+        return Err(error);
+    }
     target.close()?;
-    source.close()?;
     Ok(Copied { bytes: len, len, sum: None, verified: verify(context, client, &at, to_url)?, skipped: false })
 }
 
-/// Waits for the end; meanwhile another connection shows how far it is, where the server shows that.
-fn follow(
+/// Lets the two servers copy, and waits for the end. The open target shows how far it is.
+fn move_it(
     context: &Context,
-    client: &Client,
+    client: &mut Client,
+    from: &Url,
+    key: &str,
     target: &mut RemoteFile,
-    url: &Url,
     len: u64,
 ) -> Result<(), TransferError> {
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let looker = scope.spawn(|| {
-            let mut looks = Client::new(client.settings().clone());
-            let mut seen = 0;
-            while !done.load(Ordering::Relaxed) {
-                std::thread::park_timeout(LOOK);
-                if let Ok(Some(stat)) = looks.look(url)
-                    && (seen..=len).contains(&stat.size)
-                    && !done.load(Ordering::Relaxed)
-                {
-                    context.progress.moved(stat.size - seen);
-                    seen = stat.size;
-                }
-            }
-            seen
-        });
-        let result = target.sync();
-        done.store(true, Ordering::Relaxed);
-        looker.thread().unpark();
-        let seen = looker.join().unwrap_or(0);
-        if result.is_ok() {
-            context.progress.moved(len - seen.min(len));
+    let host = target.url().server.host.clone();
+    target.sync()?;
+    let words = format!("tpc.key={key}&tpc.dst={host}&tpc.stage=copy");
+    let source = match client.open(&with(from, &words), OpenOptions::READ, 0) {
+        Ok(source) => source,
+        Err(error) => {
+            target.cancel_copy();
+            return Err(error.into());
         }
-        result
+    };
+    let mut seen = 0;
+    target.finish_copy(len, &mut |size| {
+        let size = size.min(len);
+        context.progress.moved(size - seen.min(size));
+        seen = seen.max(size);
     })?;
+    context.progress.moved(len - seen);
+    // It has given all; what becomes of its end does not matter.
+    if let Ok(session) = source.close() {
+        client.give_back(session, from);
+    }
     Ok(())
+}
+
+/// Removes what a copy that failed has left, if that is the file that it has made.
+fn remove(context: &Context, url: &Url, made: u64) {
+    let mut client = context.cleaner();
+    if let Ok(Some(found)) = client.look(url)
+        && found.id == made
+        && let Err(error) = client.rm(url)
+    {
+        tracing::warn!(%error, "{url} was not copied, and what is there of it is left there");
+    }
 }
 
 /// Compares what both servers say.

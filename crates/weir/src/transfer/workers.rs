@@ -1,16 +1,18 @@
 //! The workers of one copy: each takes files from the list, small ones by the dozen, large ones one at a time.
 
-use client::{Client, Endpoint, ManyReader, ManyWriter, SmallFile, Url};
+use client::{Client, Endpoint, ManyReader, ManyWriter, Session, SmallFile, Url};
 use disk::ALIGNMENT;
 use parking_lot::Mutex;
+use types::Timestamp;
 
-use super::bulk::{Bulk, Copied, is_stream};
+use super::bulk::{Bulk, Copied};
 use super::context::Context;
+use super::ends::is_stream;
 use super::error::TransferError;
-use super::local::{read_small, write_small};
+use super::local::{Kept, read_small, write_small};
 use super::place::Place;
 use super::plan::{How, Item, Queue};
-use super::third_party;
+use super::{third_party, times};
 
 /// Files up to this length are copied by the dozen.
 const SMALL_MAX: u64 = 64 * ALIGNMENT as u64;
@@ -36,11 +38,11 @@ enum Standing {
     Ours,
 }
 
-/// Which way small files go.
+/// Which way small files go: to or from which server, and as whom.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Way {
-    Up(Endpoint),
-    Down(Endpoint),
+    Up(Endpoint, Option<String>),
+    Down(Endpoint, Option<String>),
 }
 
 /// The way of a small file; `None`: it is copied by itself.
@@ -52,9 +54,11 @@ fn way(item: &Item, context: &Context) -> Option<Way> {
     }
     match (&item.from, &item.to) {
         // What stands behind a `?` is for each request; nobody sends it along here.
-        (Place::Local(_), Place::Remote(url)) if url.opaque.is_none() => Some(Way::Up(url.server.clone())),
+        (Place::Local(_), Place::Remote(url)) if url.opaque.is_none() => {
+            Some(Way::Up(url.server.clone(), url.user.clone()))
+        }
         (Place::Remote(url), Place::Local(path)) if url.opaque.is_none() && !is_stream(path) => {
-            Some(Way::Down(url.server.clone()))
+            Some(Way::Down(url.server.clone(), url.user.clone()))
         }
         _ => None,
     }
@@ -68,8 +72,8 @@ pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>)
             continue;
         }
         let undone = match (way(&item, context), &item.from, &item.to) {
-            (Some(Way::Up(_)), _, Place::Remote(url)) => up(context, &mut client, url, &item, queue, reports),
-            (Some(Way::Down(_)), Place::Remote(url), _) => down(context, &mut client, url, &item, queue, reports),
+            (Some(Way::Up(..)), _, Place::Remote(url)) => up(context, &mut client, url, &item, queue, reports),
+            (Some(Way::Down(..)), Place::Remote(url), _) => down(context, &mut client, url, &item, queue, reports),
             _ => vec![(item.clone(), Standing::Untouched)],
         };
         for (item, standing) in undone {
@@ -96,7 +100,13 @@ fn alone(context: &Context, client: &mut Client, item: &Item, standing: Standing
             bulk.copy(client)
         };
         match result {
-            Err(TransferError::Client(error)) if error.is_connection() && attempt < ATTEMPTS_MAX && !once => {
+            // One that is silent has been asked again already, and been waited for each time.
+            Err(TransferError::Client(error))
+                if error.is_connection()
+                    && !matches!(error, client::ClientError::Silent { .. })
+                    && attempt < ATTEMPTS_MAX
+                    && !once =>
+            {
                 tracing::info!(%error, "copying {} again", item.from);
                 attempt += 1;
                 unsure = true;
@@ -126,6 +136,17 @@ fn small(len: u64) -> Copied {
     Copied { bytes: len, len, sum: None, verified: true, skipped: false }
 }
 
+/// A connection for files by the dozen, to a server that takes and gives pages with their checksums; `None`: they are copied one by
+/// one, and the first one's own attempt says what is wrong, if something is.
+fn session_with_pages(client: &mut Client, url: &Url) -> Option<Session> {
+    let session = client.take_session(url).ok()?;
+    if session.has_pages() {
+        return Some(session);
+    }
+    client.give_back(session, url);
+    None
+}
+
 /// Copies `first` and the small files behind it to a server. Gives back what has to be done one by one, and whether what
 /// is there of it is our own.
 fn up(
@@ -137,15 +158,8 @@ fn up(
     reports: &Mutex<&mut dyn Reports>,
 ) -> Vec<(Item, Standing)> {
     let wanted = way(first, context);
-    let session = match client.take_session(url) {
-        Ok(session) if session.has_pages() => session,
-        Ok(session) => {
-            client.give_back(session, url);
-            return vec![(first.clone(), Standing::Untouched)];
-        }
-        // The file's own attempt says what is wrong.
-        Err(_) => return vec![(first.clone(), Standing::Untouched)],
-    };
+    let times = context.options.preserve && context.keeps_times(client, url);
+    let Some(session) = session_with_pages(client, url) else { return vec![(first.clone(), Standing::Untouched)] };
     let mut many = ManyWriter::new(session);
     let mut undone = Vec::new();
     let mut next = Some(first.clone());
@@ -164,7 +178,8 @@ fn up(
             match read_small(path, item.size.unwrap_or(0)) {
                 Ok((data, mode)) => {
                     let (path, replace) = (to.path.clone(), context.options.force || item.how == How::Replace);
-                    let file = SmallFile { path, mode, data, replace, tag: item, opened: false };
+                    let words = item.mtime.filter(|_| times).map(times::words);
+                    let file = SmallFile { path, mode, data, replace, words, tag: item, opened: false };
                     broken = many.put(file).is_err();
                 }
                 Err(error) => report(context, reports, &item, Err(error)),
@@ -218,14 +233,7 @@ fn down(
 ) -> Vec<(Item, Standing)> {
     let wanted = way(first, context);
     let algorithm = context.offered(client, url);
-    let session = match client.take_session(url) {
-        Ok(session) if session.has_pages() => session,
-        Ok(session) => {
-            client.give_back(session, url);
-            return vec![(first.clone(), Standing::Untouched)];
-        }
-        Err(_) => return vec![(first.clone(), Standing::Untouched)],
-    };
+    let Some(session) = session_with_pages(client, url) else { return vec![(first.clone(), Standing::Untouched)] };
     let mut many = ManyReader::new(session, algorithm);
     let mut undone = Vec::new();
     let mut next = Some(first.clone());
@@ -253,7 +261,10 @@ fn down(
                         let Place::Local(path) = &item.to else { continue };
                         let options = &context.options;
                         let force = options.force || item.how == How::Replace;
-                        let written = write_small(path, &data, read.mode.unwrap_or(0o644), force, options.sync);
+                        let mode = read.mode.unwrap_or(0o644);
+                        let mtime = read.mtime.map(Timestamp::from_secs).filter(|_| options.preserve);
+                        let kept = mtime.map(|mtime| Kept { mtime, mode });
+                        let written = write_small(path, &data, mode, kept, force, options.sync);
                         context.progress.moved(len);
                         report(context, reports, &item, written.map(|()| small(len)));
                     }
@@ -266,5 +277,42 @@ fn down(
                 return undone;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use client::Settings;
+
+    use super::*;
+    use crate::transfer::{Direct, context::Options};
+
+    #[test]
+    fn small_files_share_a_connection_with_those_of_the_same_user_at_the_same_server() {
+        let options = Options {
+            force: false,
+            resume: false,
+            verify: true,
+            sync: false,
+            preserve: false,
+            tpc: false,
+            streams: 1,
+            direct: Direct::Auto,
+        };
+        let context = Context::new(options, Settings::default());
+        let item = |from: &str, to: &str| {
+            let (from, to) = (Place::parse(from).unwrap(), Place::parse(to).unwrap());
+            way(&Item { from, to, size: Some(10), mtime: None, how: How::New }, &context)
+        };
+        let ana = item("root://ana@host//a", "/x");
+        assert!(ana.is_some());
+        assert_eq!(ana, item("root://ana@host//b", "/y"));
+        assert_ne!(ana, item("root://eve@host//b", "/y"));
+        assert_ne!(ana, item("root://host//b", "/y"));
+        assert_ne!(ana, item("root://ana@host:99//b", "/y"));
+        assert_ne!(item("/x", "root://ana@host//a"), item("/x", "root://eve@host//a"));
+        assert_ne!(item("/x", "root://ana@host//a"), ana);
     }
 }

@@ -1,0 +1,162 @@
+//! The client's side of a third-party copy: waits at the target for its end, looks how far it is, and cancels it.
+//!
+//! As the stock client does it (XrdClThirdPartyCopyJob): the second sync of the target is answered at the end; a stat of the open
+//! target tells its length so far; the query `ofs.tpc cancel` stops it. The stock server wants that text with its NUL.
+
+use std::time::{Duration, Instant};
+
+use wire::request::{Close, Query, QueryKind, Stat, StatOptions, Sync, Target};
+use wire::response::StatReply;
+use wire::{Request, Response};
+
+use crate::pace::Waits;
+use crate::settings::Stop;
+use crate::{ClientError, RemoteFile};
+
+/// How often it is looked how far the copy is.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long a copy may take whose length so far the target does not show: as long as the stock client waits (`XRD_CPTPCTIMEOUT`).
+const UNSEEN_MAX: Duration = Duration::from_secs(1800);
+/// How long the target may take to answer to a cancel and a close. After that the connection is cut, which cancels too.
+const CANCEL_MAX: Duration = Duration::from_secs(5);
+const CANCEL: &[u8] = b"ofs.tpc cancel\0";
+
+impl RemoteFile {
+    /// Waits for the end of the third-party copy into this file, which a first [`RemoteFile::sync`] has begun. `shown` is told the
+    /// target's length so far, in bytes, of `len` in the end.
+    ///
+    /// # Errors
+    /// Why the server has not copied it. [`ClientError::Stopped`], [`ClientError::Silent`], or [`ClientError::Stalled`] where the length
+    /// has not grown for the time that a server may be silent: the copy has been cancelled then, as far as the server has heard it.
+    pub fn finish_copy(&mut self, len: u64, shown: &mut dyn FnMut(u64)) -> Result<(), ClientError> {
+        let result = self.follow_copy(len, shown);
+        if result.is_err() {
+            self.cancel_copy();
+        }
+        result
+    }
+
+    /// Tells the server to stop the copy and closes the file; waits for the answers for a few seconds at most. Nothing more can be done with
+    /// the file but to drop it, which cuts the connection.
+    pub fn cancel_copy(&mut self) {
+        self.session.set_stop(Stop::default());
+        let end = Instant::now() + CANCEL_MAX;
+        let cancel = Query { kind: QueryKind::OpaqueHandle, handle: self.handle, args: CANCEL.to_vec() };
+        let told = self
+            .session
+            .queue(&Request::Query(cancel))
+            .and_then(|_| self.session.queue(&Request::Close(Close { handle: self.handle })));
+        let Ok(close) = told else { return };
+        self.session.be_patient(CANCEL_MAX);
+        while self.session.ready(end).is_ok_and(|ready| ready) {
+            match self.session.response() {
+                Ok((stream, Response::WaitResp { .. })) if stream == close => {}
+                Ok((stream, _)) if stream != close => {}
+                _ => return,
+            }
+        }
+    }
+
+    fn follow_copy(&mut self, len: u64, shown: &mut dyn FnMut(u64)) -> Result<(), ClientError> {
+        let what = format!("copy to {}", self.url);
+        let server = self.url.server.clone();
+        let end = Request::Sync(Sync { handle: self.handle });
+        let look = Request::Stat(Stat { options: StatOptions::NONE, target: Target::Handle(self.handle) });
+        let mut sync = self.session.queue(&end)?;
+        let (mut waits, mut looked) = (Waits::default(), None);
+        let mut progress = Progress::new(Instant::now());
+        let mut next_look = Instant::now() + LOOK;
+        loop {
+            let now = Instant::now();
+            if waits.is_due(now) {
+                sync = self.session.queue(&end)?;
+                waits.sent();
+            }
+            match looked {
+                None if now >= next_look => looked = Some((self.session.queue(&look)?, now)),
+                Some((_, since)) if now.saturating_duration_since(since) >= self.settings.silence_max => {
+                    return Err(ClientError::Silent { server, after: self.settings.silence_max });
+                }
+                _ => {}
+            }
+            if let Some(after) = progress.is_stalled(len, now, self.settings.silence_max) {
+                return Err(ClientError::Stalled { server, what, after });
+            }
+            if !self.session.ready(now + LOOK)? {
+                continue;
+            }
+            let (stream, response) = self.session.response()?;
+            if looked.is_some_and(|(look, _)| look == stream) {
+                if let Response::WaitResp { .. } = response {
+                    continue;
+                }
+                (looked, next_look) = (None, Instant::now() + LOOK);
+                if let Response::Ok(body) = response
+                    && let Ok(stat) = StatReply::decode(&body)
+                    && progress.looked(stat.size, Instant::now())
+                {
+                    shown(stat.size);
+                }
+                continue;
+            }
+            match response {
+                Response::Ok(_) if stream == sync => return Ok(()),
+                Response::WaitResp { .. } if stream == sync => {}
+                Response::Wait { seconds, text } if stream == sync => {
+                    if !waits.put_off(seconds, Instant::now(), self.settings.wait_max) {
+                        return Err(self.session.waited(&what, &text));
+                    }
+                }
+                other => return Err(self.session.refused(&what, other)),
+            }
+        }
+    }
+}
+
+/// How far a copy is, as far as the target shows it.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    seen: u64,
+    since: Instant,
+}
+
+impl Progress {
+    fn new(now: Instant) -> Self {
+        Self { seen: 0, since: now }
+    }
+
+    /// The target is `size` bytes long; tells whether it has grown.
+    fn looked(&mut self, size: u64, now: Instant) -> bool {
+        let grown = size > self.seen;
+        if grown {
+            *self = Self { seen: size, since: now };
+        }
+        grown
+    }
+
+    /// For how long it has not grown, if that is too long. One that is as long as it is to be may still be compared, and one of which
+    /// nothing has been seen is perhaps not shown: both for longer.
+    fn is_stalled(&self, len: u64, now: Instant, patience: Duration) -> Option<Duration> {
+        let most = if self.seen > 0 && self.seen < len { patience } else { patience.max(UNSEEN_MAX) };
+        Some(most).filter(|most| now.saturating_duration_since(self.since) >= *most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_does_not_grow_is_given_up() {
+        let (start, patience) = (Instant::now(), Duration::from_secs(10));
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut progress = Progress::new(start);
+        assert_eq!(progress.is_stalled(100, after(11), patience), None, "not every server shows how far it is");
+        assert_eq!(progress.is_stalled(100, after(1800), patience), Some(UNSEEN_MAX));
+        assert!(progress.looked(50, after(5)) && !progress.looked(50, after(9)) && !progress.looked(40, after(9)));
+        assert_eq!(progress.is_stalled(100, after(14), patience), None);
+        assert_eq!(progress.is_stalled(100, after(15), patience), Some(patience));
+        assert!(progress.looked(100, after(20)));
+        assert_eq!(progress.is_stalled(100, after(40), patience), None, "its checksum may take its time");
+    }
+}

@@ -1,0 +1,233 @@
+//! The two ends of one large copy: what it is read from, by a thread of its own or several, and what it is written to.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+
+use client::{Algorithm, Chunk, Client, Reader, RemoteFile, Session, Sum, Writer};
+use disk::AlignedBuf;
+use types::Timestamp;
+
+use super::error::TransferError;
+use super::local::{LocalSink, LocalSource};
+use super::place::Place;
+use super::pool::Pool;
+
+/// Bytes of one request.
+pub const CHUNK: usize = 4 << 20;
+
+/// What is read.
+pub enum Source {
+    Local(LocalSource),
+    /// Connections, each with the file open.
+    Remote(Vec<Reader<AlignedBuf>>),
+    Standard,
+}
+
+/// What is written.
+pub enum Sink {
+    Local(LocalSink),
+    Remote {
+        writer: Box<Writer<AlignedBuf>>,
+        /// Nothing was there before: it is ours to remove.
+        fresh: bool,
+    },
+    /// Standard output, a pipe or a device: from the beginning on, in order.
+    Stream {
+        out: Box<dyn Write>,
+        name: String,
+        at: u64,
+        early: BTreeMap<u64, Chunk<AlignedBuf>>,
+    },
+}
+
+/// A source that is open.
+pub struct Opened {
+    /// What is read.
+    pub source: Source,
+    /// Its length, if that is known.
+    pub len: Option<u64>,
+    /// Its permission bits.
+    pub mode: u16,
+    /// The time of its last change, if it has one.
+    pub mtime: Option<Timestamp>,
+}
+
+/// A part and its checksum.
+pub type Summed = (Chunk<AlignedBuf>, Option<Sum>);
+/// A device or a pipe: written as it is, never replaced.
+pub fn is_stream(path: &std::path::Path) -> bool {
+    path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
+impl Source {
+    /// Nothing of it is read. Its connections serve for what comes next.
+    pub fn end(self, client: &mut Client, from: &Place) {
+        if let (Self::Remote(readers), Place::Remote(url)) = (self, from) {
+            readers.into_iter().filter_map(Reader::give_up).for_each(|session| client.give_back(session, url));
+        }
+    }
+}
+
+impl Sink {
+    /// A file that is open at a server; `fresh`: this copy has made it.
+    pub fn remote(file: RemoteFile, fresh: bool) -> Self {
+        Self::Remote { writer: Box::new(Writer::new(file)), fresh }
+    }
+
+    /// The id of the file that this copy has made at a server, where nothing was.
+    pub fn made(&self) -> Option<u64> {
+        match self {
+            Self::Remote { writer, fresh: true } => Some(writer.file().stat().id),
+            _ => None,
+        }
+    }
+
+    /// What is written in order.
+    pub fn stream(out: Box<dyn Write>, name: String) -> Self {
+        Self::Stream { out, name, at: 0, early: BTreeMap::new() }
+    }
+
+    /// Takes a part; its buffer goes back to the pool once it is written.
+    pub fn put(&mut self, mut chunk: Chunk<AlignedBuf>, pool: &Pool) -> Result<(), TransferError> {
+        match self {
+            Self::Local(local) => {
+                local.put(&mut chunk)?;
+                pool.give(chunk.buffer);
+            }
+            Self::Remote { writer, .. } => {
+                if let Some(done) = writer.put(chunk)? {
+                    pool.give(done.buffer);
+                }
+            }
+            Self::Stream { out, name, at, early } => {
+                early.insert(chunk.offset, chunk);
+                while let Some(next) = early.remove(at) {
+                    let failed = |source| TransferError::Local { what: "write to", path: name.clone(), source };
+                    out.write_all(&next.buffer[..next.len]).map_err(failed)?;
+                    *at += next.len as u64;
+                    pool.give(next.buffer);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all is written.
+    pub fn drain(&mut self, pool: &Pool) -> Result<(), TransferError> {
+        if let Self::Remote { writer, .. } = self {
+            while let Some(done) = writer.answered()? {
+                pool.give(done.buffer);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn hand_on(
+    chunk: Chunk<AlignedBuf>,
+    algorithm: Option<Algorithm>,
+    sender: &SyncSender<Summed>,
+) -> Result<(), TransferError> {
+    let sum = algorithm.map(|algorithm| algorithm.of(&chunk.buffer[..chunk.len]));
+    sender.send((chunk, sum)).map_err(|_| TransferError::Stopped)
+}
+
+/// Reads all of a local file.
+pub fn read_local(
+    mut source: LocalSource,
+    pool: &Pool,
+    algorithm: Option<Algorithm>,
+    sender: &SyncSender<Summed>,
+) -> Result<(), TransferError> {
+    // There may be just as many buffers as parts: none must be waited for at the end.
+    while !source.is_at_end() {
+        let buffer = pool.take().ok_or(TransferError::Stopped)?;
+        let Some(chunk) = source.read_next(buffer)? else { break };
+        hand_on(chunk, algorithm, sender)?;
+    }
+    Ok(())
+}
+
+/// Reads standard input to its end.
+pub fn read_standard(
+    pool: &Pool,
+    algorithm: Option<Algorithm>,
+    sender: &SyncSender<Summed>,
+) -> Result<(), TransferError> {
+    let mut input = std::io::stdin().lock();
+    let mut offset = 0;
+    loop {
+        let mut buffer = pool.take().ok_or(TransferError::Stopped)?;
+        let mut len = 0;
+        while len < buffer.len() {
+            let got = input.read(&mut buffer[len..]).map_err(|source| TransferError::Local {
+                what: "read",
+                path: "standard input".to_owned(),
+                source,
+            })?;
+            if got == 0 {
+                break;
+            }
+            len += got;
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        hand_on(Chunk { offset, len, buffer }, algorithm, sender)?;
+        offset += len as u64;
+    }
+}
+
+/// Reads what others have not claimed yet. Gives the connection back, unless it is the connection that failed.
+pub fn read_remote(
+    mut reader: Reader<AlignedBuf>,
+    claims: (&AtomicU64, u64),
+    window: usize,
+    pool: &Pool,
+    algorithm: Option<Algorithm>,
+    sender: &SyncSender<Summed>,
+) -> (Option<Session>, Result<(), TransferError>) {
+    match read_claims(&mut reader, claims, window, pool, algorithm, sender) {
+        Ok(()) => match reader.close() {
+            Ok(session) => (Some(session), Ok(())),
+            Err(error) => (None, Err(error.into())),
+        },
+        Err(TransferError::Client(error)) if error.kind() == client::Kind::Connection => (None, Err(error.into())),
+        Err(error) => (reader.give_up(), Err(error)),
+    }
+}
+
+fn read_claims(
+    reader: &mut Reader<AlignedBuf>,
+    (claims, end): (&AtomicU64, u64),
+    window: usize,
+    pool: &Pool,
+    algorithm: Option<Algorithm>,
+    sender: &SyncSender<Summed>,
+) -> Result<(), TransferError> {
+    let mut more = true;
+    loop {
+        while more && reader.under_way() < window {
+            // Only who has nothing under way may wait for others here.
+            let buffer = match pool.try_take() {
+                Some(buffer) => buffer,
+                None if reader.under_way() > 0 => break,
+                None => pool.take().ok_or(TransferError::Stopped)?,
+            };
+            let offset = claims.fetch_add(CHUNK as u64, Ordering::Relaxed);
+            if offset >= end {
+                pool.give(buffer);
+                more = false;
+                break;
+            }
+            reader.ask(offset, usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK), buffer)?;
+        }
+        match reader.wait()? {
+            Some(chunk) => hand_on(chunk, algorithm, sender)?,
+            None if more => {}
+            None => return Ok(()),
+        }
+    }
+}
