@@ -5,10 +5,14 @@ import json
 import os
 import random
 import subprocess
+import threading
 import time
 
 import pytest
+from fakeserver import FakeServer
 from harness import WEIR_BIN, Weir, Xrootd, weir
+from proxy import DOWN, UP, Proxy
+from raw import DIRLIST, OPEN_NEW, OPEN_UPDATE, RM, RMDIR, STAT, SYNC, Raw
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -20,6 +24,11 @@ def content(size: int, seed: int = 1) -> bytes:
 
 def digest(path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def files(top) -> dict[str, str]:
+    """Paths below and what the files there hold."""
+    return {str(path.relative_to(top)): digest(path) for path in top.rglob("*") if path.is_file()}
 
 
 def ok(*arguments, **more) -> str:
@@ -87,12 +96,14 @@ def test_a_tree_goes_there_and_back(place, tmp_path):
     (tree / "empty").mkdir()
     (tree / "link").symlink_to(tree / "d0" / "e0" / "file 0")
     (tree / "dirlink").symlink_to(tree / "d0")
+    (tree / "d1" / "back").symlink_to(tree)
     said = weir("cp", "-r", str(tree), f"{place}/up")
-    assert said.returncode == 0 and "symbolic link to a directory" in said.stderr, said.stderr
+    assert said.returncode == 0 and "d1/back: it leads back to a directory that it is in" in said.stderr, said.stderr
     ok("cp", "-r", "-j", "3", f"{place}/up", tmp_path / "back")
-    ours = {str(path.relative_to(tree)): digest(path) for path in tree.rglob("*") if path.is_file() and "dirlink" not in str(path)}
-    back = {str(path.relative_to(tmp_path / "back")): digest(path) for path in (tmp_path / "back").rglob("*") if path.is_file()}
-    assert ours == back and len(back) == 301
+    ours = {str(path.relative_to(tree)): digest(path) for path in tree.rglob("*") if path.is_file()}
+    ours |= {f"dirlink/{path.relative_to(tree / 'd0')}": digest(path) for path in (tree / "d0").rglob("*") if path.is_file()}
+    back = files(tmp_path / "back")
+    assert ours == back and len(back) > 301
     assert (tmp_path / "back" / "empty").is_dir()
     # into a directory that is there: under its name
     (tmp_path / "other").mkdir()
@@ -151,23 +162,34 @@ def test_resume(place, tmp_path):
     assert wrong.returncode == 16 and not back.exists(), wrong.stderr
 
 
+class Middle:
+    """Kills the server once so many bytes have gone through, while the copy runs; then starts it again."""
+
+    def __init__(self, proxy, server):
+        self.proxy, self.server = proxy, server
+
+    def hit(self, direction: str, after: int, size: int, *arguments) -> None:
+        killed = threading.Event()
+        before = self.proxy.count[direction]
+        self.proxy.at(direction, before + after, lambda: (self.server.kill(), killed.set()))
+        copy = subprocess.Popen([WEIR_BIN, "cp", "--log", "info", *map(str, arguments)], stderr=subprocess.PIPE, text=True)
+        assert killed.wait(60) and copy.poll() is None, "it was under way"
+        assert after <= self.proxy.count[direction] - before < size, "it was in the middle"
+        self.server.start()
+        said = copy.communicate(timeout=120)[1]
+        assert copy.returncode == 0, said
+        assert "again" in said, said
+
+
 def test_a_killed_server_is_waited_for(base, tmp_path):
-    source, back = tmp_path / "source", tmp_path / "back"
-    source.write_bytes(content(300 * MIB))
-    with Weir(base / "cp-killed") as server:
+    source, back, size = tmp_path / "source", tmp_path / "back", 200 * MIB
+    source.write_bytes(content(size))
+    with Weir(base / "cp-killed") as server, Proxy(server.port) as proxy:
+        middle = Middle(proxy, server)
         for round_number in range(3):
-            copy = subprocess.Popen([WEIR_BIN, "cp", "--log", "info", str(source), f"{server.url}/up{round_number}"], stderr=subprocess.PIPE, text=True)
-            time.sleep(0.1 + 0.05 * round_number)
-            server.kill()
-            server.start()
-            said = copy.communicate(timeout=120)[1]
-            assert copy.returncode == 0, said
-            copy = subprocess.Popen([WEIR_BIN, "cp", "-f", f"{server.url}/up{round_number}", str(back)], stderr=subprocess.PIPE, text=True)
-            time.sleep(0.1)
-            server.kill()
-            server.start()
-            said = copy.communicate(timeout=120)[1]
-            assert copy.returncode == 0, said
+            target = f"{proxy.url}/up{round_number}"
+            middle.hit(UP, (20 + 60 * round_number) * MIB, size, source, target)
+            middle.hit(DOWN, (150 - 60 * round_number) * MIB, size, "-f", target, back)
             assert digest(source) == digest(back)
 
 
@@ -176,16 +198,10 @@ def test_small_files_survive_a_killed_server(base, tmp_path):
     tree.mkdir()
     for number in range(3000):
         (tree / f"f{number}").write_bytes(content(2000, number))
-    with Weir(base / "cp-killed-small") as server:
-        copy = subprocess.Popen([WEIR_BIN, "cp", "-r", str(tree), f"{server.url}/up"], stderr=subprocess.PIPE, text=True)
-        time.sleep(0.15)
-        server.kill()
-        server.start()
-        said = copy.communicate(timeout=120)[1]
-        assert copy.returncode == 0, said
+    with Weir(base / "cp-killed-small") as server, Proxy(server.port) as proxy:
+        Middle(proxy, server).hit(UP, 3_000_000, 6_000_000, "-r", tree, f"{proxy.url}/up")
         ok("cp", "-r", f"{server.url}/up", tmp_path / "back")
-        for number in range(3000):
-            assert digest(tree / f"f{number}") == digest(tmp_path / "back" / f"f{number}"), number
+        assert files(tree) == files(tmp_path / "back")
 
 
 def test_damage_is_told_and_nothing_put_in_place(base, tmp_path):
@@ -250,14 +266,18 @@ def test_names(place, tmp_path):
     assert ok("ls", place) == ""
 
 
-def test_a_stopped_copy_leaves_nothing(place, tmp_path):
+def test_a_stopped_copy_leaves_nothing(node, place, tmp_path):
     source = tmp_path / "source"
-    source.write_bytes(content(400 * MIB))
-    copy = subprocess.Popen([WEIR_BIN, "cp", str(source), f"{place}/up"], stderr=subprocess.PIPE, text=True)
-    time.sleep(0.1)
-    copy.terminate()
-    said = copy.communicate(timeout=60)[1]
-    assert copy.returncode == 9, said
+    source.write_bytes(content(200 * MIB))
+    with Proxy(node.port) as proxy:
+        half = threading.Event()
+        proxy.at(UP, 100 * MIB, half.set)
+        target = place.replace(node.url, proxy.url) + "/up"
+        copy = subprocess.Popen([WEIR_BIN, "cp", str(source), target], stderr=subprocess.PIPE, text=True)
+        assert half.wait(60) and copy.poll() is None and 0 < json.loads(ok("stat", "--json", f"{place}/up"))["info"]["size"] < 200 * MIB
+        copy.terminate()
+        said = copy.communicate(timeout=60)[1]
+        assert copy.returncode == 9 and proxy.count[UP] < 200 * MIB, said
     assert weir("stat", f"{place}/up").returncode == 11
 
 
@@ -428,3 +448,207 @@ def test_a_file_that_is_being_written_is_not_copied_as_if_it_were_whole(node, pl
     writer.stdin.close()
     assert writer.wait(30) == 0
     ok("cp", f"{place}/open", tmp_path / "x")
+
+
+def test_links_at_a_server_are_followed(place, tmp_path):
+    tree = tmp_path / "tree"
+    (tree / "d").mkdir(parents=True)
+    (tree / "d" / "f").write_bytes(b"12345")
+    ok("cp", "-r", tree, f"{place}/tree")
+    ok("ln", "-s", "d/f", f"{place}/tree/to-file")
+    ok("ln", "-s", "d", f"{place}/tree/to-dir")
+    ok("ln", "-s", "..", f"{place}/tree/d/up")
+    said = weir("cp", "-r", f"{place}/tree", str(tmp_path / "back"))
+    assert said.returncode == 0 and "d/up: it leads back" in said.stderr, said
+    assert sorted(files(tmp_path / "back")) == ["d/f", "to-dir/f", "to-file"]
+    assert (tmp_path / "back" / "to-dir" / "f").read_bytes() == b"12345"
+    # a link that leads nowhere is an error, and the rest is copied
+    ok("ln", "-s", "nowhere", f"{place}/tree/broken")
+    said = weir("cp", "-r", f"{place}/tree", str(tmp_path / "more"))
+    assert said.returncode == 11 and "broken" in said.stderr and (tmp_path / "more" / "to-file").exists(), said
+
+
+def test_resume_of_a_file_that_lacks_only_its_end(own_node, tmp_path):
+    """All bytes are there, the close is not: the file was marked as interrupted. `--resume` compares, completes, and copies nothing."""
+    server = own_node("--grace-seconds", "0")
+    data = content(6 * MIB + 7)
+    (tmp_path / "source").write_bytes(data)
+    for name, there in (("same", data), ("other", content(6 * MIB + 7, 2))):
+        with Raw(server.port) as raw:
+            handle = raw.open(f"/{name}", OPEN_NEW | OPEN_UPDATE)
+            for offset in range(0, len(there), MIB):
+                assert raw.write(handle, offset, there[offset : offset + MIB]).status == 0
+            assert raw.request(SYNC, handle).status == 0
+        for _ in range(100):
+            if "interrupted" in weir("cat", f"{server.url}/{name}").stderr:
+                break
+            time.sleep(0.1)
+        told = weir("checksum", f"{server.url}/{name}")
+        assert told.returncode != 0 and "writer went away" in told.stderr, told
+    said = [json.loads(line) for line in ok("cp", "--resume", "--json", tmp_path / "source", f"{server.url}/same").splitlines()]
+    assert said[0]["bytes"] == 0 and said[0]["size"] == len(data) and said[0]["verified"], said
+    ok("cp", f"{server.url}/same", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == data
+    done = weir("cp", "--resume", str(tmp_path / "source"), f"{server.url}/other")
+    assert done.returncode == 16, "what is there is something else"
+
+
+def test_connections_serve_for_several_files(node, place, tmp_path):
+    """Large files one after the other, a refused one among them, over the connections that are there."""
+    (tmp_path / "file").write_bytes(content(2 * MIB))
+    for number in range(12):
+        ok("cp", tmp_path / "file", f"{place}/f{number}")
+    (tmp_path / "back").mkdir()
+    (tmp_path / "back" / "f5").write_bytes(b"there already")
+    with Proxy(node.port) as proxy:
+        places = [place.replace(node.url, proxy.url) + f"/f{number}" for number in range(12)]
+        done = weir("cp", "-j", "1", *places, str(tmp_path / "back"))
+        assert done.returncode == 12, done
+        assert proxy.connections <= 4, "each file had a connection of its own"
+    assert len(list((tmp_path / "back").iterdir())) == 12
+
+
+def test_times_and_modes_are_kept(node, place, tmp_path):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number, (name, size) in enumerate({"small": 1000, "large": 3 * MIB, "huge": 40 * MIB}.items()):
+        (tree / name).write_bytes(content(size, number))
+        (tree / name).chmod(0o640 + number)
+        os.utime(tree / name, ns=(0, (1_000_000_000 + number) * 10**9 + 123_456_789))
+    ok("cp", "-r", "-p", tree, f"{place}/kept")
+    ok("cp", "-r", tree, f"{place}/not")
+    ok("cp", "-p", "-f", tree / "small", f"{place}/not/small")
+    ok("cp", "-p", "--tpc", f"{place}/kept/large", f"{place}/by-tpc")
+    mtime = lambda name: json.loads(ok("stat", "--json", f"{place}/{name}"))["info"]["mtime"]
+    assert [mtime(f"kept/{name}") for name in ("small", "large", "huge")] == [1_000_000_000, 1_000_000_001, 1_000_000_002]
+    assert mtime("by-tpc") == 1_000_000_001 and mtime("not/small") == 1_000_000_000
+    assert mtime("not/large") > 1_700_000_000, "only where it was asked for"
+    ok("cp", "-r", "-p", f"{place}/kept", tmp_path / "back")
+    ok("cp", "-r", "-p", tree, tmp_path / "here")
+    ok("cp", "-r", f"{place}/kept", tmp_path / "new")
+    for name in ("small", "large", "huge"):
+        ours, back, here = (path.joinpath(name).stat() for path in (tree, tmp_path / "back", tmp_path / "here"))
+        assert (int(ours.st_mtime), ours.st_mode) == (int(back.st_mtime), back.st_mode), name
+        assert (ours.st_mtime_ns, ours.st_mode) == (here.st_mtime_ns, here.st_mode), name
+        assert (tmp_path / "new" / name).stat().st_mtime > 1_700_000_000
+    # a time survives a restart of the server, as the file does
+    node.restart()
+    assert mtime("kept/huge") == 1_000_000_002
+
+
+def test_times_are_not_kept_where_a_server_takes_none(base, tmp_path):
+    (tmp_path / "f").write_bytes(b"12345")
+    with Xrootd(base / "cp-no-times") as peer:
+        done = weir("cp", "-p", str(tmp_path / "f"), f"{peer.url}/f")
+        assert done.returncode == 0 and "takes no times" in done.stderr, done
+        done = weir("cp", str(tmp_path / "f"), f"{peer.url}/g")
+        assert done.returncode == 0 and done.stderr == "", done
+
+
+def test_sync_by_time_reads_nothing_that_looks_alike(place, tmp_path):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number in range(5):
+        (tree / f"f{number}").write_bytes(content(2000 + number, number))
+    (tree / "large").write_bytes(content(3 * MIB))
+
+    def sync(*flags, source=tree, target=f"{place}/mirror"):
+        lines = [json.loads(line) for line in ok("sync", "--json", "--mtime", *flags, source, target).splitlines()]
+        return {line["to"].rsplit("/", 1)[1]: line["state"] for line in lines[:-1]}
+
+    for target in (f"{place}/mirror", tmp_path / "here"):
+        assert len(sync(target=target)) == 6 and sync(target=target) == {}
+        os.utime(tree / "f1", (1_000_000_000, 1_000_000_000))  # touched, and as it was
+        (tree / "f2").write_bytes(content(2002, 99))  # changed, as long as before
+        os.utime(tree / "f2", (1_000_000_001, 1_000_000_001))
+        assert sync(target=target) == {"f1": "skipped", "f2": "copied"} and sync(target=target) == {}
+        (tree / "f1").touch()
+        (tree / "f2").write_bytes(content(2002, 2))
+    back = tmp_path / "back"
+    ok("sync", "--mtime", tree, f"{place}/mirror")
+    assert len(sync(source=f"{place}/mirror", target=back)) == 6 and sync(source=f"{place}/mirror", target=back) == {}
+    assert files(back) == files(tree)
+
+
+@pytest.mark.peer_ok
+def test_filters(place, tmp_path):
+    tree = tmp_path / "tree"
+    for name in ("a.root", "a.tmp", "keep.tmp", "logs/x.log", "d/logs/y.root", "d/e/b.tmp", "d/e/c.root"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_bytes(name.encode())
+    chosen = ["--include", "keep.tmp", "--exclude", "*.tmp", "--exclude", "/logs/"]
+    ok("cp", "-r", *chosen, tree, f"{place}/up")
+    ok("cp", "-r", f"{place}/up", tmp_path / "back")
+    assert sorted(files(tmp_path / "back")) == ["a.root", "d/e/c.root", "d/logs/y.root", "keep.tmp"]
+    ok("cp", "-r", tree, f"{place}/all")
+    ok("cp", "-r", "--include", "*/", "--include", "*.root", "--exclude", "*", f"{place}/all", tmp_path / "roots")
+    assert sorted(files(tmp_path / "roots")) == ["a.root", "d/e/c.root", "d/logs/y.root"]
+    # what the filters leave out stays at the target, with the directories that it is in
+    (tree / "a.root").unlink()
+    (tree / "d" / "e" / "c.root").unlink()
+    (tree / "d" / "e" / "b.tmp").unlink()
+    (tree / "d" / "e").rmdir()
+    ok("sync", "--delete", "--exclude", "*.tmp", "--exclude", "/logs/", tree, f"{place}/all")
+    ok("cp", "-r", f"{place}/all", tmp_path / "left")
+    assert sorted(files(tmp_path / "left")) == ["a.tmp", "d/e/b.tmp", "d/logs/y.root", "keep.tmp", "logs/x.log"]
+    assert weir("cp", "-r", "--exclude", "[", str(tree), str(tmp_path / "x")).returncode == 2
+
+
+def test_rm_goes_on(node, place, tmp_path):
+    (tmp_path / "f").write_bytes(b"1")
+    for name in ("a", "b", "d/e/f", "d/g"):
+        ok("cp", tmp_path / "f", f"{place}/{name}")
+    done = weir("rm", f"{place}/a", f"{place}/nothing", f"{place}/b")
+    assert done.returncode == 11 and done.stderr.count("weir rm:") == 1 and "nothing" in done.stderr, done
+    assert ok("ls", place).split() == ["d/"]
+    done = weir("rm", f"{place}/nothing", f"{place}/d")
+    assert done.returncode == 6 and done.stderr.count("weir rm:") == 2, "two kinds of failure"
+    assert weir("rm", "-f", f"{place}/nothing").returncode == 0
+    ok("rm", "-r", f"{place}/d")
+    # here: what cannot be removed (it is read-only for all) keeps nothing else
+    here = tmp_path / "here"
+    for name in ("a/x", "b/locked/y", "c/z"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_bytes(b"1")
+    locked = subprocess.run(["chattr", "+i", str(here / "b" / "locked" / "y")], capture_output=True)
+    try:
+        done = weir("rm", "-r", str(here / "none"), str(here))
+        if locked.returncode == 0:
+            assert done.returncode == 6 and sorted(files(here)) == ["b/locked/y"], done
+            assert "locked/y" in done.stderr and done.stderr.count("weir rm:") == 2, done
+        else:
+            assert done.returncode == 11 and not here.exists(), done
+    finally:
+        subprocess.run(["chattr", "-i", str(here / "b" / "locked" / "y")], capture_output=True)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "f").write_bytes(b"1")
+    (tmp_path / "top" / "d").mkdir(parents=True)
+    (tmp_path / "top" / "d" / "link").symlink_to(tmp_path / "kept")
+    ok("rm", "-r", tmp_path / "top")
+    assert not (tmp_path / "top").exists() and (tmp_path / "kept" / "f").exists()
+
+
+def test_rm_at_a_server_goes_on_below(tmp_path):
+    """Of a directory's three names one cannot be removed: the others are, the directory is left, and that is one error."""
+    removed = []
+
+    def answers(peer, code, stream, _, data):
+        path = data.split(b"?")[0].decode()
+        if code == STAT:
+            peer.answer(stream, b"9 4096 51 1000000000\0" if path == "/d" else b"7 5 48 1\0")
+        elif code == DIRLIST:
+            peer.answer(stream, b".\n0 0 0 0\na\n7 5 48 1\nb\n8 5 48 1\nc\n9 5 48 1\0")
+        elif code in (RM, RMDIR):
+            if path in ("/d", "/d/b"):
+                peer.refuse(stream, 3016 if path == "/d" else 3010, f"cannot remove {path}")
+            else:
+                removed.append(path)
+                peer.answer(stream)
+        else:
+            return False
+        return True
+
+    with FakeServer(answers=answers) as server:
+        done = weir("rm", "-r", f"{server.url}/d")
+    assert removed == ["/d/a", "/d/c"] and done.returncode == 13, done
+    assert done.stderr.count("weir rm:") == 1 and "/d/b" in done.stderr, done

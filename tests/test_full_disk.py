@@ -102,6 +102,25 @@ def test_small_files_fill_what_is_left(server, tmp_path):
     until_taken(server, write(tmp_path / "again", "again", 60 * KIB))
 
 
+def test_weir_cp_leaves_the_old_file_where_the_new_one_does_not_fit(server, tmp_path):
+    """At a server that is full, and on a full disk here."""
+    old, new = write(tmp_path / "old", "old", 4 * MIB), write(tmp_path / "new", "new", 96 * MIB)
+    assert weir("cp", str(old), f"{server.url}/file").returncode == 0
+    assert weir("cp", str(new), f"{server.url}/new").returncode == 0
+    fill(server, tmp_path, 16 * MIB, 80)
+    done = weir("cp", "-f", str(new), f"{server.url}/file")
+    assert done.returncode == 14, done
+    assert weir("cp", f"{server.url}/file", str(tmp_path / "back")).returncode == 0
+    assert (tmp_path / "back").read_bytes() == old.read_bytes()
+    with loop_file_system(tmp_path / "small", "ext4", 32 * MIB) as here:
+        (here / "file").write_bytes(old.read_bytes())
+        for how in ("auto", "never"):
+            done = weir("cp", "-f", "--direct", how, f"{server.url}/new", str(here / "file"))
+            assert done.returncode == 14, done
+            assert (here / "file").read_bytes() == old.read_bytes()
+            assert [path.name for path in here.iterdir() if path.name != "lost+found"] == ["file"]
+
+
 def test_an_overwrite_that_does_not_fit_leaves_the_old_file(server, tmp_path):
     old = write(tmp_path / "old", "old", 4 * MIB)
     xrdcp(old, f"{server.url}/file").ok()

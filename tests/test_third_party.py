@@ -1,18 +1,24 @@
 """Third-party copies: a client has one server fetch from another. Stock xrdcp and gfal2, weir and stock xrootd, both ways."""
 
 import hashlib
+import json
 import random
+import re
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from fakeserver import REDIRECT, FakeServer
 from harness import WEIR_BIN, Weir, Xrootd, weir
-from raw import ERROR, NOT_AUTHORIZED, NOT_FOUND, OK, OPEN, OPEN_NEW, OPEN_READ, OPEN_UPDATE, SYNC, Answer, Raw
+from proxy import DOWN, Proxy
+from raw import CLOSE, ERROR, NOT_AUTHORIZED, NOT_FOUND, OK, OPEN, OPEN_NEW, OPEN_READ, OPEN_UPDATE, QUERY, READ, SYNC, Answer, Raw
 
 MIB = 1 << 20
 ATTN, WAIT, WAITRESP = 4001, 4005, 4006
@@ -65,12 +71,31 @@ def same(url, path, tmp_path) -> bool:
     return digest(path) == digest(back)
 
 
+def fetched(server, target: str) -> bool:
+    """Has the target's node fetched this very file? One that has streamed through the client leaves no such line."""
+    path = re.escape("/" + target.removeprefix(server.url).lstrip("/"))
+    return re.search(rf"pull: fetched path={path} ", server.log_text()) is not None
+
+
+def until(true, what: str, seconds: float = 15) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+def pulls(server) -> int:
+    """Threads of the node that fetch."""
+    names = [path.read_text().strip() for path in Path(f"/proc/{server.pid}/task").glob("*/comm")]
+    return names.count("pull")
+
+
 def test_between_two_weirs(other, source, tmp_path):
     url, path = source
     done = xrdcp("--tpc", "only", url, f"{other.url}/copy-{tmp_path.name}")
     assert done.returncode == 0, done.stderr
     assert same(f"{other.url}/copy-{tmp_path.name}", path, tmp_path)
-    assert "fetched" in other.log_text()
+    assert fetched(other, f"{other.url}/copy-{tmp_path.name}")
 
 
 def test_with_checksum_and_force(other, source, tmp_path):
@@ -87,7 +112,15 @@ def test_an_empty_file(node, other, tmp_path):
     (tmp_path / "empty").write_bytes(b"")
     url = f"{node.url}/{tmp_path.name}-empty"
     assert weir("cp", str(tmp_path / "empty"), url).returncode == 0
-    done = xrdcp("--tpc", "only", url, f"{other.url}/{tmp_path.name}-empty")
+    target = f"{other.url}/{tmp_path.name}-empty"
+    assert weir("stat", target).returncode == 11
+    done = xrdcp("--tpc", "only", url, target)
+    assert done.returncode == 0, done.stderr
+    told = weir("stat", "--json", target)
+    assert told.returncode == 0 and json.loads(told.stdout)["info"]["size"] == 0, told
+    assert fetched(other, target)
+    assert same(target, tmp_path / "empty", tmp_path)
+    done = weir("cp", "--tpc", "--force", url, target)
     assert done.returncode == 0, done.stderr
 
 
@@ -202,41 +235,196 @@ def test_a_stolen_key_opens_nothing(node, source):
     assert "secretkey" not in node.log_text()
 
 
-def test_a_cut_client_leaves_nothing_visible(node, other, tmp_path, base):
+def large(node, tmp_path, size: int = 250 * MIB) -> tuple[str, Path]:
     path = tmp_path / "large"
-    path.write_bytes(content(250 * MIB))
+    path.write_bytes(content(size))
     url = f"{node.url}/large-{tmp_path.name}"
     assert weir("cp", str(path), url).returncode == 0
+    return url, path
+
+
+def through(proxy: Proxy, node, url: str) -> str:
+    return proxy.url + url.removeprefix(node.url)
+
+
+def test_a_cut_client_leaves_nothing_visible(node, other, tmp_path):
+    url, path = large(node, tmp_path)
     target = f"{other.url}/cut-{tmp_path.name}"
-    copy = subprocess.Popen(["xrdcp", "-s", "--tpc", "only", url, target])
-    time.sleep(0.15)
-    copy.kill()
-    copy.wait()
-    time.sleep(1)
+    with Proxy(node.port) as proxy:
+        half = threading.Event()
+        proxy.at(DOWN, 100 * MIB, lambda: (proxy.stall(), half.set()))
+        copy = subprocess.Popen(["xrdcp", "-s", "--tpc", "only", through(proxy, node, url), target])
+        assert half.wait(60) and pulls(other) == 1 and copy.poll() is None, "it is in the middle"
+        copy.kill()
+        copy.wait()
+        # the source says nothing more: the end of the client alone has to be noticed
+        until(lambda: pulls(other) == 0, "the copy has been given up")
+        assert 0 < proxy.count[DOWN] < 250 * MIB
     assert weir("stat", target).returncode == 11
     assert other.alive() and node.alive()
     # and again, whole
     done = xrdcp("-f", "--tpc", "only", url, target)
     assert done.returncode == 0, done.stderr
+    assert same(target, path, tmp_path)
 
 
 def test_the_source_dies_in_the_middle(other, tmp_path, base):
-    path = tmp_path / "large"
-    path.write_bytes(content(250 * MIB))
     with Weir(base / "tpc-dying") as dying:
-        url = f"{dying.url}/large"
-        assert weir("cp", str(path), url).returncode == 0
+        url, path = large(dying, tmp_path)
         target = f"{other.url}/dying-{tmp_path.name}"
-        copy = subprocess.Popen(["xrdcp", "-s", "--tpc", "only", url, target], stderr=subprocess.PIPE, text=True)
-        time.sleep(0.2)
-        dying.kill()
-        dying.start()
-        # the key has gone with the connection that it was given on: it is refused, not hung, and nothing is visible
-        said = copy.communicate(timeout=120)[1]
-        if copy.returncode == 0:
-            assert same(target, path, tmp_path), "it was done before the kill"
+        with Proxy(dying.port) as proxy:
+            killed = threading.Event()
+            proxy.at(DOWN, 100 * MIB, lambda: (dying.kill(), killed.set()))
+            copy = subprocess.Popen(["xrdcp", "-s", "--tpc", "only", through(proxy, dying, url), target], stderr=subprocess.PIPE, text=True)
+            assert killed.wait(60) and copy.poll() is None and proxy.count[DOWN] < 250 * MIB, "it is in the middle"
+            dying.start()
+            # the key has gone with the connection that it was given on: it is refused, not hung, and nothing is visible
+            said = copy.communicate(timeout=120)[1]
+            assert copy.returncode != 0, said
+        assert weir("stat", target).returncode == 11, said
+        assert pulls(other) == 0
+
+
+def slow_source(seconds_each: float = 0.2):
+    """Takes part in a third-party copy, and gives a byte now and then where megabytes are asked for."""
+
+    def answers(peer, code, stream, *_):
+        if code == READ:
+            peer.socket.sendall(stream + b"\0\0" + (4 * MIB).to_bytes(4, "big"))
+            for _ in range(int(120 / seconds_each)):
+                peer.socket.sendall(b"x")
+                time.sleep(seconds_each)
+            return True
+        return False
+
+    return FakeServer(content(16 * MIB), answers)
+
+
+@pytest.mark.parametrize("how", ["nothing", "a byte now and then"])
+@pytest.mark.parametrize("end", ["killed", "terminated"])
+def test_a_copy_from_a_hostile_source_ends_with_its_client(other, how, end, tmp_path):
+    source = slow_source() if how != "nothing" else FakeServer(content(16 * MIB), lambda peer, code, *_: code == READ)
+    target = f"{other.url}/hostile-{tmp_path.name}"
+    with source:
+        copy = subprocess.Popen([WEIR_BIN, "cp", "--tpc", f"{source.url}/file", target], stderr=subprocess.PIPE, text=True)
+        until(lambda: source.count(READ) > 0, "it fetches")
+        assert pulls(other) == 1
+        begin = time.monotonic()
+        copy.send_signal(signal.SIGKILL if end == "killed" else signal.SIGTERM)
+        until(lambda: pulls(other) == 0, "the node stops fetching", 5)
+        copy.communicate(timeout=20)
+        assert time.monotonic() - begin < 12
+    assert copy.returncode == (-9 if end == "killed" else 9)
+    until(lambda: re.search(rf"not fetched path=/hostile-{re.escape(tmp_path.name)} .*it was stopped", other.log_text()), "the log says so")
+    assert weir("stat", target).returncode == 11
+
+
+def test_a_hostile_source_is_given_up_by_the_node_itself(other, tmp_path):
+    target = f"{other.url}/drip-{tmp_path.name}"
+    with slow_source() as source:
+        done = weir("cp", "--tpc", f"{source.url}/file", target, timeout=110)
+    assert done.returncode != 0 and "too slow" in done.stderr, done
+    assert weir("stat", target).returncode == 11 and pulls(other) == 0
+
+
+def test_weir_cp_gives_up_a_copy_that_does_not_grow(node, other, tmp_path):
+    url, _ = large(node, tmp_path)
+    target = f"{other.url}/stalled-{tmp_path.name}"
+    with Proxy(node.port) as proxy:
+        proxy.at(DOWN, 100 * MIB, proxy.stall)
+        done = weir("cp", "--tpc", "--timeout", "3", through(proxy, node, url), target, timeout=60)
+        assert done.returncode == 15 and "shows no progress for 3 s" in done.stderr, done
+        until(lambda: pulls(other) == 0, "it was cancelled at the target", 5)
+    assert weir("stat", target).returncode == 11
+
+
+def test_interrupting_weir_cp_cancels_at_a_stock_target(node, peer, tmp_path):
+    url, _ = large(node, tmp_path)
+    target = f"{peer.url}/stopped-{tmp_path.name}"
+
+    def helpers():
+        found = [path.read_text(errors="replace") for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
+        return [line for line in found if "xrdcp" in line and "--server" in line and f"large-{tmp_path.name}" in line]
+
+    with Proxy(node.port) as proxy:
+        half = threading.Event()
+        proxy.at(DOWN, 100 * MIB, lambda: (proxy.stall(), half.set()))
+        copy = subprocess.Popen([WEIR_BIN, "cp", "--tpc", through(proxy, node, url), target], stderr=subprocess.PIPE, text=True)
+        assert half.wait(60) and copy.poll() is None and helpers(), "it is in the middle"
+        copy.terminate()
+        said = copy.communicate(timeout=20)[1]
+        assert copy.returncode == 9, said
+        until(lambda: not helpers(), "the target has stopped its copy", 10)
+    until(lambda: weir("stat", target).returncode == 11, "nothing is left at the target", 10)
+
+
+def readable(path: Path) -> bool:
+    try:
+        path.read_bytes()
+    except OSError:
+        return False
+    return True
+
+
+def lying_source(sum_text: bytes = b"crc32c deadbeef"):
+    def answers(peer, code, stream, parameters, data):
+        kind = struct.unpack(">H", parameters[:2])[0] if code == QUERY else 0
+        if kind == 7 and data.startswith(b"chksum"):
+            peer.answer(stream, b"0:crc32c\n")
+        elif kind == 3:
+            peer.answer(stream, sum_text + b"\0")
         else:
-            assert weir("stat", target).returncode == 11, said
+            return False
+        return True
+
+    return FakeServer(content(3 * MIB), answers)
+
+
+def test_the_close_of_a_copy_that_failed_says_why(other, tmp_path):
+    with lying_source() as source, Raw(other.port) as client:
+        words = f"tpc.key=secretkey9&tpc.src=127.0.0.1:{source.port}&tpc.lfn=/file&tpc.spr=root&tpc.stage=copy"
+        handle = client.open(f"/closed-{tmp_path.name}?{words}", OPEN_NEW | OPEN_UPDATE)
+        assert client.request(SYNC, handle).status == OK
+        until(lambda: source.count(CLOSE) > 0 and pulls(other) == 0, "it has been fetched and compared")
+        answer = client.close(handle)
+    assert answer.error is not None and "the source says crc32c:deadbeef" in answer.text, answer
+    assert "18446744073709551615" not in answer.text
+
+
+@pytest.mark.parametrize("client", [["xrdcp", "-s", "--tpc", "only"], [str(WEIR_BIN), "cp", "--tpc"]], ids=["xrdcp", "weir"])
+def test_a_damaged_copy_is_told_in_words_that_make_sense(other, client, tmp_path):
+    target = f"{other.url}/damaged-{tmp_path.name}"
+    with lying_source() as source:
+        done = subprocess.run([*client, f"{source.url}/file", target], capture_output=True, text=True, timeout=60)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0 and weir("stat", target).returncode == 11
+    assert "18446744073709551615" not in said + other.log_text()
+    if "weir" in client[0]:
+        assert "the source says crc32c:deadbeef" in said, said
+
+
+def test_only_named_sources_are_fetched_from(own_node, base, node, source, tmp_path):
+    config = tmp_path / "weir.toml"
+    config.write_text('third_party_sources = ["127.0.0.*", "*.example.org"]\n')
+    picky = own_node("--config", str(config))
+    url, path = source
+    assert weir("cp", "--tpc", url, f"{picky.url}/good").returncode == 0
+    elsewhere = url.replace("127.0.0.1", "localhost")
+    for command in (["xrdcp", "-s", "--tpc", "only"], [str(WEIR_BIN), "cp", "--tpc"]):
+        done = subprocess.run([*command, elsewhere, f"{picky.url}/bad"], capture_output=True, text=True, timeout=60)
+        assert done.returncode not in (0, 2) and "from some hosts only" in done.stderr, done
+    assert weir("stat", f"{picky.url}/bad").returncode == 11
+    # nor from where an allowed one sends us: the client is let in, the other server is sent on
+    def answers(peer, code, stream, _parameters, data):
+        if code == OPEN and b"tpc.org" in data:
+            peer.answer(stream, struct.pack(">i", node.port) + b"localhost", REDIRECT)
+            return True
+        return False
+
+    with FakeServer(content(1000), answers) as sends_on:
+        done = weir("cp", "--tpc", f"{sends_on.url}/file", f"{picky.url}/bad")
+    assert done.returncode != 0 and "not among the servers" in done.stderr, done
+    assert weir("stat", f"{picky.url}/bad").returncode == 11
 
 
 def test_gfal_copies(other, source, tmp_path):
@@ -246,7 +434,7 @@ def test_gfal_copies(other, source, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert same(target, path, tmp_path)
-    assert "fetched" in other.log_text()
+    assert fetched(other, target)
 
 
 def test_weir_cp_by_third_party(other, source, tmp_path):
@@ -254,4 +442,4 @@ def test_weir_cp_by_third_party(other, source, tmp_path):
     done = subprocess.run([WEIR_BIN, "cp", "--tpc", url, f"{other.url}/w-{tmp_path.name}"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert same(f"{other.url}/w-{tmp_path.name}", path, tmp_path)
-    assert "fetched" in other.log_text()
+    assert fetched(other, f"{other.url}/w-{tmp_path.name}")
