@@ -271,11 +271,19 @@ def test_a_stopped_copy_leaves_nothing(node, place, tmp_path):
     source.write_bytes(content(200 * MIB))
     with Proxy(node.port) as proxy:
         half = threading.Event()
-        proxy.at(UP, 100 * MIB, half.set)
+        proxy.at(UP, 100 * MIB, lambda: (proxy.stall(), half.set()))
         target = place.replace(node.url, proxy.url) + "/up"
         copy = subprocess.Popen([WEIR_BIN, "cp", str(source), target], stderr=subprocess.PIPE, text=True)
-        assert half.wait(60) and copy.poll() is None and 0 < json.loads(ok("stat", "--json", f"{place}/up"))["info"]["size"] < 200 * MIB
+        assert half.wait(60) and copy.poll() is None
+        for _ in range(100):  # what is durable shows, and that is looked after once a second
+            size = json.loads(ok("stat", "--json", f"{place}/up"))["info"]["size"]
+            if size:
+                break
+            time.sleep(0.1)
+        assert 0 < size < 200 * MIB, "it was in the middle"
         copy.terminate()
+        time.sleep(0.5)
+        proxy.resume()
         said = copy.communicate(timeout=60)[1]
         assert copy.returncode == 9 and proxy.count[UP] < 200 * MIB, said
     assert weir("stat", f"{place}/up").returncode == 11

@@ -254,7 +254,7 @@ def test_a_cut_client_leaves_nothing_visible(node, other, tmp_path):
         half = threading.Event()
         proxy.at(DOWN, 100 * MIB, lambda: (proxy.stall(), half.set()))
         copy = subprocess.Popen(["xrdcp", "-s", "--tpc", "only", through(proxy, node, url), target])
-        assert half.wait(60) and pulls(other) == 1 and copy.poll() is None, "it is in the middle"
+        assert half.wait(60) and pulls(other) > 0 and copy.poll() is None, "it is in the middle"
         copy.kill()
         copy.wait()
         # the source says nothing more: the end of the client alone has to be noticed
@@ -308,7 +308,7 @@ def test_a_copy_from_a_hostile_source_ends_with_its_client(other, how, end, tmp_
     with source:
         copy = subprocess.Popen([WEIR_BIN, "cp", "--tpc", f"{source.url}/file", target], stderr=subprocess.PIPE, text=True)
         until(lambda: source.count(READ) > 0, "it fetches")
-        assert pulls(other) == 1
+        assert pulls(other) > 0
         begin = time.monotonic()
         copy.send_signal(signal.SIGKILL if end == "killed" else signal.SIGTERM)
         until(lambda: pulls(other) == 0, "the node stops fetching", 5)
