@@ -177,7 +177,12 @@ fn given<'a>(value: &'a Spanned<DeValue<'_>>, words: &'a mut Vec<&'a str>) -> Re
             for word in list {
                 match word.get_ref() {
                     DeValue::String(text) => words.push(text),
-                    other => return Err(format!("cannot hold something of the type {}", other.type_str())),
+                    other => {
+                        return Err(format!(
+                            "cannot be an array with something of the type {} in it",
+                            other.type_str()
+                        ));
+                    }
                 }
             }
             Ok(Given::List(words))
