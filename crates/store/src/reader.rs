@@ -186,6 +186,17 @@ impl Reader {
         Ok(left)
     }
 
+    /// How many whole pages of zeros from `offset` on need not be read, because nothing is there and nothing is to be.
+    ///
+    /// # Errors
+    /// As [`Reader::read`].
+    pub(crate) fn empty_pages(&self, offset: u64) -> Result<u64, StoreError> {
+        match self.view(&mut self.piece.lock())? {
+            View::Still { files, len, .. } => files.empty_pages(offset, len),
+            _ => Ok(0),
+        }
+    }
+
     /// For many short reads, if it is a large piece that nobody is writing to.
     ///
     /// # Errors

@@ -201,6 +201,7 @@ impl Inner {
             false => Arc::clone(&files.data),
         };
         while progress.sum.len < record.len {
+            progress.sum.push_zero_pages(files.empty_pages(progress.sum.len, record.len)?);
             let at = progress.sum.len;
             let len = index(record.len - at).min(STEP);
             let bytes = &mut scrubber.buffer[..len.next_multiple_of(PAGE_SIZE)];

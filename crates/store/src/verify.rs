@@ -17,6 +17,7 @@ pub(crate) fn verify(
     let mut sum = RunningSum::EMPTY;
     let mut buf = vec![0; STEP];
     loop {
+        sum.push_zero_pages(reader.empty_pages(sum.len)?);
         let got = reader.read(sum.len, &mut buf)?;
         if got == 0 {
             break;

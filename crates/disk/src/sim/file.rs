@@ -102,6 +102,15 @@ impl DiskFile for SimFile {
         Ok(done)
     }
 
+    fn next_data(&self, offset: u64) -> Result<Option<u64>, DiskError> {
+        let world = &mut *self.world.lock();
+        let file = world.file(DiskOp::Read, &self.path, self.node)?;
+        // What cannot be read is not known to be nothing, and what the device has not been told of is still in it.
+        let unreadable = file.unreadable.range(offset / PAGE..).next().map(|page| (page * PAGE).max(offset));
+        let device = if file.diverged { file.device_view().next_data(offset) } else { None };
+        Ok([file.current.next_data(offset), unreadable, device].into_iter().flatten().min())
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {
         self.check_writable(DiskOp::Write)?;
         self.check_alignment(DiskOp::Write, buf, offset)?;

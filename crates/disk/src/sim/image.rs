@@ -82,6 +82,12 @@ impl Image {
         self.len = self.len.max(len);
     }
 
+    /// Where from `offset` on a page begins, or goes on, that has been written to; `None`: there is none up to the end.
+    pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
+        let (page, _) = self.pages.range(offset / PAGE..).next()?;
+        Some((page * PAGE).max(offset)).filter(|at| *at < self.len)
+    }
+
     /// Cuts or extends with zeros. Returns how many pages were given back.
     pub(super) fn set_len(&mut self, len: u64) -> u64 {
         let before = self.page_count();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use disk::Disk;
+use disk::{Access, Disk, OpenOptions};
 use types::ErrorCode;
 
 use super::basic::LENGTHS;
@@ -159,4 +159,38 @@ fn where_pieces_come_from_and_the_newest_first() {
         assert_eq!(provenance.path_hint, b"/data/file", "{piece}");
         assert_eq!(provenance.file.is_some(), piece.body.0 != 1, "{piece}: a file of its own, or a segment");
     }
+}
+
+#[test]
+fn holes_cost_nothing_and_what_is_lost_in_them_is_found() {
+    const LEN: u64 = 1 << 40;
+    let world = World::new(1);
+    // Bytes at the beginning, in the middle and at the end, none of it whole pages.
+    let places: [(u64, usize); 3] = [(0, 5000), (LEN / 2 + 100, 300_000), (LEN - 77, 77)];
+    let writer = world.create(1, None);
+    for (offset, len) in places {
+        writer.write(offset, &bytes(offset, len)).unwrap();
+    }
+    let completed = writer.complete().unwrap();
+    world.journal.sync_to(completed.seq).unwrap();
+    drop(writer);
+    let began = std::time::Instant::now();
+    let mut read = 0;
+    let scrubbed = world.store.scrub(piece(1), &mut Scrubber::default(), &mut |bytes| {
+        read += bytes;
+        true
+    });
+    assert_eq!(scrubbed.unwrap(), Scrubbed::Whole(LEN));
+    assert!(read < 16 << 20, "{read} bytes were read");
+    let verified = world.store.verify(piece(1), &mut |_| true).unwrap();
+    assert_eq!(verified.len, LEN);
+    // The pages are gone from the file, as after a bad repair of its file system; their sums are there.
+    let path = world.store.inner.objects.path(piece(1));
+    let file = world.disk.open(&path, OpenOptions { access: Access::ReadWrite, direct: false }).unwrap();
+    file.set_len(LEN / 2).unwrap();
+    file.set_len(LEN).unwrap();
+    for refused in [scrub(&world, 1).map(|_| ()), world.store.verify(piece(1), &mut |_| true).map(|_| ())] {
+        assert_eq!(refused.unwrap_err().code(), ErrorCode::Checksum);
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(20));
 }
