@@ -16,15 +16,19 @@ from content import page_sum
 from raw import Answer, Closed, Raw
 
 WAIT, WAITRESP, ATTN, ASYNRESP = 4005, 4006, 4001, 5008
-QUERY_CHECKSUM, QUERY_XATTR, QUERY_SPACE, QUERY_CHECKSUM_CANCEL, QUERY_CONFIG = 3, 4, 5, 6, 7
+QUERY_STATS, QUERY_CHECKSUM, QUERY_XATTR, QUERY_SPACE, QUERY_CHECKSUM_CANCEL, QUERY_CONFIG = 1, 3, 4, 5, 6, 7
 QUERY_OPAQUE, QUERY_OPAQUE_FILE = 16, 32
-DSTAT = 2
-FORCE, ASYNC, REFRESH, MKPATH, RETSTAT, NOWAIT, SEQIO = 4, 0x40, 0x80, 0x100, 0x400, 0x2000, 0x4000
+DSTAT, DCKSM = 2, 4
+FORCE, ASYNC, REFRESH, MKPATH, APPEND, RETSTAT, POSC, NOWAIT, SEQIO = 4, 0x40, 0x80, 0x100, 0x200, 0x400, 0x1000, 0x2000, 0x4000
+POSC_PENDING, STICKY = 64, 0o1000
+FILE_LOCKED = 3003
 NEW, DELETE = raw.OPEN_NEW | raw.OPEN_UPDATE, raw.OPEN_DELETE | raw.OPEN_UPDATE
 PAGE = 4096
 HANDLES = 3
 # For a checksum of a small file.
 LATE_SECONDS = 3
+# For a server to notice that a connection has gone.
+GONE_SECONDS = 5
 
 
 @dataclass
@@ -40,6 +44,7 @@ class Step:
     closes: int | None = None
     length: int | None = None  # of the payload, where data follows it
     under: bool = False  # a checkpoint
+    loses: bool = False  # no request: the connection breaks
     normal: Callable[[bytes], object] = bytes
     about: dict = field(default_factory=dict)
 
@@ -75,8 +80,18 @@ def stat_fields(line: bytes) -> tuple:
     return (None if is_dir else int(size), int(flags), mode)
 
 
+def posc_fields(line: bytes) -> tuple:
+    """Of a file that is to stay only if it is closed: while it is written the stock server shows it as such."""
+    size, flags, mode = stat_fields(line)
+    return (size, flags & ~POSC_PENDING, b"%04o" % (int(mode, 8) & ~STICKY) if mode else None)
+
+
 def opened(body: bytes) -> object:
     return stat_fields(body[12:]) if len(body) > 12 else None
+
+
+def opened_posc(body: bytes) -> object:
+    return posc_fields(body[12:]) if len(body) > 12 else None
 
 
 def names(body: bytes) -> object:
@@ -150,6 +165,8 @@ class Session:
         self.top = f"/session-{seed}"
         self.paths = [f"{self.top}/{name}" for name in ("a", "b", "c", "d", "d/x", "d/y", "e", "e/z", "e/f/g", "a/under")]
         self.open: dict[int, tuple[str, bool]] = {}
+        self.posc: set[int] = set()  # slots of files that stay only if they are closed
+        self.replacing: set[int] = set()  # slots of what replaces a file
         self.checkpoints: set[int] = set()  # slots that have one
         # Something to begin with, or most requests would find nothing.
         make = struct.pack(">B13xH", 1, 0o755)
@@ -159,7 +176,9 @@ class Session:
         kinds = self._kinds()
         while len(self.steps) < length:
             step = self.pick.choices(list(kinds), list(kinds.values()))[0]()
-            if step:
+            if isinstance(step, list):
+                self.steps += step
+            elif step:
                 self.steps.append(step)
 
     def _kinds(self) -> dict[Callable[[], Step | None], int]:
@@ -189,6 +208,9 @@ class Session:
             self.op_sync: 2,
             self.op_stat_handle: 3,
             self.op_chkpoint: 5,
+            self.op_lose: 1,
+            self.op_rm_written: 1,
+            self.op_mv_written: 1,
         }
 
     def _named(self, name, code, path: str, parameters: bytes, normal, shown: str = "", **about) -> Step:
@@ -207,7 +229,10 @@ class Session:
     def path(self) -> str:
         """One that nobody writes to, and below which nobody does."""
         written = [path for path, writes in self.open.values() if writes]
+        # What is to stay only if it is closed has no name at weir yet, so that nothing is below it either.
+        hidden = [self.open[slot][0] + "/" for slot in self.posc]
         free = [path for path in self.paths if not any(busy == path or busy.startswith(path + "/") for busy in written)]
+        free = [path for path in free if not path.startswith(tuple(hidden))] or [self.top]
         return self.pick.choice(free)
 
     def slot(self, writes: bool | None = None) -> int | None:
@@ -220,14 +245,17 @@ class Session:
         return self._named("stat", raw.STAT, self.path(), b"", stat_fields)
 
     def op_statx(self) -> Step:
-        paths = "\n".join(self.path() for _ in range(self.pick.randint(1, 3)))
-        return self._named("statx", raw.STATX, paths, b"", bytes)
+        paths = [self.path() + self.pick.choice(["", "", "?a=b"]) for _ in range(self.pick.choice([1, 2, 3, 8]))]
+        paths += [self.top, "/"] * (self.pick.random() < 0.3)
+        return self._named("statx", raw.STATX, "\n".join(paths), b"", bytes)
 
     def op_dirlist(self) -> Step | None:
         if any(writes for _, writes in self.open.values()):
             return None
-        options = self.pick.choice([0, DSTAT, DSTAT])
+        options = self.pick.choice([0, DSTAT, DSTAT, DCKSM, DSTAT | DCKSM])
         path = self.pick.choice([self.top, self.path()])
+        if options & DCKSM:
+            path += self.pick.choice(["", "?cks.type=crc32c", "?cks.type=nosuch"])
         return self._named("dirlist", raw.DIRLIST, path, bytes(15) + bytes([options]), listing if options else names, f"options {options}")
 
     def op_mkdir(self) -> Step:
@@ -259,7 +287,9 @@ class Session:
         return self._named("truncate", raw.TRUNCATE, self.path(), struct.pack(">4xq", length), nothing, f"to {length}")
 
     def op_locate(self) -> Step:
-        return self._named("locate", raw.LOCATE, self.path(), b"", places)
+        options = sum(self.pick.sample([1, REFRESH, 0x100, NOWAIT], self.pick.randint(0, 2)))
+        path = self.pick.choice([self.path(), self.path(), "*", f"*{self.path()}"])
+        return self._named("locate", raw.LOCATE, path, struct.pack(">H", options), places, f"options {options:#x}")
 
     def op_query(self) -> Step:
         kind, text, normal = self.pick.choice(
@@ -270,6 +300,7 @@ class Session:
                 (QUERY_XATTR, self.path(), keys),
                 (QUERY_SPACE, self.top, keys),
                 (QUERY_CONFIG, "readv_iov_max role nosuch", without_nul),
+                (QUERY_STATS, "a", nothing),
                 (QUERY_CHECKSUM_CANCEL, self.path(), nothing),
                 (QUERY_OPAQUE, "something", nothing),
                 (QUERY_OPAQUE_FILE, self.path(), nothing),
@@ -312,6 +343,7 @@ class Session:
             return None
         slot, path = self.pick.choice(free), self.path()
         reading = any(other == path for other, _ in self.open.values())
+        posc = False
         how = self.pick.choice(
             [raw.OPEN_READ] if reading else [raw.OPEN_READ, raw.OPEN_UPDATE, NEW, raw.OPEN_NEW, DELETE, raw.OPEN_DELETE]
         )
@@ -321,8 +353,16 @@ class Session:
         options = how | sum(self.pick.sample(hints, self.pick.randint(0, 3)))
         if writes and self.pick.random() < 0.3:
             options |= MKPATH
+        if how & raw.OPEN_UPDATE and how != DELETE and self.pick.random() < 0.2:
+            options |= APPEND
+        if how & raw.OPEN_NEW and self.pick.random() < 0.4:
+            posc = True
+            options |= POSC
+            self.posc.add(slot)
         mode = self.pick.choice([0o644, 0o600, 0o755])
         self.open[slot] = (path, writes)
+        if how & raw.OPEN_DELETE:
+            self.replacing.add(slot)
         parameters, payload = struct.pack(">HH12x", mode, options), path.encode()
         about = {"options": options, "how": how}
         return Step(
@@ -331,15 +371,58 @@ class Session:
             lambda _: (parameters, payload),
             f"{path} {options:#x} {mode:o} as {slot}",
             opens=slot,
-            normal=opened,
+            normal=opened_posc if posc else opened,
             about=about,
         )
+
+    def op_lose(self) -> list[Step] | None:
+        """The connection breaks. The client opens again what it had open, as stock clients do, and goes on."""
+        if not self.open or any("/moved-" in path for path, _ in self.open.values()):
+            return None  # weir takes a file up under the name at which it was opened
+        steps = [Step("lose", 0, lambda _: (b"", b""), "the connection", loses=True)]
+        self.checkpoints.clear()
+        for slot, (path, writes) in sorted(self.open.items()):
+            parameters, payload = struct.pack(">HH12x", 0, raw.OPEN_UPDATE if writes else raw.OPEN_READ), path.encode()
+            again = Step(
+                "open again",
+                raw.OPEN,
+                lambda _, parameters=parameters, payload=payload: (parameters, payload),
+                f"{path} as {slot}",
+                opens=slot,
+                normal=nothing,
+                about={"posc": slot in self.posc},
+            )
+            steps.append(again)
+        return steps
+
+    def _written(self) -> int | None:
+        slots = [slot for slot, (_, writes) in self.open.items() if writes and slot not in self.posc and slot not in self.replacing]
+        return self.pick.choice(slots) if slots else None
+
+    def op_rm_written(self) -> Step | None:
+        """A file is removed while it is written: its writer goes on, and what it writes goes with it."""
+        slot = self._written()
+        if slot is None:
+            return None
+        path, _ = self.open[slot]
+        return Step("rm of a written file", raw.RM, lambda _: (b"", path.encode()), path, normal=nothing)
+
+    def op_mv_written(self) -> Step | None:
+        slot = self._written()
+        if slot is None:
+            return None
+        old, new = self.open[slot][0], f"{self.top}/moved-{len(self.steps)}"
+        self.open[slot] = (new, True)
+        parameters = struct.pack(">14xH", len(old))
+        return Step("mv of a written file", raw.MV, lambda _: (parameters, f"{old} {new}".encode()), f"{old} {new}", normal=nothing)
 
     def op_close(self) -> Step | None:
         slot = self.slot()
         if slot is None:
             return None
         self.open.pop(slot)
+        self.posc.discard(slot)
+        self.replacing.discard(slot)
         self.checkpoints.discard(slot)
         return Step("close", raw.CLOSE, lambda handle: (handle, b""), str(slot), handle=slot, closes=slot, normal=nothing)
 
@@ -419,9 +502,11 @@ class Session:
         return self._on("sync", raw.SYNC, lambda handle: (handle, b""), "", nothing, None)
 
     def op_stat_handle(self) -> Step | None:
-        return self._on("stat of a handle", raw.STAT, lambda handle: (bytes(12) + handle, b""), "", stat_fields, None)
+        return self._on("stat of a handle", raw.STAT, lambda handle: (bytes(12) + handle, b""), "", posc_fields, None)
 
     def op_chkpoint(self) -> Step | None:
+        if self.posc:
+            return None  # weir takes checkpoints of such files, too
         operation = self.pick.choice([raw.CKP_BEGIN, raw.CKP_BEGIN, raw.CKP_COMMIT, raw.CKP_ROLLBACK])
         name = ["begin", "commit", "query", "rollback"][operation]
         step = self._on(f"chkpoint {name}", raw.CHKPOINT, lambda handle: (handle + bytes(11) + bytes([operation]), b""), "", nothing, True)
@@ -436,6 +521,7 @@ class Player:
     """Plays the steps of a session on one server."""
 
     def __init__(self, port: int):
+        self.port = port
         self.connection = Raw(port, timeout=10)
         self.handles: dict[int, bytes] = {}
 
@@ -443,6 +529,11 @@ class Player:
         self.connection.socket.close()
 
     def play(self, step: Step) -> Outcome:
+        if step.loses:
+            self.close()
+            self.handles.clear()
+            self.connection = Raw(self.port, timeout=10)
+            return Outcome("ok")
         handle = self.handles.get(step.handle, b"\x7f\x7f\x7f\x7f") if step.handle is not None else b""
         parameters, payload = step.make(handle)
         try:
@@ -462,13 +553,17 @@ class Player:
         return Outcome("ok", body=step.normal(answer.body))
 
     def _ask(self, step: Step, parameters: bytes, payload: bytes) -> Answer:
-        for _ in range(20):
+        noticed = time.monotonic() + GONE_SECONDS
+        for _ in range(1000):
             answer = self.connection.request(step.code, parameters, payload, length=step.length, under=step.under)
             while answer.status == WAITRESP:
                 answer = self._late()
             while answer.status == raw.STATUS and answer.body[7] == 1:  # partial
                 more = self.connection.receive()
                 answer = Answer(more.stream, more.status, more.body[:7] + b"\0" + more.body[8:16] + answer.body[16:] + more.body[24:])
+            if answer.error == FILE_LOCKED and step.name == "open again" and time.monotonic() < noticed:
+                time.sleep(0.05)
+                continue
             if answer.status != WAIT:
                 return answer
             time.sleep(min(struct.unpack(">i", answer.body[:4])[0], 5))
@@ -485,18 +580,28 @@ class Player:
         return Answer(stream, status, attention.body[16 : 16 + length])
 
 
+def same_but_for_sums(mine: Outcome, other: Outcome) -> bool:
+    """Whether two listings differ only in that the stock server has no checksum of some files, of the kind that was asked for."""
+    if not isinstance(mine.body, dict) or not isinstance(other.body, dict) or mine.body.keys() != other.body.keys():
+        return False
+    pairs = [(mine.body[name], other.body[name]) for name in mine.body]
+    kinds = [(a[1] or b"").split(b":")[0] == (b[1] or b"").split(b":")[0] for a, b in pairs]
+    return all(kinds) and all(a == b or (a[0] == b[0] and b[1].endswith(b":none")) for a, b in pairs)
+
+
 # Those after which both servers hold the same still.
-HARMLESS = {"rmdir-missing", "checksum-unknown-kind", "not-empty-number", "mkdir-existing"}
+HARMLESS = {"rmdir-missing", "checksum-unknown-kind", "not-empty-number", "mkdir-existing", "listing-has-checksums"}
 # By name, as in docs/differences.md: whether it explains these two answers, weir's first.
 INTENDED: dict[str, Callable[[Step, Outcome, Outcome], bool]] = {
     "rmdir-missing": lambda step, mine, other: step.name == "rmdir" and mine.number == raw.NOT_FOUND and other.ok,
     "mv-makes-parents": lambda step, mine, other: step.name == "mv" and mine.number == raw.NOT_FOUND,
     "mkdir-existing": lambda step, mine, other: step.name == "mkdir" and {mine.number, other.number} == {None, raw.EXISTS},
     "not-empty-number": lambda step, mine, other: (
-        step.name in ("rm", "rmdir", "mv") and mine.number in (raw.EXISTS, raw.IS_DIRECTORY) and other.number == raw.FS_ERROR
+        step.name.split()[0] in ("rm", "rmdir", "mv") and mine.number in (raw.EXISTS, raw.IS_DIRECTORY) and other.number == raw.FS_ERROR
     ),
     "checksum-never-told": lambda step, mine, other: step.name == "query 3" and other.kind == "silent",
     "checksum-unknown-kind": lambda step, mine, other: "nosuch" in step.shown and (mine.number, other.number) == (raw.UNSUPPORTED, 3012),
+    "listing-has-checksums": lambda step, mine, other: step.name == "dirlist" and mine.ok and other.ok and same_but_for_sums(mine, other),
 }
 # After these the servers may differ although they have answered the same.
 SILENT: dict[str, Callable[[Step, Outcome], bool]] = {

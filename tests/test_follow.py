@@ -1,15 +1,34 @@
 """A file is read while it is being written."""
 
+import os
+import socket
+import struct
 import threading
 import time
 
 import pytest
+import raw
 from clients import Xrdfs
 from content import KIB, MIB, content
+from raw import Raw
 from XRootD import client
-from XRootD.client.flags import OpenFlags
+from XRootD.client.flags import DirListFlags, OpenFlags
 
 PATIENCE_SECONDS = 10
+
+
+class Another:
+    """Another client, who reads. The bindings of one process are one client, and a client sees what it has written at once."""
+
+    def __init__(self, node, path: str):
+        self.connection = Raw(node.port)
+        self.handle = self.connection.open(path)
+
+    def read(self, length: int) -> bytes:
+        return self.connection.read(self.handle, 0, length).body
+
+    def close(self) -> None:
+        self.connection.socket.close()
 
 
 def grown_to(path_size, wanted: int) -> int:
@@ -33,11 +52,9 @@ def test_a_reader_follows_a_recording(node, fs, place, chunk):
         assert writer.write(data[number * chunk : (number + 1) * chunk], number * chunk)[0].ok
         if number % 4 == 3:
             sizes.append(grown_to(lambda: fs.size(f"{place}/growing"), (number + 1) * chunk))
-            reader = client.File()
-            status, _ = reader.open(url, OpenFlags.READ)
-            assert status.ok, status.message
-            status, seen = reader.read(0, len(data))
-            assert status.ok and seen == data[: len(seen)] and len(seen) >= sizes[-1]
+            reader = Another(node, f"{place}/growing")
+            seen = reader.read(len(data))
+            assert seen == data[: len(seen)] and len(seen) >= sizes[-1]
             reader.close()
     assert sizes == [4 * chunk, 8 * chunk, 12 * chunk]
     assert writer.close()[0].ok
@@ -48,17 +65,15 @@ def test_a_reader_follows_a_recording(node, fs, place, chunk):
 def test_an_open_reader_sees_the_file_grow(node, fs, place):
     data = content("one reader", 6 * MIB)
     url = f"{node.url}{place}/growing"
-    writer, reader = client.File(), client.File()
+    writer = client.File()
     assert writer.open(url, OpenFlags.NEW)[0].ok
     assert writer.write(data[:MIB], 0)[0].ok and writer.sync()[0].ok
-    assert reader.open(url, OpenFlags.READ)[0].ok
+    reader = Another(node, f"{place}/growing")
     for end in range(MIB, len(data), MIB):
-        status, seen = reader.read(end - MIB, MIB)
-        assert status.ok and seen == data[end - MIB : end]
+        assert reader.read(len(data)) == data[:end]
         assert writer.write(data[end : end + MIB], end)[0].ok and writer.sync()[0].ok
     assert writer.close()[0].ok
-    status, seen = reader.read(0, len(data))
-    assert status.ok and seen == data
+    assert reader.read(len(data)) == data
     reader.close()
 
 
@@ -72,15 +87,12 @@ def test_a_size_is_never_shown_over_a_hole(node, fs, place):
     assert writer.write(data[2 * MIB : 4 * MIB], 2 * MIB)[0].ok
     assert writer.sync()[0].ok
     assert grown_to(lambda: fs.size(f"{place}/holey"), MIB) == MIB
-    reader = client.File()
-    assert reader.open(url, OpenFlags.READ)[0].ok
-    status, seen = reader.read(0, 4 * MIB)
-    assert status.ok and seen == data[:MIB]
+    reader = Another(node, f"{place}/holey")
+    assert reader.read(4 * MIB) == data[:MIB]
     assert writer.write(data[MIB : 2 * MIB], MIB)[0].ok
     assert grown_to(lambda: fs.size(f"{place}/holey"), 4 * MIB) == 4 * MIB
     assert writer.close()[0].ok
-    status, seen = reader.read(0, 4 * MIB)
-    assert status.ok and seen == data
+    assert reader.read(4 * MIB) == data
     reader.close()
 
 
@@ -132,3 +144,71 @@ def test_readers_never_see_a_mixture_during_an_overwrite(node, place, tmp_path):
     reader.join()
     assert not wrong and reads[0] > 0
     assert Xrdfs(node.url).names(place) == ["file"]
+
+
+@pytest.mark.peer_ok
+def test_a_client_sees_at_once_what_it_has_written(node, place):
+    """By name and through a handle of its own, before anything is durable, holes as zeros; then as anybody else."""
+    data = content("own", 3 * MIB)
+    url = f"{node.url}{place}/own"
+    remote = client.FileSystem(node.url)
+    writer, reader = client.File(), client.File()
+    assert writer.open(url, OpenFlags.NEW)[0].ok
+    for start, end in [(2 * MIB, 3 * MIB), (0, 10), (10, MIB)]:
+        assert writer.write(data[start:end], start)[0].ok
+        assert remote.stat(f"{place}/own")[1].size == 3 * MIB
+        (entry,) = remote.dirlist(place, DirListFlags.STAT)[1]
+        assert entry.statinfo.size == 3 * MIB
+    status, _ = reader.open(url, OpenFlags.READ)
+    assert status.ok, status.message
+    assert reader.stat()[1].size == 3 * MIB
+    assert reader.read(0, len(data))[1] == data[:MIB] + bytes(MIB) + data[2 * MIB :]
+    assert writer.truncate(100)[0].ok
+    assert remote.stat(f"{place}/own")[1].size == 100 and reader.read(0, len(data))[1] == data[:100]
+    assert writer.write(data[100:], 100)[0].ok
+    assert reader.read(0, len(data))[1] == data
+    assert writer.close()[0].ok
+    assert reader.read(0, len(data))[1] == data and reader.close()[0].ok
+
+
+def test_sessions_of_one_process_are_one_client(node, place):
+    """As xrootdfs has them, under several names; not who has the same process number elsewhere, or does not say where."""
+    path = f"{place}/own"
+    writer = client.File()
+    assert writer.open(f"root://one@127.0.0.1:{node.port}/{path}", OpenFlags.NEW)[0].ok
+    assert writer.write(b"x" * 10, 5)[0].ok
+    assert client.FileSystem(f"root://two@127.0.0.1:{node.port}/").stat(path)[1].size == 15
+    host = socket.gethostname()
+    for name, pid, says in [(host, os.getpid() + 1, True), ("elsewhere", os.getpid(), True), (host, os.getpid(), False)]:
+        info = f"?xrd.cc=us&xrd.tz=1&xrd.appname=python&xrd.hostname={name}" if says else "?xrd.cc=us"
+        with Raw(node.port, login=False) as other:
+            other.handshake()
+            assert other.request(raw.LOGIN, struct.pack(">i8sBBBB", pid, b"one", 0, 0, 5, 0), info.encode()).status == raw.OK
+            assert other.stat(path).body.split()[1] == b"0", (name, pid)
+    assert writer.close()[0].ok
+
+
+def test_a_client_sees_what_it_appends_to_a_file_at_once(node, place):
+    url = f"{node.url}{place}/grows"
+    remote = client.FileSystem(node.url)
+    file = client.File()
+    assert file.open(url, OpenFlags.NEW)[0].ok and file.write(b"a" * 5000, 0)[0].ok and file.close()[0].ok
+    assert file.open(url, OpenFlags.UPDATE)[0].ok and file.write(b"b" * 5000, 5000)[0].ok
+    assert remote.stat(f"{place}/grows")[1].size == 10_000
+    reader = client.File()
+    assert reader.open(url, OpenFlags.READ)[0].ok
+    assert reader.read(0, 20_000)[1] == b"a" * 5000 + b"b" * 5000
+    assert reader.close()[0].ok and file.close()[0].ok
+
+
+def test_what_replaces_a_file_is_not_seen_before_its_close(node, place):
+    """Not even by who writes it: a name has the old content whole, or the new one whole."""
+    url = f"{node.url}{place}/file"
+    remote = client.FileSystem(node.url)
+    file, reader = client.File(), client.File()
+    assert file.open(url, OpenFlags.NEW)[0].ok and file.write(b"old", 0)[0].ok and file.close()[0].ok
+    assert file.open(url, OpenFlags.DELETE)[0].ok and file.write(b"new content", 0)[0].ok
+    assert remote.stat(f"{place}/file")[1].size == 3
+    assert reader.open(url, OpenFlags.READ)[0].ok and reader.read(0, 100)[1] == b"old" and reader.close()[0].ok
+    assert file.close()[0].ok
+    assert remote.stat(f"{place}/file")[1].size == 11

@@ -77,7 +77,11 @@ NO_HANDLE = (raw.FILE_NOT_OPEN, raw.ARG_INVALID)
 FOREIGN = b"\x07\x07\x07\x07"
 AFTER_LOGIN = {
     "request 2999": bad(2999, errors=[raw.INVALID_REQUEST, raw.UNSUPPORTED]),
-    "request 3032": bad(3032, errors=[raw.INVALID_REQUEST, raw.UNSUPPORTED]),
+    "request 3033": bad(3033, errors=[raw.INVALID_REQUEST, raw.UNSUPPORTED]),
+    "clone without a range": bad(raw.CLONE, b"none"),
+    "clone with half a range": bad(raw.CLONE, b"none", bytes(31)),
+    "clone of files that are not open": bad(raw.CLONE, b"none", bytes(32), errors=[raw.FILE_NOT_OPEN]),
+    "clone with offsets below zero": bad(raw.CLONE, b"none", b"\xff" * 32),
     "request 0": bad(0, errors=[raw.INVALID_REQUEST, raw.UNSUPPORTED]),
     "request 65535": bad(65535, errors=[raw.INVALID_REQUEST, raw.UNSUPPORTED]),
     "negative length": bad(raw.STAT, length=-1),

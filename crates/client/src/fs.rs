@@ -344,7 +344,7 @@ impl Client {
     /// Of the server or of the connection.
     pub fn open(&mut self, url: &Url, options: OpenOptions, mode: u16) -> Result<RemoteFile, ClientError> {
         let options = options | OpenOptions::RETSTAT;
-        let request = Request::Open(Open { mode: Access(mode), options, target: url.target() });
+        let request = Request::Open(Open::plain(Access(mode), options, url.target()));
         // Opening for writing again what another request of ours has made is not asked for twice.
         let repeatable = !options.has(OpenOptions::NEW);
         let (mut session, at, body) = self.ask_there(url, "open", request, repeatable)?;

@@ -295,7 +295,7 @@ impl<T> ManyWriter<T> {
                 let opaque = announced(file.data.len(), file.words.as_deref());
                 let target = PathArg { path: file.path.clone().into_bytes(), opaque };
                 let options = how | OpenOptions::UPDATE | OpenOptions::MKPATH;
-                Request::Open(Open { mode: Access(file.mode), options, target })
+                Request::Open(Open::plain(Access(file.mode), options, target))
             }
             Step::Close => Request::Close(Close { handle: writing.handle }),
             Step::CleanUp => Request::Rm(Rm { target: PathArg::plain(file.path.as_bytes()) }),
@@ -463,7 +463,7 @@ impl<T> ManyReader<T> {
         let request = match reading.handle {
             None => {
                 let options = OpenOptions::READ | OpenOptions::RETSTAT;
-                Request::Open(Open { mode: Access::NONE, options, target: PathArg::plain(reading.path.as_bytes()) })
+                Request::Open(Open::plain(Access::NONE, options, PathArg::plain(reading.path.as_bytes())))
             }
             Some(_) if reading.asked => {
                 let algorithm = self.algorithm.unwrap_or(Algorithm::Crc32c);

@@ -84,7 +84,7 @@ impl RemoteFile {
         if self.is_writer() {
             options = options.without(OpenOptions::NEW).without(OpenOptions::DELETE) | OpenOptions::UPDATE;
         }
-        let open = Open { mode: Access::NONE, options, target: self.url.target() };
+        let open = Open::plain(Access::NONE, options, self.url.target());
         let what = format!("open {} again", self.url);
         let Answer::Done(body) = session.call(&what, &Request::Open(open))? else {
             let what = format!("{what}: a redirect to elsewhere");

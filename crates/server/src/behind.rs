@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use wire::ErrorNumber;
 
+use crate::fair::Class;
 use crate::node::Node;
 use crate::part::Part;
 use crate::refusal::Refusal;
@@ -37,7 +38,7 @@ impl Behind {
         self.under_way = Some(under_way);
         let (of_node, session) = (Arc::clone(node), Arc::clone(session));
         let job = move || {
-            let mut turn = of_node.transfers.of(&session, connection, part.len());
+            let mut turn = of_node.transfers.of(&session, connection, Class::Record, part.len());
             turn.take(|| part.len() as u64);
             let result = part.store();
             drop(turn);

@@ -68,6 +68,8 @@ pub(crate) struct Connection {
     pub(crate) logged_in: bool,
     /// Data that another thread stores.
     pub(crate) behind: Behind,
+    /// The version of the protocol that the client has said it speaks; 0: it has not.
+    pub(crate) client_version: u32,
     /// The request that is being worked on, until it is answered or handed on.
     pub(crate) began: Option<Began>,
     /// Kinds of requests that were complained of already; bounded by the number of kinds.
@@ -104,6 +106,7 @@ pub(crate) fn serve(node: &Arc<Node>, socket: Arc<TcpStream>, peer: SocketAddr) 
         limits,
         logged_in: false,
         behind: Behind::default(),
+        client_version: 0,
         began: None,
         complained: Vec::new(),
     };
@@ -307,6 +310,7 @@ impl Connection {
             Request::Pgwrite(r) => self.pgwrite(stream, &r)?,
             Request::Writev(r) => self.writev(stream, &r)?,
             Request::Chkpoint(r) => self.chkpoint(stream, &r)?,
+            Request::Clone(r) => self.clone_ranges(stream, &r)?,
             Request::Query(r) => self.query(stream, &r)?,
             Request::Fattr(r) => self.fattr(stream, r)?,
             Request::Prepare(r) => self.prepare(stream, &r),

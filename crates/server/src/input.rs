@@ -160,9 +160,6 @@ impl Input {
         let mut rest = slices;
         let mut came = 0;
         self.frame_began = Some(Instant::now());
-        if let Some(turn) = &mut turn {
-            turn.let_others();
-        }
         loop {
             while rest.first().is_some_and(|slice| slice.is_empty()) {
                 IoSliceMut::advance_slices(&mut rest, 0);
@@ -208,7 +205,10 @@ impl Input {
         }
         let here = rustix::net::recvmsg(&*socket, slices, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT);
         let result = match here {
-            Ok(message) => Ok(message.bytes),
+            Ok(message) => {
+                turn.moved(message.bytes as u64);
+                Ok(message.bytes)
+            }
             Err(Errno::AGAIN) => {
                 turn.end();
                 (&*socket).read_vectored(slices)

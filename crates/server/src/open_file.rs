@@ -9,6 +9,7 @@ use store::{Reader, StoreError, Writer};
 use types::{BodyId, BootId, ClientIdentity, Ino, NsPath, Timestamp};
 use wire::ErrorNumber;
 
+use crate::fair::Class;
 use crate::missing::Missing;
 use crate::refusal::Refusal;
 use crate::third_party::{PullJob, Registration};
@@ -26,6 +27,8 @@ pub(crate) struct OpenFile {
     pub(crate) body: BodyId,
     /// The name at the time of the open.
     pub(crate) path: NsPath,
+    /// Its permission bits at the time of the open.
+    pub(crate) mode: u16,
     /// How it is open.
     pub(crate) access: Access,
     /// Its part in a third-party copy.
@@ -38,6 +41,8 @@ pub(crate) enum Copying {
     No,
     /// Its client lets another server read it, as long as it is open.
     Allowed { _registration: Registration },
+    /// Another server reads it.
+    ForAnother,
     /// It is fetched from another server.
     Fetched(Arc<PullJob>),
 }
@@ -50,7 +55,7 @@ impl OpenFile {
                 let text = format!("Cannot change {}: it is the target of a third-party copy", self.path);
                 Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text))
             }
-            Copying::No | Copying::Allowed { .. } => Ok(()),
+            Copying::No | Copying::Allowed { .. } | Copying::ForAnother => Ok(()),
         }
     }
 
@@ -58,8 +63,13 @@ impl OpenFile {
     pub(crate) fn not_fetched(&self) -> Option<Refusal> {
         match &self.copying {
             Copying::Fetched(job) => job.doubt(),
-            Copying::No | Copying::Allowed { .. } => None,
+            Copying::No | Copying::Allowed { .. } | Copying::ForAnother => None,
         }
+    }
+
+    /// What it is read for.
+    pub(crate) fn class(&self) -> Class {
+        if matches!(self.copying, Copying::ForAnother) { Class::Move } else { Class::Read }
     }
 
     /// The handle goes.

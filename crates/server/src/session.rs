@@ -8,12 +8,35 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use types::ClientIdentity;
 use wire::SessionId;
+use wire::request::Login;
 
 use crate::data_streams::DataStreams;
 use crate::handles::Handles;
 use crate::node::Node;
 use crate::open_file::Access;
 use crate::outgoing::Outgoing;
+
+/// Longest word of a login's description that is remembered.
+const WORD_MAX: usize = 256;
+
+/// A process, as a login describes it. Its number alone does not do: containers have the same ones.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Process {
+    pid: u32,
+    /// `xrd.hostname`, and what program it is.
+    host: Vec<u8>,
+    program: Vec<u8>,
+}
+
+impl Process {
+    /// `None`: it does not say on which machine it is.
+    pub(crate) fn of(login: &Login) -> Option<Self> {
+        let details = login.details().ok()?;
+        let word = |key: &[u8]| details.get(key).filter(|word| !word.is_empty() && word.len() <= WORD_MAX);
+        let host = word(b"xrd.hostname")?.to_vec();
+        Some(Self { pid: login.pid, host, program: word(b"xrd.appname").unwrap_or_default().to_vec() })
+    }
+}
 
 /// A session.
 pub(crate) struct Session {
@@ -25,6 +48,8 @@ pub(crate) struct Session {
     pub(crate) peer: SocketAddr,
     /// Who the client said it is; `None` before login.
     client: Mutex<Option<Arc<ClientIdentity>>>,
+    /// Of which process it says it is, if it says so.
+    process: Mutex<Option<Process>>,
     /// Its open files.
     pub(crate) handles: Handles,
     /// Its further connections.
@@ -45,6 +70,7 @@ impl Session {
             id: SessionId(id),
             peer,
             client: Mutex::new(None),
+            process: Mutex::new(None),
             handles: Handles::new(
                 node.config.limits.handles_per_session_max,
                 peer.ip(),
@@ -61,6 +87,18 @@ impl Session {
 
     pub(crate) fn set_client(&self, client: ClientIdentity) {
         *self.client.lock() = Some(Arc::new(client));
+    }
+
+    /// What the login tells of the process besides.
+    pub(crate) fn set_process(&self, process: Option<Process>) {
+        *self.process.lock() = process;
+    }
+
+    /// Whether `other` is of the same process, as far as both have said: a client may have several sessions, under several names
+    /// (xrootdfs has).
+    pub(crate) fn is_of_process_of(&self, other: &Session) -> bool {
+        let mine = self.process.lock().clone();
+        mine.is_some() && self.peer.ip() == other.peer.ip() && mine == *other.process.lock()
     }
 
     /// Ends the session: no file can be opened in it any more.

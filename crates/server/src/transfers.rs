@@ -13,7 +13,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::config::SMALL_TRANSFER_BYTES;
-use crate::fair::Fair;
+use crate::fair::{Class, Fair, Piece};
 use crate::session::Session;
 use crate::shares::network;
 
@@ -66,15 +66,18 @@ impl Transfers {
 
     /// Turns of `session` for the connection number `connection`, to move `total` bytes; none is taken yet. Who moves little goes
     /// at once: turns would cost it more than they are worth, and the disk does best with many small reads at a time.
-    pub(crate) fn of<'a>(&'a self, session: &'a Session, connection: u64, total: usize) -> Turn<'a> {
-        Turn {
-            transfers: self,
-            session,
-            connection,
-            exempt: total <= SMALL_TRANSFER_BYTES,
-            held: false,
-            from_line: None,
-        }
+    pub(crate) fn of<'a>(&'a self, session: &'a Session, connection: u64, class: Class, total: usize) -> Turn<'a> {
+        self.turns(Whose::Session(session), connection, class, total)
+    }
+
+    /// The same for what is done for `user` without a connection of its own; `number` tells it from others.
+    pub(crate) fn of_user(&self, user: UserKey, number: u64, class: Class, total: usize) -> Turn<'_> {
+        self.turns(Whose::User(user), number, class, total)
+    }
+
+    fn turns<'a>(&'a self, whose: Whose<'a>, connection: u64, class: Class, total: usize) -> Turn<'a> {
+        let exempt = total <= SMALL_TRANSFER_BYTES;
+        Turn { transfers: self, whose, connection, class, exempt, held: false, moved: 0, from_line: None }
     }
 
     /// Takes one if nobody waits and there is one.
@@ -88,10 +91,10 @@ impl Transfers {
     }
 
     /// Waits for one in the line.
-    fn take(&self, user: &UserKey, connection: u64, bytes: u64) {
+    fn take(&self, user: &UserKey, piece: Piece<u64>) {
         let ticket = Arc::new(Ticket { thread: std::thread::current(), granted: AtomicBool::new(false) });
         let mut line = self.line.lock();
-        line.ask(user, connection, bytes, Arc::clone(&ticket));
+        line.ask(user, piece, Arc::clone(&ticket));
         self.state.fetch_add(ONE_WAITS, Ordering::AcqRel);
         self.grant(&mut line);
         drop(line);
@@ -100,9 +103,9 @@ impl Transfers {
         }
     }
 
-    /// Gives one back that was taken by [`Transfers::try_take`], or by `user` in the line.
-    fn give_back(&self, user: Option<&UserKey>) {
-        let nobody_waits = user.is_none()
+    /// Gives one back that was taken by [`Transfers::try_take`], or by a user in the line (then as [`Fair::end`] wants it).
+    fn give_back(&self, from_line: Option<(&UserKey, Piece<u64>)>) {
+        let nobody_waits = from_line.is_none()
             && self
                 .state
                 .fetch_update(Ordering::Release, Ordering::Relaxed, |state| (waiting(state) == 0).then(|| state - 1))
@@ -111,8 +114,8 @@ impl Transfers {
             return;
         }
         let mut line = self.line.lock();
-        if let Some(user) = user {
-            line.end(user, Instant::now());
+        if let Some((user, piece)) = from_line {
+            line.end(user, piece, Instant::now());
         }
         self.state.fetch_sub(1, Ordering::Release);
         self.grant(&mut line);
@@ -135,12 +138,21 @@ impl Transfers {
 /// A connection's turns, one after the other; the last one ends when this is dropped.
 pub(crate) struct Turn<'a> {
     transfers: &'a Transfers,
-    session: &'a Session,
+    whose: Whose<'a>,
     connection: u64,
+    class: Class,
     exempt: bool,
     held: bool,
-    /// Whose it is in the line, if it was waited for there.
-    from_line: Option<UserKey>,
+    /// Bytes in this turn.
+    moved: u64,
+    /// Whose it is in the line, and what it was asked for there, if it was.
+    from_line: Option<(UserKey, Piece<u64>)>,
+}
+
+/// For whom data is moved.
+enum Whose<'a> {
+    Session(&'a Session),
+    User(UserKey),
 }
 
 impl Turn<'_> {
@@ -154,10 +166,19 @@ impl Turn<'_> {
         if self.transfers.try_take() {
             return false;
         }
-        let user = self.session.user();
-        self.transfers.take(&user, self.connection, bytes());
-        self.from_line = Some(user);
+        let user = match &self.whose {
+            Whose::Session(session) => session.user(),
+            Whose::User(user) => user.clone(),
+        };
+        let piece = Piece { connection: self.connection, class: self.class, bytes: bytes() };
+        self.transfers.take(&user, piece);
+        self.from_line = Some((user, piece));
         true
+    }
+
+    /// So many bytes came in it: who takes more than it has asked for is next so much later.
+    pub(crate) fn moved(&mut self, bytes: u64) {
+        self.moved = self.moved.saturating_add(bytes);
     }
 
     /// Between two pieces: if others wait, the turn is over.
@@ -170,7 +191,13 @@ impl Turn<'_> {
     /// The turn is over, or pauses: something else is waited for now.
     pub(crate) fn end(&mut self) {
         if std::mem::take(&mut self.held) {
-            self.transfers.give_back(self.from_line.take().as_ref());
+            let moved = std::mem::take(&mut self.moved);
+            let from_line = self.from_line.take();
+            let from_line = from_line.as_ref().map(|(user, asked)| {
+                let more = moved.saturating_sub(asked.bytes);
+                (user, Piece { bytes: more, ..*asked })
+            });
+            self.transfers.give_back(from_line);
         }
     }
 }
@@ -197,6 +224,10 @@ mod tests {
         (name.into(), IpAddr::from([127, 0, 0, 1]))
     }
 
+    fn piece(connection: u64) -> Piece<u64> {
+        Piece { connection, class: Class::Record, bytes: 0 }
+    }
+
     fn until(what: &str, holds: impl Fn() -> bool) {
         let end = Instant::now() + Duration::from_secs(20);
         while !holds() {
@@ -218,13 +249,13 @@ mod tests {
                     for _ in 0..2000 {
                         let at_once = transfers.try_take();
                         if !at_once {
-                            transfers.take(&name, number, 1 << 20);
+                            transfers.take(&name, piece(number));
                         }
                         let running = now.fetch_add(1, Ordering::SeqCst) + 1;
                         most.fetch_max(running, Ordering::SeqCst);
                         std::hint::spin_loop();
                         now.fetch_sub(1, Ordering::SeqCst);
-                        transfers.give_back((!at_once).then_some(&name));
+                        transfers.give_back((!at_once).then_some((&name, piece(number))));
                     }
                 });
             }
@@ -240,7 +271,7 @@ mod tests {
         std::thread::scope(|scope| {
             for number in 0..2 {
                 let transfers = &transfers;
-                scope.spawn(move || transfers.take(&user("x"), number, 1));
+                scope.spawn(move || transfers.take(&user("x"), piece(number)));
             }
             until("two wait", || transfers.counts() == (1, 2, 1));
             transfers.set_most(2);
@@ -249,10 +280,10 @@ mod tests {
             transfers.give_back(None);
             until("fewer may run", || transfers.counts() == (1, 1, 1));
             assert!(!transfers.try_take(), "it would pass who waits");
-            transfers.give_back(Some(&user("x")));
+            transfers.give_back(Some((&user("x"), piece(0))));
             until("the last one goes", || transfers.counts() == (1, 0, 1));
         });
-        transfers.give_back(Some(&user("x")));
+        transfers.give_back(Some((&user("x"), piece(1))));
         assert!(transfers.try_take());
     }
 }

@@ -179,6 +179,14 @@ impl<L: Clone> Writers<L> {
         self.entries.get(&body).is_some_and(|entry| entry.standing == Standing::Attached(key))
     }
 
+    /// Who holds `body` open.
+    pub(crate) fn holder(&self, body: BodyId) -> Option<Owner> {
+        match self.entries.get(&body)?.standing {
+            Standing::Attached(owner) => Some(owner),
+            _ => None,
+        }
+    }
+
     /// Whether `body` waits for its writer to come back.
     pub(crate) fn is_detached(&self, body: BodyId) -> bool {
         self.entries.get(&body).is_some_and(|entry| matches!(entry.standing, Standing::Detached { .. }))

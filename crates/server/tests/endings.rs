@@ -15,7 +15,7 @@ use world::{GRACE, World, content};
 const MIB: usize = 1 << 20;
 
 fn open_request(path: &str, options: wire::request::OpenOptions) -> Request {
-    Request::Open(Open { mode: Access(0o644), options, target: arg(path) })
+    Request::Open(Open::plain(Access(0o644), options, arg(path)))
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn answers_that_nobody_takes_stop_only_their_own_client() {
     greedy.socket.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     let mut bytes = Vec::new();
     for n in 0..60_000u32 {
-        let open = Open { mode: Access(0o644), options: NEW, target: arg(&format!("/none/{n}/{}", "x".repeat(200))) };
+        let open = Open::plain(Access(0o644), NEW, arg(&format!("/none/{n}/{}", "x".repeat(200))));
         Request::Open(open).encode(StreamId([1, 1]), &mut bytes).unwrap();
     }
     // Sooner or later the server reads no more.

@@ -202,7 +202,7 @@ fn many_requests_at_once_are_all_answered() {
     let mut expected = std::collections::HashMap::new();
     for n in 0..400 {
         let path = format!("/p{n}");
-        let open = wire::request::Open { mode: Access(0o644), options: NEW, target: arg(&path) };
+        let open = wire::request::Open::plain(Access(0o644), NEW, arg(&path));
         expected.insert(me.send(&Request::Open(open), &[]), n);
     }
     let mut handles = Vec::new();

@@ -9,6 +9,7 @@ use crate::StoreError;
 use crate::at_rest::AtRest;
 use crate::config::Planted;
 use crate::known_sums::Table;
+use crate::life::Life;
 use crate::log_record::Beginning;
 use crate::object::ObjectFiles;
 use crate::pages::{FEW_PAGES, Stretch, crcs, framed_len, known_crcs, read_framed, read_into};
@@ -25,6 +26,16 @@ const STEP: usize = 2 << 20;
 pub struct Reader {
     inner: Arc<Inner>,
     piece: Arc<OpenPiece>,
+    sees: Sees,
+}
+
+/// How much of a new piece in the making a reader sees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sees {
+    /// Its durable prefix: nothing that a power failure could take back.
+    WhatIsDurable,
+    /// Everything that its writer was told is written.
+    AllThatIsWritten,
 }
 
 /// How a piece is to be read right now.
@@ -49,8 +60,8 @@ impl View {
 #[allow(clippy::len_without_is_empty)] // a file's length, not a collection's
 impl Reader {
     /// Reads a small piece's content at once, so that whatever happens to it later, this reader goes on.
-    pub(crate) fn open(inner: Arc<Inner>, piece: Arc<OpenPiece>) -> Result<Self, StoreError> {
-        let reader = Self { inner, piece };
+    pub(crate) fn open(inner: Arc<Inner>, piece: Arc<OpenPiece>, sees: Sees) -> Result<Self, StoreError> {
+        let reader = Self { inner, piece, sees };
         {
             let mut state = reader.piece.lock();
             if state.removed {
@@ -69,10 +80,7 @@ impl Reader {
 
     fn view(&self, state: &mut State) -> Result<View, StoreError> {
         if let Some(life) = &state.life {
-            let len = match life.birth.beginning {
-                Beginning::Update => life.len,
-                Beginning::New | Beginning::Resumed => life.durable_prefix,
-            };
+            let len = self.len_of(life);
             let in_file = life.in_file.end() > 0;
             let files = if in_file { Some(self.inner.files(self.piece.id, state)?) } else { None };
             return Ok(View::Moving { files, len });
@@ -95,13 +103,19 @@ impl Reader {
         Ok(View::Still { files, len, version })
     }
 
+    fn len_of(&self, life: &Life) -> u64 {
+        match (life.birth.beginning, self.sees) {
+            (Beginning::Update, _) | (_, Sees::AllThatIsWritten) => life.len,
+            (Beginning::New | Beginning::Resumed, Sees::WhatIsDurable) => life.durable_prefix,
+        }
+    }
+
     /// The length now; of a piece in the making: its durable prefix.
     #[must_use]
     pub fn len(&self) -> u64 {
         let state = self.piece.lock();
         match (&state.life, &state.record) {
-            (Some(life), _) if life.birth.beginning == Beginning::Update => life.len,
-            (Some(life), _) => life.durable_prefix,
+            (Some(life), _) => self.len_of(life),
             (None, Some(record)) => record.len,
             (None, None) => 0,
         }

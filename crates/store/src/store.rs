@@ -18,6 +18,7 @@ use crate::life::Life;
 use crate::log_record::{Beginning, Birth, LogRecord, Subject};
 use crate::object::Objects;
 use crate::piece::OpenPiece;
+use crate::reader::Sees;
 use crate::record::{PIECES_END, PieceRecord, Seen, SegmentStat, piece_key, piece_of_key, segment_key};
 use crate::segments::SegmentFiles;
 use crate::sidecar::PATH_HINT_MAX;
@@ -234,7 +235,13 @@ impl Store {
     /// grows).
     pub fn open_read(&self, piece: PieceId) -> Result<Arc<Reader>, StoreError> {
         let open = self.inner.find(piece)?.ok_or(StoreError::NotFound { piece })?;
-        Ok(Arc::new(Reader::open(Arc::clone(&self.inner), open)?))
+        Ok(Arc::new(Reader::open(Arc::clone(&self.inner), open, Sees::WhatIsDurable)?))
+    }
+
+    /// As [`Store::open_read`], for who writes the piece: of one in the making everything that was written, and zeros where nothing was yet.
+    pub fn open_read_of_writer(&self, piece: PieceId) -> Result<Arc<Reader>, StoreError> {
+        let open = self.inner.find(piece)?.ok_or(StoreError::NotFound { piece })?;
+        Ok(Arc::new(Reader::open(Arc::clone(&self.inner), open, Sees::AllThatIsWritten)?))
     }
 
     /// What is known of a piece; `None`: nothing.

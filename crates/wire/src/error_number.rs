@@ -94,6 +94,8 @@ numbers! {
     TOO_MANY_ERRORS = 3033 "TooManyErrs",
     /// The time is over.
     TIMED_OUT = 3034 "ReqTimedOut",
+    /// A timer has run out (protocol 5.2.0; proxies say it).
+    TIMER_EXPIRED = 3035 "TimerExpired",
 }
 
 /// Which number tells an XRootD client about each of weir's own codes. The one place; beside each the reason where it is

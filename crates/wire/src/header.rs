@@ -36,7 +36,7 @@ macro_rules! kinds {
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum RequestKind {
             $($(#[$doc])* $kind,)*
-            /// A code that no protocol up to 5.1.1 has.
+            /// A code that no protocol up to 5.2.0 has.
             Unknown(u16),
         }
 
@@ -139,6 +139,8 @@ kinds! {
     Pgread = 3030 "pgread",
     /// Writes to several places.
     Writev = 3031 "writev",
+    /// Copies ranges of open files into another one, on the server (protocol 5.2.0).
+    Clone = 3032 "clone",
 }
 
 impl RequestKind {
@@ -266,6 +268,8 @@ impl Limits {
             K::Fattr => self.fattr,
             // a list of at most 1024 segments; `read` may carry its arguments and a read-ahead list
             K::Readv | K::Writev => 1024 * 16,
+            // a list of at most 1024 ranges (the protocol's `maxCloneln`)
+            K::Clone => 1024 * 32,
             K::Read => 8 + 1024 * 16,
             K::Pgread => 2,
             // `execute` holds another request's header

@@ -1,7 +1,7 @@
 //! The XRootD protocol as bytes and as plain data: requests of clients, responses of servers, both ways.
 //!
 //! Pure: bytes in, bytes out. This crate knows no socket, no clock and no namespace, and keeps no session. The
-//! authority is `XProtocol.hh` of xrootd (protocol 5.1.1, announced as `0x511`) and, where it is silent, what the
+//! authority is `XProtocol.hh` of xrootd (protocol 5.2.0, announced as `0x520`) and, where it is silent, what the
 //! stock client and server 5.5.3 put on the wire (`docs/xrootd-wire.md`, `tests/frames/`).
 //!
 //! What it promises:
@@ -46,5 +46,6 @@ pub use opaque::{OPAQUE_PAIRS_MAX, Opaque, PathArg};
 pub use request::Request;
 pub use response::{RESPONSE_HEADER_LEN, Response, ResponseHeader, ResponseStatus};
 
-/// The protocol version that weir announces: 5.1.1, what xrootd 5.5 to 5.9 speak.
-pub const PROTOCOL_VERSION: u32 = 0x0000_0511;
+/// The protocol version that weir announces: 5.2.0, as xrootd 6 does. From this one on XrdCl 6 asks for `clone` and for the open options
+/// `dup` and `samefs`; older clients (0x511 and below) compare it with what they need, which is less, and see no change.
+pub const PROTOCOL_VERSION: u32 = 0x0000_0520;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // in the tests' helpers
 
-use wire::request::{FattrOp, Open, OpenOptions, QueryKind, SEGMENTS_MAX, Target};
+use wire::request::{CloneRange, CloneRanges, FattrOp, Open, OpenOptions, QueryKind, SEGMENTS_MAX, Target};
 use wire::response::*;
 use wire::{
     ErrorNumber, Event, Fault, FileHandle, Handshake, Limits, PathArg, Payload, Request, RequestHeader, RequestKind,
@@ -295,8 +295,7 @@ fn unsendable_requests_are_the_callers_fault() {
     let open = |path: &[u8]| {
         let target = PathArg { path: path.to_vec(), opaque: None };
         let mut out = Vec::new();
-        let done = Request::Open(Open { mode: Default::default(), options: OpenOptions::READ, target })
-            .encode(STREAM, &mut out);
+        let done = Request::Open(Open::plain(Default::default(), OpenOptions::READ, target)).encode(STREAM, &mut out);
         assert!(done.is_ok() || out.is_empty(), "nothing is written on an error");
         done
     };
@@ -336,4 +335,24 @@ fn texts_do_not_hide_anything_behind_a_nul() {
     assert!(LocateReply::decode(b"Sr[::1]:1094\0Sw[::1]:1095\0").is_err());
     assert!(ConfigReply::decode(b"1\n\x002\n").is_err());
     assert!(StatReply::decode(b"1 2 3 4\x00 5\0").is_err());
+}
+
+#[test]
+fn a_clone_names_whole_ranges_that_can_be_in_a_file() {
+    let range = |offset: u64, len: u64, to: u64| {
+        [&[0, 0, 0, 7, 0, 0, 0, 0][..], &offset.to_be_bytes(), &len.to_be_bytes(), &to.to_be_bytes()].concat()
+    };
+    let Request::Clone(clone) = decode(RequestKind::Clone, &[0, 0, 0, 9], &range(1, 2, 3)).unwrap() else { panic!() };
+    let read = CloneRange { source: FileHandle([0, 0, 0, 7]), source_offset: 1, len: 2, target_offset: 3 };
+    assert_eq!(clone, CloneRanges { target: FileHandle([0, 0, 0, 9]), ranges: vec![read] });
+    let most = i64::MAX.unsigned_abs();
+    for wrong in [vec![], range(1, 2, 3)[..31].to_vec(), range(1 << 63, 0, 0), range(1, most, 0), range(0, most, 1)] {
+        let error = decode(RequestKind::Clone, &[], &wrong).unwrap_err();
+        assert_eq!((error.number(), error.closes()), (ErrorNumber::ARG_INVALID, false), "{wrong:?}");
+    }
+    assert!(decode(RequestKind::Clone, &[], &range(0, 0, 0).repeat(1024)).is_ok());
+    assert_eq!(
+        header(RequestKind::Clone, &[], 1024 * 32 + 1).payload(&Limits::default()).unwrap_err().number(),
+        ErrorNumber::ARG_TOO_LONG
+    );
 }

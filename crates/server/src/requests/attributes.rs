@@ -1,9 +1,11 @@
 //! stat and statx, and how an inode is shown.
 
 use std::fmt::Display;
+use std::sync::Arc;
 
 use namespace::{FileState, Inode, Kind, Want};
-use types::{NsPath, PieceId, PrincipalId, Timestamp};
+use store::Writer;
+use types::{BodyId, NsPath, PieceId, PrincipalId, Timestamp};
 use wire::request::{Stat, StatOptions, Statx, Target};
 use wire::response::{StatExtra, StatFlags, StatReply, VfsReply};
 use wire::{ErrorNumber, StreamId};
@@ -11,12 +13,12 @@ use wire::{ErrorNumber, StreamId};
 use crate::config::Planted;
 use crate::connection::Connection;
 use crate::node::Node;
-use crate::open_file::Access;
 use crate::refusal::Refusal;
+use crate::requests::read::len_of;
+use crate::session::Session;
+use crate::writers::Owner;
 
 const MIB: u64 = 1 << 20;
-/// Permission bits that are shown of a file whose own nobody knows.
-const NEW_FILE_MODE: u16 = 0o644;
 
 /// Checks a path from the wire.
 pub(crate) fn parse_path(path: &[u8]) -> Result<NsPath, Refusal> {
@@ -56,18 +58,15 @@ impl Connection {
             Target::Path(target) => {
                 let path = parse_path(&target.path)?;
                 let inode = self.node.stat(&"stat", &path)?;
-                self.node.show(&inode)
+                self.node.show_to(&self.session, &inode)
             }
             Target::Handle(handle) => {
                 let file = self.file(*handle)?;
-                let len = match &file.access {
-                    Access::Read(reader) => reader.len(),
-                    Access::Write(access) => access.lease.writer().map_or(0, |writer| writer.len()),
-                };
+                let len = len_of(&file);
                 match self.node.namespace.read(|read| namespace::stat_ino(read, file.ino)) {
                     Ok(inode) => StatReply { size: len, ..self.node.show(&inode) },
                     // An upload to a free name, or a file whose name has been removed: what the handle knows.
-                    Err(_) => shown_bare(file.ino.0, len, NEW_FILE_MODE, crate::node::wall_clock()),
+                    Err(_) => shown_bare(file.ino.0, len, file.mode, crate::node::wall_clock()),
                 }
             }
         };
@@ -146,6 +145,33 @@ impl Node {
             group: principal(inode.access.group),
         };
         StatReply { id: inode.ino.0, size, flags, mtime: inode.mtime.secs(), extra: Some(extra) }
+    }
+
+    /// The same for `viewer`, to whom a file that it is writing itself is as long as what it was told is written.
+    pub(crate) fn show_to(&self, viewer: &Session, inode: &Inode) -> StatReply {
+        let shown = self.show(inode);
+        let written =
+            inode.content().filter(|content| matches!(content.state, FileState::Open(_) | FileState::Updating(_)));
+        match written.and_then(|content| self.own_writer(viewer, content.body)) {
+            Some(writer) => StatReply { size: writer.len(), ..shown },
+            None => shown,
+        }
+    }
+
+    /// The writer of `body`, if `viewer` is the session that writes it, or one of the same process. Such a one sees at once what it was
+    /// told is written; all others see what is durable.
+    pub(crate) fn own_writer(&self, viewer: &Session, body: BodyId) -> Option<Arc<Writer>> {
+        let (owner, lease) = {
+            let writers = self.writers.lock();
+            (writers.holder(body)?, writers.lease(body)?)
+        };
+        if owner != Owner(viewer.number) {
+            let other = self.sessions.lock().get(&owner.0).cloned()?;
+            if !viewer.is_of_process_of(&other) {
+                return None;
+            }
+        }
+        lease.writer()
     }
 
     /// The durable prefix of a body in the making.

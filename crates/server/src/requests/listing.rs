@@ -13,6 +13,7 @@ use crate::answer;
 use crate::connection::{Connection, Stop};
 use crate::refusal::Refusal;
 use crate::requests::parse_path;
+use crate::requests::query::Algorithm;
 
 /// Bytes of one frame of a listing, about.
 const FRAME_BYTES: usize = 64 << 10;
@@ -26,6 +27,11 @@ impl Connection {
         let with_stat = with_sums || r.options.has(DirlistOptions::DSTAT);
         let path = match parse_path(&r.target.path) {
             Ok(path) => path,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let asked = if with_sums { r.target.get(b"cks.type") } else { None };
+        let algorithm = match Algorithm::named(asked) {
+            Ok(algorithm) => algorithm,
             Err(refusal) => return Ok(Err(refusal)),
         };
         let actor = &self.node.config.actor;
@@ -55,11 +61,8 @@ impl Connection {
                         full = true;
                         return ControlFlow::Break(());
                     }
-                    let stat = with_stat.then(|| self.node.show(inode));
-                    let sum = with_sums.then(|| {
-                        let sums = inode.content().and_then(|content| content.sums);
-                        sums.map_or_else(|| "adler32:none".into(), |sums| format!("adler32:{:08x}", sums.adler32.0))
-                    });
+                    let stat = with_stat.then(|| self.node.show_to(&self.session, inode));
+                    let sum = with_sums.then(|| algorithm.shown(inode.content().and_then(|content| content.sums)));
                     if body.push(name, stat.as_ref(), sum.as_ref().map(String::as_bytes)).is_err() {
                         unlistable += 1;
                     }

@@ -5,6 +5,7 @@
 mod attributes;
 mod change;
 mod chkpoint;
+mod clone;
 mod close;
 mod fattr;
 mod listing;

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
 use namespace::{Durability, How, NsError, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched};
 use store::{NewPiece, PieceState, Reader, StoreError, Writer};
 use types::{ClientIdentity, ErrorCode, NsPath, PieceId, Timestamp, UploadId};
-use wire::request::{Open, OpenOptions};
+use wire::request::{Open, OpenOptions, OpenOptions2};
 use wire::response::{OpenReply, StatReply};
 use wire::{ErrorNumber, StreamId};
 
@@ -29,6 +30,8 @@ use crate::writers::{Owner, TakeUp};
 
 /// How often a reader looks again when the content that it found was replaced and deleted under its eyes.
 const LOOKS_MAX: usize = 4;
+/// From this version on a client may mean what stands in the reserved bytes of an open.
+const OPTIONS2_VERSION: u32 = 0x520;
 /// Files made without permission bits get these.
 const FILE_MODE: u16 = 0o644;
 
@@ -46,11 +49,19 @@ impl Connection {
             Ok(part) => part,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        let template = match self.template_of(r) {
+            Ok(template) => template,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let writing =
             [OpenOptions::NEW, OpenOptions::DELETE, OpenOptions::UPDATE, OpenOptions::APPEND, OpenOptions::WRITE_ONLY];
         if writing.into_iter().any(has) || (!has(OpenOptions::READ) && self.writes(&path)) {
             return match part {
-                Part::None => self.open_to_write(stream, r, path, None),
+                Part::None => self.open_to_write(stream, r, path, None, template),
+                _ if template.is_some() => {
+                    let text = "A third-party copy gets its content from elsewhere, and not from a template";
+                    Ok(Err(Refusal::new(ErrorNumber::ARG_INVALID, text)))
+                }
                 Part::Target { .. } if !makes => {
                     let text = "The target of a third-party copy is a new file, or replaces one";
                     Ok(Err(Refusal::new(ErrorNumber::ARG_INVALID, text)))
@@ -59,7 +70,7 @@ impl Connection {
                     let source = self.source_of(r, &path, key, server, source);
                     source.map_or_else(
                         |refusal| Ok(Err(refusal)),
-                        |source| self.open_to_write(stream, r, path, Some(source)),
+                        |source| self.open_to_write(stream, r, path, Some(source), None),
                     )
                 }
                 Part::Source { .. } | Part::Fetch { .. } => {
@@ -73,7 +84,7 @@ impl Connection {
             session: self.session.clone(),
             path,
             partial: r.target.get(b"weir.partial") == Some(b"1"),
-            with_stat: r.options.has(OpenOptions::RETSTAT),
+            with_stat: self.wants_stat(r),
         };
         match part {
             Part::None | Part::Target { .. } => {
@@ -97,7 +108,7 @@ impl Connection {
                 let asking = Asking { path: opening.path.clone(), from: self.session.peer.ip(), origin };
                 let rendezvous = Arc::clone(&self.node.rendezvous);
                 let then = Box::new(move |allowed: Result<(), Refusal>| {
-                    opening.answer(allowed.map(|()| Copying::No), reply);
+                    opening.answer(allowed.map(|()| Copying::ForAnother), reply);
                 });
                 rendezvous.ask(&key, asking, Instant::now(), then);
                 Ok(Ok(()))
@@ -142,6 +153,7 @@ impl Connection {
         r: &Open,
         path: NsPath,
         fetched: Option<PullSource>,
+        template: Option<Arc<OpenFile>>,
     ) -> Result<Result<(), Refusal>, Stop> {
         let how = if r.options.has(OpenOptions::DELETE) {
             How::Replace
@@ -188,16 +200,25 @@ impl Connection {
             vouched: None,
             resume: if how == How::Update { resume } else { None },
         };
-        let reply = self.hand_on(stream)?;
+        let mut reply = self.hand_on(stream)?;
+        let (granted, filling) = match template {
+            Some(template) => {
+                Self::put_off_template(&mut reply, &template);
+                let (granted, filling) = sync_channel(1);
+                (Some(granted), Some((template, filling)))
+            }
+            None => (None, None),
+        };
         let opening = Opening {
             node: self.node.clone(),
             session: self.session.clone(),
             client,
             op,
-            with_stat: r.options.has(OpenOptions::RETSTAT),
+            with_stat: self.wants_stat(r),
             room,
             fetched,
             mtime: own::mtime_of(&r.target),
+            granted,
         };
         if how == How::Update && self.node.old_boots.load(Ordering::Relaxed) {
             self.node.on_worker(reply, move |reply| opening.after_a_boot(reply));
@@ -209,7 +230,43 @@ impl Connection {
         } else {
             opening.submit(reply);
         }
+        if let Some((template, filling)) = filling {
+            self.out.leave()?;
+            let opened = filling.recv();
+            self.out.back();
+            // Otherwise it was refused.
+            if let Ok((opened, reply)) = opened {
+                self.fill_from(template, opened, reply)?;
+            }
+        }
         Ok(Ok(()))
+    }
+
+    fn options2(&self, r: &Open) -> OpenOptions2 {
+        if self.client_version < OPTIONS2_VERSION { OpenOptions2::NONE } else { r.options2 }
+    }
+
+    fn wants_stat(&self, r: &Open) -> bool {
+        r.options.has(OpenOptions::RETSTAT) || self.options2(r).has(OpenOptions2::RETSTATX)
+    }
+
+    /// The file whose content a new one is to have, checked as the stock server does. Where a new one is to lie on the same file system as
+    /// an open one, it does: there is one.
+    fn template_of(&self, r: &Open) -> Result<Option<Arc<OpenFile>>, Refusal> {
+        let options = self.options2(r);
+        let (dup, samefs) = (options.has(OpenOptions2::DUP), options.has(OpenOptions2::SAMEFS));
+        if !dup && !samefs {
+            return Ok(None);
+        }
+        let invalid = |text| Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
+        if dup && !r.options.has(OpenOptions::UPDATE) && !r.options.has(OpenOptions::WRITE_ONLY) {
+            return invalid("A file that gets the content of another one is opened for writing");
+        }
+        if !r.options.has(OpenOptions::NEW) {
+            return invalid("Only a new file gets the content, or the place, of another one");
+        }
+        let template = self.file(r.template)?;
+        Ok(dup.then_some(template))
     }
 
     /// Who the client said it is; login comes before everything that needs it.
@@ -240,14 +297,20 @@ impl Reading {
             let Some(body) = inode.content().map(|content| content.body) else {
                 return Err(Refusal::new(ErrorNumber::NOT_FILE, format!("Cannot open {path}: not a file")));
             };
-            match node.store.open_read(PieceId::first(body)) {
+            // What it has written itself, a client sees at once.
+            let reader = match node.own_writer(&session, body) {
+                Some(_) => node.store.open_read_of_writer(PieceId::first(body)),
+                None => node.store.open_read(PieceId::first(body)),
+            };
+            match reader {
                 Ok(reader) => break (inode, body, reader),
                 Err(StoreError::NotFound { .. }) if looks < LOOKS_MAX => looks += 1,
                 Err(error) => return Err(Refusal::of_store(&format_args!("open {path}"), &error)),
             }
         };
         let stat = with_stat.then(|| reader_stat(&node, &inode, &reader));
-        let file = OpenFile { ino: inode.ino, body, path, access: Access::Read(reader), copying };
+        let (ino, mode) = (inode.ino, inode.access.mode);
+        let file = OpenFile { ino, body, path, mode, access: Access::Read(reader), copying };
         let handle = session.handles.insert(move |_| Arc::new(file)).map_err(no_handle)?;
         Ok(OpenReply { handle, compression: None, stat })
     }
@@ -293,6 +356,8 @@ struct Opening {
     fetched: Option<PullSource>,
     /// What the file's last change is to be, if the client says so.
     mtime: Option<Timestamp>,
+    /// Who fills it before the client gets the handle.
+    granted: Option<SyncSender<(OpenReply, Reply)>>,
 }
 
 impl Opening {
@@ -484,11 +549,12 @@ impl Opening {
         if let Some(mtime) = self.mtime {
             lease.set_mtime(mtime);
         }
-        let stat = self.with_stat.then(|| match self.node.namespace.read(|read| namespace::stat_ino(read, ino)) {
-            Ok(inode) if !lease.fresh => StatReply { size: len, ..self.node.show(&inode) },
-            // A file that is overwritten keeps its permission bits.
-            Ok(inode) => shown_bare(ino.0, len, inode.access.mode, wall_clock()),
-            Err(_) => shown_bare(ino.0, len, self.op.mode, wall_clock()),
+        let found = self.node.namespace.read(|read| namespace::stat_ino(read, ino));
+        // A file that is overwritten keeps its permission bits.
+        let mode = found.as_ref().map_or(self.op.mode, |inode| inode.access.mode);
+        let stat = self.with_stat.then(|| match &found {
+            Ok(inode) if !lease.fresh => StatReply { size: len, ..self.node.show(inode) },
+            _ => shown_bare(ino.0, len, mode, wall_clock()),
         });
         let unfenced = self.node.config.has(Planted::ForgetFence);
         let copying = match self.fetched {
@@ -497,10 +563,17 @@ impl Opening {
         };
         let inserted = self.session.handles.insert(move |_| {
             let access = Access::Write(WriteAccess::new(owner, lease, unfenced));
-            Arc::new(OpenFile { ino, body, path, access, copying })
+            Arc::new(OpenFile { ino, body, path, mode, access, copying })
         });
         match inserted {
-            Ok(handle) => reply.ok(|out| OpenReply { handle, compression: None, stat }.encode(out)),
+            Ok(handle) => {
+                let opened = OpenReply { handle, compression: None, stat };
+                match self.granted {
+                    // There is room for the one.
+                    Some(granted) => drop(granted.send((opened, reply))),
+                    None => reply.ok(|out| opened.encode(out)),
+                }
+            }
             Err(reason) => {
                 self.node.writers.lock().detach(body, owner, false, Instant::now());
                 reply.refuse(&no_handle(reason));

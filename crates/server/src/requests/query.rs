@@ -16,7 +16,7 @@ use crate::refusal::Refusal;
 use crate::requests::read::{READV_SEGMENT_MAX, READV_SEGMENTS_MAX};
 use crate::requests::{own, parse_path};
 
-/// The extended attribute of a file that `weir fsck --repair` has found damaged. Its value: what was found, [`CONTENT_OF`], the
+/// The extended attribute of a file that a scrub or `weir fsck --repair` has found damaged. Its value: what was found, [`CONTENT_OF`], the
 /// content's number.
 pub const DAMAGED_MARK: &[u8] = b"weir.damaged";
 /// Stands in the value of [`DAMAGED_MARK`] before the content's number.
@@ -24,19 +24,33 @@ pub const CONTENT_OF: &str = "; content ";
 
 /// The checksums that weir keeps of every complete file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Algorithm {
+pub(crate) enum Algorithm {
     Adler32,
     Crc32c,
 }
 
 impl Algorithm {
-    fn parse(name: &[u8]) -> Option<Self> {
+    /// The one that a request names; adler32 if it names none.
+    pub(crate) fn named(name: Option<&[u8]>) -> Result<Self, Refusal> {
+        let Some(name) = name else { return Ok(Self::Adler32) };
         // gfal2 writes names as its user does
         match name.to_ascii_lowercase().as_slice() {
-            b"adler32" => Some(Self::Adler32),
-            b"crc32c" => Some(Self::Crc32c),
-            _ => None,
+            b"adler32" => Ok(Self::Adler32),
+            b"crc32c" => Ok(Self::Crc32c),
+            _ => {
+                let text = format!("The checksum {} is not kept here; adler32 and crc32c are", name.escape_ascii());
+                Err(Refusal::new(ErrorNumber::UNSUPPORTED, text))
+            }
         }
+    }
+
+    /// As listings show it, `adler32:0a1b2c3d`; `none` of what has none.
+    pub(crate) fn shown(self, sums: Option<Sums>) -> String {
+        let (name, value) = match self {
+            Self::Adler32 => ("adler32", sums.map(|sums| sums.adler32.0)),
+            Self::Crc32c => ("crc32c", sums.map(|sums| sums.crc32c.0)),
+        };
+        format!("{name}:{}", value.map_or_else(|| "none".to_owned(), checksum_text))
     }
 
     fn reply(self, adler32: types::Adler32, crc32c: types::Crc32c) -> ChecksumReply {
@@ -70,11 +84,15 @@ impl Connection {
             // Nothing of weir's own is asked in this way. What is asked about has to be right all the same.
             QueryKind::Opaque => Err(Refusal::unsupported("A query of the implementation's own kind")),
             QueryKind::OpaqueFile => return self.own_operation(stream, r),
+            QueryKind::FsInfo => {
+                let known = r.path().map_err(|error| Refusal::of_wire(&error)).and_then(|at| parse_path(&at.path));
+                known.and(Err(Refusal::unsupported("A query of the implementation's own kind")))
+            }
             QueryKind::OpaqueHandle if r.args.starts_with(b"ofs.tpc cancel") => self.file(r.handle).and_then(|file| {
                 file.stop_copying();
                 self.ok(stream, |_| ())
             }),
-            QueryKind::OpaqueHandle | QueryKind::Visa => {
+            QueryKind::OpaqueHandle | QueryKind::Visa | QueryKind::FileInfo => {
                 let refusal = Refusal::unsupported("A query of the implementation's own kind");
                 self.file(r.handle).and(Err(refusal))
             }
@@ -128,7 +146,7 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    /// What fsck has found damaged has no checksum that means anything: the one it had is of bytes that are gone. The mark counts for
+    /// What was found damaged has no checksum that means anything: the one it had is of bytes that are gone. The mark counts for
     /// the content that it was set for, not for a later one.
     fn damaged(&self, inode: &Inode, body: types::BodyId) -> Option<Refusal> {
         if inode.xattrs == 0 {
@@ -143,7 +161,7 @@ impl Connection {
             return None;
         }
         let text = format!(
-            "Cannot give a checksum: fsck has marked this file as damaged (weir.damaged: {what}); write it again from its source"
+            "Cannot give a checksum: this file is marked as damaged (weir.damaged: {what}); write it again from its source"
         );
         Some(Refusal::new(ErrorNumber::CHECKSUM, text))
     }
@@ -169,13 +187,7 @@ impl Connection {
         }
         let target = wire::PathArg::parse(args).map_err(|error| Refusal::of_wire(&error))?;
         let named = target.get(b"cks.type").or(named);
-        let algorithm = match named {
-            None => Algorithm::Adler32,
-            Some(name) => Algorithm::parse(name).ok_or_else(|| {
-                let text = format!("The checksum {} is not kept here; adler32 and crc32c are", name.escape_ascii());
-                Refusal::new(ErrorNumber::UNSUPPORTED, text)
-            })?,
-        };
+        let algorithm = Algorithm::named(named)?;
         let path = parse_path(&target.path)?;
         Ok((self.node.stat(&"checksum", &path)?, algorithm))
     }

@@ -15,6 +15,7 @@ use crate::buffers::GrowingBuffer;
 use crate::config::SMALL_TRANSFER_BYTES;
 use crate::connection::{Connection, Stop};
 use crate::data_streams::Task;
+use crate::fair::Class;
 use crate::node::Counters;
 use crate::open_file::{Access, OpenFile};
 use crate::refusal::Refusal;
@@ -48,7 +49,7 @@ impl Connection {
         }
         self.out.leave()?;
         let mut buffer = self.node.buffers.take(wanted);
-        let mut turn = self.node.transfers.of(&self.session, self.number, wanted);
+        let mut turn = self.node.transfers.of(&self.session, self.number, file.class(), wanted);
         let (mut at, mut left) = (r.offset, wanted);
         loop {
             let step = left.min(buffer.len());
@@ -97,7 +98,7 @@ impl Connection {
         }
         self.out.leave()?;
         let mut buffer = self.node.buffers.take(wanted);
-        let mut turn = self.node.transfers.of(&self.session, self.number, wanted);
+        let mut turn = self.node.transfers.of(&self.session, self.number, file.class(), wanted);
         let (mut at, mut left) = (r.offset, wanted);
         loop {
             // Steps end where pages end.
@@ -136,7 +137,7 @@ impl Connection {
         let total: u64 = r.reply_len();
         let wanted = usize::try_from(total).unwrap_or(usize::MAX);
         let mut answer = self.node.buffers.take_growing(wanted);
-        let mut turn = self.node.transfers.of(&self.session, self.number, wanted);
+        let mut turn = self.node.transfers.of(&self.session, self.number, Class::Read, wanted);
         self.out.leave()?;
         let mut known: Option<(wire::FileHandle, Vectored)> = None;
         for segment in &r.segments {
@@ -248,11 +249,15 @@ fn wire_len(bytes: usize) -> u32 {
 
 /// How many of the `len` bytes at `offset` there are.
 fn bounded(file: &OpenFile, offset: u64, len: u32) -> usize {
-    let end = match &file.access {
+    within(len_of(file), offset, len)
+}
+
+/// How long the file is for who has opened it so.
+pub(super) fn len_of(file: &OpenFile) -> u64 {
+    match &file.access {
         Access::Read(reader) => reader.len(),
         Access::Write(access) => access.lease.writer().map_or(0, |writer| writer.len()),
-    };
-    within(end, offset, len)
+    }
 }
 
 fn within(end: u64, offset: u64, len: u32) -> usize {
@@ -263,7 +268,7 @@ fn refuse(file: &OpenFile, error: &StoreError) -> Refusal {
     Refusal::of_store(&format_args!("read {}", file.path), error)
 }
 
-fn read_file(file: &OpenFile, offset: u64, into: &mut [u8]) -> Result<usize, Refusal> {
+pub(super) fn read_file(file: &OpenFile, offset: u64, into: &mut [u8]) -> Result<usize, Refusal> {
     let result = match &file.access {
         Access::Read(reader) => reader.read(offset, into),
         Access::Write(access) => access.hold()?.writer().read(offset, into),

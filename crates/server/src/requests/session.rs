@@ -8,6 +8,7 @@ use wire::{ErrorNumber, PROTOCOL_VERSION, SessionId, StreamId};
 use crate::connection::Connection;
 use crate::refusal::Refusal;
 use crate::requests::parse_path;
+use crate::session::Process;
 
 impl Connection {
     /// kXR_protocol.
@@ -15,6 +16,7 @@ impl Connection {
         let flags = ServerFlags::IS_SERVER | ServerFlags::SUPPORTS_PGRW | ServerFlags::SUPPORTS_POSC;
         // No security part, as there are no requirements: 8 bytes, as the stock server answers.
         tracing::trace!(client = %self.session, version = r.client_version, "protocol");
+        self.client_version = r.client_version;
         let reply = ProtocolReply { version: PROTOCOL_VERSION, flags, bind_interfaces: None, security: None };
         self.ok(stream, |out| reply.encode(out))
     }
@@ -24,6 +26,7 @@ impl Connection {
         let user = String::from_utf8_lossy(r.user_name()).into_owned();
         let host = self.session.peer.ip().to_canonical().to_string();
         self.session.set_client(ClientIdentity { user, pid: r.pid, host });
+        self.session.set_process(Process::of(r));
         if !self.logged_in {
             self.logged_in = true;
             self.input.logged_in();

@@ -14,6 +14,7 @@ use crate::answer::Reply;
 use crate::behind::Answer;
 use crate::config::{INPUT_BYTES, Planted};
 use crate::connection::{Connection, Stop};
+use crate::fair::Class;
 use crate::input::{Input, InputEnd};
 use crate::node::Counters;
 use crate::open_file::{Access, Copying, OpenFile};
@@ -92,13 +93,15 @@ impl Connection {
         }
         self.out.leave()?;
         let (node, session) = (Arc::clone(&self.node), Arc::clone(&self.session));
-        let mut turn = node.transfers.of(&session, self.number, len);
+        let mut turn = node.transfers.of(&session, self.number, Class::Record, len);
         // The data lies in the buffer as it will lie in the file's pages, so that it can go to the disk as it is.
         let mut lead = lead_of(offset);
         let mut spare = None;
         let (mut at, mut left) = (offset, len);
         let mut result = Ok(());
         while left > 0 {
+            // A turn is for a whole buffer: others would find the processor's cache cold, and this one, too, when it comes back.
+            turn.let_others();
             let mut buffer = spare.take().unwrap_or_else(|| self.node.buffers.take_for_write(lead + left));
             let n = left.min(buffer.len() - lead);
             let part = &mut buffer[lead..lead + n];
@@ -215,12 +218,13 @@ impl Connection {
         let mut pages = Pages::default();
         let believe = self.node.config.has(Planted::StoreBadPages);
         let (node, session) = (Arc::clone(&self.node), Arc::clone(&self.session));
-        let mut turn = node.transfers.of(&session, self.number, wire_len);
+        let mut turn = node.transfers.of(&session, self.number, Class::Record, wire_len);
         let mut lead = lead_of(offset);
         let mut spare = None;
         let mut claimed = Vec::new();
         let (mut at, mut left) = (offset, wire_len);
         while left > 0 {
+            turn.let_others();
             let mut buffer = spare.take().unwrap_or_else(|| self.node.buffers.take_for_write(lead + left));
             let room = (left / (PAGE_SIZE + CRC_BYTES) + 2).min(buffer.len() / PAGE_SIZE);
             claimed.clear();
@@ -339,7 +343,7 @@ impl Connection {
         Ok(result.and_then(|()| self.ok(stream, |_| ())))
     }
 
-    fn writable(&self, handle: FileHandle, path_id: u8) -> Result<Arc<OpenFile>, Refusal> {
+    pub(super) fn writable(&self, handle: FileHandle, path_id: u8) -> Result<Arc<OpenFile>, Refusal> {
         if path_id != 0 {
             return Err(Refusal::new(
                 ErrorNumber::ARG_INVALID,

@@ -8,10 +8,12 @@ use wire::ErrorNumber;
 
 use super::{Cancelled, Pull, PullSink, PullSource};
 use crate::answer::Reply;
+use crate::fair::Class;
 use crate::node::{Counters, Node};
 use crate::open_file::{Lease, WriteAccess};
 use crate::refusal::Refusal;
-use crate::shares::Shares;
+use crate::shares::{Shares, network};
+use crate::transfers::UserKey;
 use crate::writers::Owner;
 
 /// Syncs of one copy that may wait for its end.
@@ -146,7 +148,8 @@ impl PullJob {
 
     fn run(self: Arc<Self>, node: &Arc<Node>, with: &dyn Pull) {
         let access = WriteAccess::new(self.owner, Arc::clone(&self.lease), false);
-        let mut sink = Sink { job: &self, node, access };
+        let user = (self.lease.client.user.clone(), network(self.source.client));
+        let mut sink = Sink { job: &self, node, access, user };
         let (job, over) = (Arc::clone(&self), Arc::clone(node));
         let cancelled: Cancelled = Arc::new(move || job.is_cancelled() || over.pulls.are_over());
         // The waiters wait for this thread.
@@ -204,6 +207,8 @@ struct Sink<'a> {
     job: &'a PullJob,
     node: &'a Node,
     access: WriteAccess,
+    /// Who has asked for the copy.
+    user: UserKey,
 }
 
 impl PullSink for Sink<'_> {
@@ -215,6 +220,8 @@ impl PullSink for Sink<'_> {
         if self.job.is_cancelled() {
             return Err("it was stopped".to_owned());
         }
+        let mut turn = self.node.transfers.of_user(self.user.clone(), self.job.owner.0, Class::Move, data.len());
+        turn.take(|| data.len() as u64);
         let hold = self.access.hold().map_err(|refusal| refusal.text().to_owned())?;
         Counters::add(&self.node.counters.bytes_written, data.len() as u64);
         hold.writer_to_change().write(offset, data).map_err(|error| error.to_string())

@@ -181,7 +181,7 @@ impl Client {
     }
 
     pub fn try_open(&mut self, path: &str, options: OpenOptions) -> Answer {
-        self.call(&Request::Open(Open { mode: Access(0o644), options, target: arg(path) }))
+        self.call(&Request::Open(Open::plain(Access(0o644), options, arg(path))))
     }
 
     pub fn open(&mut self, path: &str, options: OpenOptions) -> FileHandle {

@@ -80,7 +80,7 @@ impl Session {
     }
 
     pub fn open_file(&mut self, path: &str, options: OpenOptions) -> FileHandle {
-        let open = Open { mode: Access(0o644), options, target: PathArg::plain(path.as_bytes()) };
+        let open = Open::plain(Access(0o644), options, PathArg::plain(path.as_bytes()));
         OpenReply::decode(&self.ask(&Request::Open(open))).unwrap().handle
     }
 

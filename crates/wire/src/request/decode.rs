@@ -1,11 +1,12 @@
 //! From bytes to requests.
 
 use super::{
-    Access, Auth, Bind, CapVer, Chkpoint, ChkpointOp, Chmod, Close, Dirlist, DirlistOptions, Endsess, Expect,
-    FATTR_NAME_MAX, FATTR_VALUE_MAX, FATTR_VARS_MAX, Fattr, FattrOp, Gpfile, Locate, LocateOptions, Login,
-    LoginAbility, LoginAbility2, Mkdir, MkdirOptions, Mv, Open, OpenOptions, PgFlags, Pgread, Pgwrite, Prepare,
-    PrepareOptions, PrepareOptionsX, Protocol, ProtocolFlags, Query, QueryKind, Read, Readv, Rm, Rmdir, SEGMENTS_MAX,
-    Segment, Set, Sigver, Stat, StatOptions, Statx, Sync, Target, Truncate, Unknown, Write, Writev, WritevOptions,
+    Access, Auth, Bind, CLONE_RANGES_MAX, CapVer, Chkpoint, ChkpointOp, Chmod, CloneRange, CloneRanges, Close, Dirlist,
+    DirlistOptions, Endsess, Expect, FATTR_NAME_MAX, FATTR_VALUE_MAX, FATTR_VARS_MAX, Fattr, FattrOp, Gpfile, Locate,
+    LocateOptions, Login, LoginAbility, LoginAbility2, Mkdir, MkdirOptions, Mv, Open, OpenOptions, OpenOptions2,
+    PgFlags, Pgread, Pgwrite, Prepare, PrepareOptions, PrepareOptionsX, Protocol, ProtocolFlags, Query, QueryKind,
+    Read, Readv, Rm, Rmdir, SEGMENTS_MAX, Segment, Set, Sigver, Stat, StatOptions, Statx, Sync, Target, Truncate,
+    Unknown, Write, Writev, WritevOptions,
 };
 use crate::planted::{self, Bug};
 use crate::reader::Reader;
@@ -35,6 +36,9 @@ pub(super) fn request(header: &RequestHeader, payload: &[u8]) -> Result<Request,
         RequestKind::Chmod => {
             params.skip(14)?;
             Request::Chmod(Chmod { mode: Access(params.u16()?), target: path()? })
+        }
+        RequestKind::Clone => {
+            Request::Clone(CloneRanges { target: params.handle()?, ranges: clone_ranges(Reader::new(name, payload))? })
         }
         RequestKind::Close => {
             nothing()?;
@@ -74,7 +78,10 @@ pub(super) fn request(header: &RequestHeader, payload: &[u8]) -> Result<Request,
             Request::Mv(Mv { from, to })
         }
         RequestKind::Open => {
-            Request::Open(Open { mode: Access(params.u16()?), options: OpenOptions(params.u16()?), target: path()? })
+            let (mode, options) = (Access(params.u16()?), OpenOptions(params.u16()?));
+            let options2 = OpenOptions2(params.u16()?);
+            params.skip(6)?;
+            Request::Open(Open { mode, options, options2, template: params.handle()?, target: path()? })
         }
         RequestKind::Pgread => Request::Pgread(pgread(&mut params, payload)?),
         RequestKind::Pgwrite => {
@@ -188,6 +195,33 @@ fn segments(mut reader: Reader<'_>, at_least: usize) -> Result<Vec<Segment>, Wir
     }
     reader.end()?;
     Ok(segments)
+}
+
+/// The list of a clone: 32 bytes for each range.
+fn clone_ranges(mut reader: Reader<'_>) -> Result<Vec<CloneRange>, WireError> {
+    let count = reader.left() / 32;
+    if count > CLONE_RANGES_MAX {
+        return Err(WireError::TooMany { what: "ranges", count, limit: CLONE_RANGES_MAX });
+    }
+    if reader.left() == 0 {
+        return Err(WireError::Malformed { what: "clone", why: "it names no range" });
+    }
+    let mut ranges = Vec::with_capacity(count);
+    for _ in 0..count {
+        let source = reader.handle()?;
+        reader.skip(4)?;
+        let (source_offset, len) = (reader.u63("source offset")?, reader.u63("length")?);
+        let target_offset = reader.u63("target offset")?;
+        for start in [source_offset, target_offset] {
+            // below 2^63 each, so that they do not overflow together
+            if i64::try_from(start + len).is_err() {
+                return Err(WireError::OutOfRange { what: "end of the range, at", value: i64::MAX });
+            }
+        }
+        ranges.push(CloneRange { source, source_offset, len, target_offset });
+    }
+    reader.end()?;
+    Ok(ranges)
 }
 
 fn read(params: &mut Reader<'_>, payload: &[u8]) -> Result<Read, WireError> {

@@ -1,8 +1,8 @@
 //! From requests to bytes: what a client sends.
 
 use super::{
-    Chkpoint, ChkpointOp, FATTR_NAME_MAX, FATTR_VALUE_MAX, FATTR_VARS_MAX, Fattr, FattrOp, SEGMENTS_MAX, Segment,
-    Target,
+    CLONE_RANGES_MAX, Chkpoint, ChkpointOp, FATTR_NAME_MAX, FATTR_VALUE_MAX, FATTR_VARS_MAX, Fattr, FattrOp,
+    SEGMENTS_MAX, Segment, Target,
 };
 use crate::{FileHandle, PathArg, Request, RequestHeader, StreamId, WireError};
 
@@ -83,6 +83,18 @@ pub(super) fn request(request: &Request, stream: StreamId, out: &mut Vec<u8>) ->
             path(&chmod.target, &mut payload)?;
             new().zeros(14).u16(chmod.mode.0)
         }
+        Request::Clone(clone) => {
+            if clone.ranges.is_empty() || clone.ranges.len() > CLONE_RANGES_MAX {
+                return Err(WireError::Unsendable { what: "clone", why: "it has no range, or more than 1024" });
+            }
+            for range in &clone.ranges {
+                let places = Params::new().handle(range.source).zeros(4).u63("source offset", range.source_offset)?;
+                payload.extend_from_slice(&places.bytes);
+                let places = Params::new().u63("length", range.len)?.u63("target offset", range.target_offset)?;
+                payload.extend_from_slice(&places.bytes);
+            }
+            new().handle(clone.target)
+        }
         Request::Close(close) => new().handle(close.handle),
         Request::Dirlist(dirlist) => {
             path(&dirlist.target, &mut payload)?;
@@ -117,7 +129,7 @@ pub(super) fn request(request: &Request, stream: StreamId, out: &mut Vec<u8>) ->
         }
         Request::Open(open) => {
             path(&open.target, &mut payload)?;
-            new().u16(open.mode.0).u16(open.options.0)
+            new().u16(open.mode.0).u16(open.options.0).u16(open.options2.0).zeros(6).handle(open.template)
         }
         Request::Pgread(pgread) => {
             let args = [pgread.path_id, pgread.flags.0];

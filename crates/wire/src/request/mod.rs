@@ -9,8 +9,8 @@ mod options;
 
 pub use options::{
     Access, BIND_ANY_PATH, CapVer, ChkpointOp, DirlistOptions, Expect, FattrOp, LocateOptions, LoginAbility,
-    LoginAbility2, MkdirOptions, OpenOptions, PgFlags, PrepareOptions, PrepareOptionsX, ProtocolFlags, QueryKind,
-    StatOptions, WritevOptions,
+    LoginAbility2, MkdirOptions, OpenOptions, OpenOptions2, PgFlags, PrepareOptions, PrepareOptionsX, ProtocolFlags,
+    QueryKind, StatOptions, WritevOptions,
 };
 
 use crate::planted::{self, Bug};
@@ -18,6 +18,8 @@ use crate::{FileHandle, Opaque, PathArg, RequestHeader, RequestKind, SessionId, 
 
 /// Segments that one `readv` or `writev` may name (the protocol's `maxRvecsz`).
 pub const SEGMENTS_MAX: usize = 1024;
+/// Ranges that one `clone` may name (the protocol's `maxClonesz`).
+pub const CLONE_RANGES_MAX: usize = 1024;
 /// Attributes that one `fattr` may name.
 pub const FATTR_VARS_MAX: usize = 16;
 /// Longest name of an attribute in `fattr`, in bytes.
@@ -33,6 +35,7 @@ pub enum Request {
     Bind(Bind),
     Chkpoint(Chkpoint),
     Chmod(Chmod),
+    Clone(CloneRanges),
     Close(Close),
     Dirlist(Dirlist),
     Endsess(Endsess),
@@ -106,6 +109,28 @@ pub struct Chmod {
     pub mode: Access,
     /// Of what.
     pub target: PathArg,
+}
+
+/// Copies ranges of open files into another one, on the server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CloneRanges {
+    /// Into which file.
+    pub target: FileHandle,
+    /// From where to where; at least one, at most [`CLONE_RANGES_MAX`].
+    pub ranges: Vec<CloneRange>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CloneRange {
+    /// From which file.
+    pub source: FileHandle,
+    /// From where.
+    pub source_offset: u64,
+    /// How many bytes; 0: all up to the source's end.
+    pub len: u64,
+    /// To where.
+    pub target_offset: u64,
 }
 
 /// Gives a handle back; for a written file: and says that it is complete.
@@ -220,8 +245,20 @@ pub struct Open {
     pub mode: Access,
     /// How.
     pub options: OpenOptions,
+    /// More of how.
+    pub options2: OpenOptions2,
+    /// For [`OpenOptions2::DUP`] and [`OpenOptions2::SAMEFS`]: an open file of the session. Zeros otherwise.
+    pub template: FileHandle,
     /// Which.
     pub target: PathArg,
+}
+
+impl Open {
+    /// As protocol 5.1 knows it: without a template.
+    #[must_use]
+    pub fn plain(mode: Access, options: OpenOptions, target: PathArg) -> Self {
+        Self { mode, options, options2: OpenOptions2::NONE, template: FileHandle::default(), target }
+    }
 }
 
 /// Reads pages with their checksums.
@@ -493,6 +530,7 @@ impl Request {
             Request::Bind(_) => K::Bind,
             Request::Chkpoint(_) => K::Chkpoint,
             Request::Chmod(_) => K::Chmod,
+            Request::Clone(_) => K::Clone,
             Request::Close(_) => K::Close,
             Request::Dirlist(_) => K::Dirlist,
             Request::Endsess(_) => K::Endsess,

@@ -68,6 +68,20 @@ flags! {
 }
 
 flags! {
+    /// More of how a file is to be opened (`XOpenRequestOption2`, protocol 5.2.0).
+    OpenOptions2(u16) {
+        /// With the content of the file that the template is (new files only).
+        DUP = 0x0001;
+        /// On the file system that the template is on (new files only).
+        SAMEFS = 0x0002;
+        /// As [`OpenOptions::RETSTAT`], with extended attributes if there are any.
+        RETSTATX = 0x0004;
+        /// Past the page cache.
+        DIRECTIO = 0x0008;
+    }
+}
+
+flags! {
     /// Options of locate.
     LocateOptions(u16) {
         /// Each host once.
@@ -92,6 +106,8 @@ flags! {
         DSTAT = 2;
         /// With a stat line and checksum for each entry.
         DCKSM = 4;
+        /// With extended attributes, if there are any (protocol 5.2.0). No server up to 6.1 has any to give, nor a form for them.
+        DSTATX = 8;
     }
 }
 
@@ -253,6 +269,10 @@ pub enum QueryKind {
     ChecksumScan,
     Config,
     Visa,
+    /// Implementation's own, on an open file (protocol 5.2.0).
+    FileInfo,
+    /// Implementation's own, with a path (protocol 5.2.0).
+    FsInfo,
     /// Implementation's own, no path.
     Opaque,
     /// Implementation's own, with a path.
@@ -275,6 +295,8 @@ impl QueryKind {
             6 => Self::ChecksumScan,
             7 => Self::Config,
             8 => Self::Visa,
+            9 => Self::FileInfo,
+            10 => Self::FsInfo,
             16 => Self::Opaque,
             32 => Self::OpaqueFile,
             64 => Self::OpaqueHandle,
@@ -294,6 +316,8 @@ impl QueryKind {
             Self::ChecksumScan => 6,
             Self::Config => 7,
             Self::Visa => 8,
+            Self::FileInfo => 9,
+            Self::FsInfo => 10,
             Self::Opaque => 16,
             Self::OpaqueFile => 32,
             Self::OpaqueHandle => 64,

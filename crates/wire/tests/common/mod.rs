@@ -85,6 +85,7 @@ fn free_form(request: &Request) -> bool {
         Request::Read(read) => read.path_id.is_none(),
         Request::Bind(_)
         | Request::Chkpoint(_)
+        | Request::Clone(_)
         | Request::Close(_)
         | Request::Endsess(_)
         | Request::Pgwrite(_)

@@ -162,13 +162,27 @@ fn name_requests() -> BoxedStrategy<Request> {
     .boxed()
 }
 
+fn clone_range() -> impl Strategy<Value = CloneRange> {
+    let below = 0..i64::MAX.unsigned_abs() / 2;
+    (handle(), below.clone(), below.clone(), below).prop_map(|(source, source_offset, len, target_offset)| CloneRange {
+        source,
+        source_offset,
+        len,
+        target_offset,
+    })
+}
+
 fn file_requests(data: BoxedStrategy<u32>) -> BoxedStrategy<Request> {
     prop_oneof![
         (handle(), chkpoint_op()).prop_map(|(handle, op)| Request::Chkpoint(Chkpoint { handle, op })),
         handle().prop_map(|handle| Request::Close(Close { handle })),
-        (any::<[u16; 2]>(), path()).prop_map(|(words, target)| Request::Open(Open {
+        (handle(), vec(clone_range(), 1..20))
+            .prop_map(|(target, ranges)| Request::Clone(CloneRanges { target, ranges })),
+        (any::<[u16; 3]>(), handle(), path()).prop_map(|(words, template, target)| Request::Open(Open {
             mode: Access(words[0]),
             options: OpenOptions(words[1]),
+            options2: OpenOptions2(words[2]),
+            template,
             target
         })),
         (handle(), offset(), len(), any::<[u8; 2]>(), 0..3u8).prop_map(|(handle, offset, len, bits, given)| {
