@@ -114,6 +114,39 @@ def test_backups_under_load_and_a_lost_namespace(server, tmp_path, end):
     assert weir("fsck", "--data", str(server.data)).returncode == 0
 
 
+@pytest.mark.parametrize("log", ["there", "lost"])
+def test_a_record_between_two_backups(server, tmp_path, log):
+    """The log has what followed a backup, record by record; where it is lost, a backup is all there is."""
+    target = tmp_path / "backups"
+    kept = {"/before": put(server, "/before", 3000, tmp_path)}
+    first = backup(server, target)
+    kept["/wanted"] = put(server, "/wanted", 200 * KIB, tmp_path)
+    record = backup(server, tmp_path / "elsewhere")["upto"]
+    put(server, "/unwanted", 200 * KIB, tmp_path)
+    Xrdfs(server.url)("rm", "/before").ok()
+    assert backup(server, target)["upto"] > record > first["upto"]
+    put(server, "/last", 1000, tmp_path)
+    server.stop()
+    lose_the_namespace(server)
+    if log == "lost":
+        shutil.rmtree(server.data / "journal")
+    done = weir("restore", str(target), "--data", str(server.data), "--json", "--until", str(record))
+    report = json.loads(done.stdout)
+    assert done.returncode == 1 and report["backup"]["number"] == 1 and not report["nothing_lost"], done
+    assert report["record"] == (record if log == "there" else first["upto"])
+    server.start()
+    fs = Xrdfs(server.url)
+    assert sorted(fs.names("/")) == (["before", "wanted"] if log == "there" else ["before"])
+    if log == "there":
+        assert weir_bytes(server, "/wanted", tmp_path) == kept["/wanted"]
+    put(server, "/new", 100 * KIB, tmp_path)
+
+
+def weir_bytes(server: Weir, path: str, tmp_path: Path) -> bytes:
+    xrdcp(f"{server.url}{path}", tmp_path / "back").ok()
+    return (tmp_path / "back").read_bytes()
+
+
 def test_an_older_state_and_what_is_not_in_it(server, tmp_path):
     target = tmp_path / "backups"
     Xrdfs(server.url)("mkdir", "/kept").ok()

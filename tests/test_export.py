@@ -1,6 +1,7 @@
 """`weir export`: what a node holds as plain files again, with and without its namespace, and what is damaged named."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -145,6 +146,37 @@ def test_interrupted_files_are_told_from_whole_ones(own_node, tmp_path):
     code, report = export(server, tmp_path / "out")
     assert code == 0 and report["interrupted"] == 1
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["cut.weir-interrupted"]
+
+
+def test_attributes_go_with_their_files(filled, tmp_path):
+    server, contents = filled
+    fs = Xrdfs(server.url)
+    fs("xattr", "/small", "set", "run=4711").ok()
+    fs("xattr", "/small", "set", "site=Genève").ok()
+    fs("xattr", "/run1", "set", "policy=keep").ok()
+    fs("xattr", "/large", "set", "note=" + "x" * 20_000).ok()
+    server.stop()
+    flags = ["--owners"] if os.getuid() == 0 else []
+    code, report = export(server, tmp_path / "out", *flags)
+    target = tmp_path / "out"
+    assert files_below(target) == contents
+    assert {name: os.getxattr(target / "small", name) for name in os.listxattr(target / "small") if name.startswith("user.")} == {
+        "user.run": b"4711",
+        "user.site": "Genève".encode(),
+    }
+    assert os.getxattr(target / "run1", "user.policy") == b"keep"
+    try:
+        os.setxattr(target / "run1/empty", "user.long", b"x" * 20_000)
+        assert code == 0 and os.getxattr(target / "large", "user.note") == b"x" * 20_000
+    except OSError:  # ext4 has room for 4 KiB: said, and the file is there
+        assert code == 1 and report["attributes"] == 1, report
+        assert [(found["kind"], found["path"]) for found in report["listed"]] == [("attribute", "/large")]
+        assert "note" in report["listed"][0]["what"]
+    if flags:
+        assert {((there := path.stat()).st_uid, there.st_gid) for path in target.rglob("*")} == {(0, 0)}
+    else:
+        refused = weir("export", "--data", str(server.data), str(tmp_path / "out2"), "--owners")
+        assert refused.returncode in (1, 8), refused
 
 
 def test_a_killed_export_goes_on(filled, tmp_path):

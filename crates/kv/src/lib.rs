@@ -34,7 +34,7 @@ mod without_log;
 mod write_set;
 
 pub use batch::{BATCH_MAX, Batch, KEY_MAX, VALUE_MAX};
-pub use checkpoint::{Backup, BackupHead, BackupTotals, read_backup, restore_backups};
+pub use checkpoint::{Backup, BackupHead, BackupTotals, Followed, read_backup, restore_backups};
 pub use embedded::{BatchDone, Embedded, EmbeddedConfig, EmbeddedStats};
 pub use engine::{Applied, Engine, Entry, EntrySource, MemoryEngine, NoEntries};
 pub use index::{IndexConfig, IndexStats, LoggedIndex};

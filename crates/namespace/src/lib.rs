@@ -93,5 +93,5 @@ pub use truncate::{Truncate, truncate};
 pub use uploads::{DropTombstones, ForgetUpload, drop_tombstones, due_uploads, forget_upload, uploads};
 pub use writers::{WriterToken, bodies, body_record, find_writer, writers};
 pub use xattr::{
-    NamedValue, RemoveXattr, SetXattr, XattrMode, get_xattr, list_xattrs, remove_xattr, set_xattr, xattr_of,
+    NamedValue, RemoveXattr, SetXattr, XattrMode, get_xattr, list_xattrs, remove_xattr, set_xattr, xattr_of, xattrs_of,
 };

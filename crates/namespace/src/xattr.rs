@@ -112,6 +112,11 @@ pub fn xattr_of(read: &dyn Read, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>
     read.get(&key)?.map(|value| payload(&key, &value).map(<[u8]>::to_vec)).transpose()
 }
 
+/// As [`list_xattrs`], by number and whoever asks: for who takes everything out.
+pub fn xattrs_of(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> {
+    all(read, ino)
+}
+
 /// Names and values of all attributes; at most [`crate::Limits::xattrs_max`]. Whoever may read the file may.
 pub fn list_xattrs(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Vec<NamedValue>, NsError> {
     all(read, find(read, actor, path, Want::Read)?.inode.ino)

@@ -237,7 +237,8 @@ pub struct RestoreArgs {
     /// The data directory that gets the namespace: that of the node that the backup was made of, whatever is left of it, or a new one.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["list", "verify"])]
     pub data: Option<PathBuf>,
-    /// The newest state not after this time (UTC, as in `2026-11-21 09:45`), or this record of the log.
+    /// The newest state not after this time (UTC, as in `2026-11-21 09:45`): a backup's; or the one at this record of the log, also between two
+    /// backups if the log is there.
     #[arg(long, value_name = "TIME|RECORD")]
     pub until: Option<String>,
     /// List the backups in the folder and do nothing else.
@@ -272,6 +273,9 @@ pub struct ExportArgs {
     /// For a node whose namespace is lost: every content in the store, under the path at which it was made, where that is known.
     #[arg(long)]
     pub without_namespace: bool,
+    /// Give files and folders the numbers of their owners and groups as user and group of this machine; root alone may.
+    #[arg(long, conflicts_with = "without_namespace")]
+    pub owners: bool,
     /// What to do with files of which pages are damaged.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = IfDamaged::Suffix)]
     pub damaged: IfDamaged,

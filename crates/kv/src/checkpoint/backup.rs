@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use disk::Disk;
-use journal::{Seq, StreamId};
+use journal::{Journal, Seq, StreamId};
 
 use super::file::{Head, Kind, Reader, Sink, Writer, check_cancel};
 use super::merge::Merge;
@@ -143,14 +143,24 @@ pub fn read_backup(disk: &dyn Disk, path: &str) -> Result<(BackupHead, BackupTot
     Ok((head.of_backup(), BackupTotals { entries: totals.entries, bytes, crc32c: totals.sum }))
 }
 
+/// The log of what was backed up, which has the records that followed the backup.
+pub struct Followed<'a> {
+    /// The log.
+    pub log: &'a Journal,
+    /// The last record that is wanted.
+    pub until: Seq,
+}
+
 /// Makes the checkpoint of `stream` in the folder `dir` of `disk`, which has none: what the backups `from` hold, a full one and then
-/// each later one in order. It will stand at the log's record `upto`. Durable when it returns. Gives the number of keys.
+/// each later one in order, and then what `followed`. It will stand at the log's record `upto`. Durable when it returns. Gives the number of
+/// keys.
 ///
 /// # Errors
-/// [`KvError::Damaged`] where a backup does not read as it was written, is of another stream, or does not follow the one before it, or
-/// where there is a checkpoint already.
+/// [`KvError::Damaged`] where a backup does not read as it was written, is of another stream, or does not follow the one before it,
+/// where the log is another one or does not have all the records, or where there is a checkpoint already.
 pub fn restore_backups(
     from: (&dyn Disk, &[String]),
+    followed: Option<Followed<'_>>,
     stream: StreamId,
     disk: Arc<dyn Disk>,
     dir: &str,
@@ -172,19 +182,43 @@ pub fn restore_backups(
         readers.push(reader);
     }
     let Some(last) = readers.last() else { return Err(KvError::Damaged("there is no backup to be restored".into())) };
-    let mut set = CheckpointSet::open(disk, dir, stream, last.head.incarnation, &IndexConfig::default())?;
+    let (incarnation, stands_at) = (last.head.incarnation, Seq(last.head.upto));
+    let config = IndexConfig::default();
+    let mut set = CheckpointSet::open(disk, dir, stream, incarnation, &config)?;
     if set.upto() > Seq::ZERO {
         return Err(KvError::Damaged(format!("there is a checkpoint in {dir} already")));
     }
     readers.reverse();
     let mut content = Merge::new(readers, false);
-    let member = set.make(Kind::Base, Seq::ZERO, upto, &mut |writer| {
-        while let Some((key, value)) = content.next()? {
-            writer.push(key, value)?;
-        }
-        Ok(())
-    })?;
-    let entries = member.totals.entries;
-    set.chain = vec![member];
-    Ok(entries)
+    let Some(Followed { log, until }) = followed.filter(|followed| followed.until > stands_at) else {
+        return set.make_only(&mut content, upto);
+    };
+    let has_all = log.oldest() <= stands_at.next() && until <= log.durable() && until <= upto;
+    if log.incarnation() != incarnation || !has_all {
+        return Err(KvError::Damaged(format!(
+            "the log does not have all records from {} to {until}",
+            stands_at.next()
+        )));
+    }
+    set.make_only(&mut content, stands_at)?;
+    while set.upto() < until {
+        set.add_delta(log, until, config.delta_bytes_max)?;
+    }
+    let mut content = set.merge(&set.chain, false)?;
+    set.make_only(&mut content, upto)
+}
+
+impl CheckpointSet {
+    /// Makes the one file that there is to be from then on. Gives the number of keys.
+    fn make_only(&mut self, content: &mut Merge, upto: Seq) -> Result<u64, KvError> {
+        let made = self.make(Kind::Base, Seq::ZERO, upto, &mut |writer| {
+            while let Some((key, value)) = content.next()? {
+                writer.push(key, value)?;
+            }
+            Ok(())
+        })?;
+        let entries = made.totals.entries;
+        self.replace(0, made)?;
+        Ok(entries)
+    }
 }

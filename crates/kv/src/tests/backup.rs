@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 
 use super::seeds;
 use super::world::{Kind, Map, OTHER, World, content, random_batch, rng};
-use crate::{BackupHead, IndexConfig, KvError, LoggedIndex, MemoryEngine, read_backup, restore_backups};
+use crate::{BackupHead, Followed, IndexConfig, KvError, LoggedIndex, MemoryEngine, read_backup, restore_backups};
 
 const STREAM: StreamId = StreamId::NAMESPACE;
 
@@ -53,9 +53,18 @@ fn take(world: &World, target: &SimDisk, since: Option<(Seq, u64)>, number: usiz
 
 /// What comes back of a chain: read as an opening after a restore reads it.
 fn restored(target: &SimDisk, chain: &[String], upto: Seq) -> Result<Map, KvError> {
+    restored_with(target, chain, None, upto)
+}
+
+fn restored_with(
+    target: &SimDisk,
+    chain: &[String],
+    followed: Option<Followed<'_>>,
+    upto: Seq,
+) -> Result<Map, KvError> {
     let disk = SimDisk::new(9);
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    restore_backups((target, chain), STREAM, Arc::clone(&shared), "checkpoint", upto)?;
+    restore_backups((target, chain), followed, STREAM, Arc::clone(&shared), "checkpoint", upto)?;
     let config = JournalConfig { streams: vec![STREAM], ..JournalConfig::small() };
     let beginning = journal::Beginning { first: upto.next(), segment: 1, incarnation: 5 };
     Journal::begin(&disk, "journal", &config, &beginning).unwrap();
@@ -63,6 +72,32 @@ fn restored(target: &SimDisk, chain: &[String], upto: Seq) -> Result<Map, KvErro
     let engine = Box::new(MemoryEngine::new());
     let (index, _) = LoggedIndex::open(Arc::new(journal), STREAM, engine, shared, "checkpoint", IndexConfig::small())?;
     Ok(content(&*index.snapshot()))
+}
+
+#[test]
+fn the_log_brings_a_backup_to_any_record_that_followed() {
+    for seed in 0..seeds(10) {
+        let mut rng = rng(seed);
+        let mut world = World::new(seed, Kind::Lost, None);
+        let target = SimDisk::new(seed);
+        step(&mut world, &mut rng);
+        let taken = take(&world, &target, None, 0);
+        let mut states = vec![(taken.head.upto, taken.state)];
+        for mark in 0..20 {
+            world.append(random_batch(&mut rng, mark));
+            states.push((world.journal.appended(), content(&*world.index.snapshot())));
+        }
+        let end = world.journal.appended();
+        world.journal.sync_to(end).unwrap();
+        let chain = [taken.file];
+        for (until, state) in states {
+            let followed = Some(Followed { log: &world.journal, until });
+            assert_eq!(restored_with(&target, &chain, followed, end).unwrap(), state, "seed {seed}, record {until}");
+        }
+        let past = Followed { log: &world.journal, until: end.next() };
+        let refused = restored_with(&target, &chain, Some(past), end);
+        assert!(matches!(refused, Err(KvError::Damaged(_))), "there is no such record: {refused:?}");
+    }
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub fn run(args: &RestoreArgs) -> Result<Exit, Failure> {
     let whose = target.whose();
     let mut data = DataDir::for_restore(path, whose.cluster, whose.store, whose.created)
         .map_err(|error| Failure::new(error.exit(), error))?;
-    restore(args, &config, &target, &chain, until.is_some(), &mut data)
+    restore(args, &config, &target, &chain, until, &mut data)
 }
 
 /// Which state is wanted.
@@ -120,6 +120,29 @@ enum Log {
     Gone,
 }
 
+/// How far a backup is followed by the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// To its end: nothing is lost.
+    ToTheEnd,
+    /// Up to this record, which somebody wants.
+    ToTheRecord(Seq),
+    /// Not at all.
+    AsOfTheBackup,
+}
+
+impl Way {
+    /// What is wanted, of a backup that stands at `upto`, beside a log that ends at `end`; `follows`: it has all that came after the backup.
+    /// Records tell no time: with one, it is a backup's.
+    fn of(until: Option<Until>, upto: Seq, end: Seq, follows: bool) -> Self {
+        match until {
+            None if follows => Way::ToTheEnd,
+            Some(Until::Record(record)) if follows && record > upto => Way::ToTheRecord(record.min(end)),
+            _ => Way::AsOfTheBackup,
+        }
+    }
+}
+
 fn log_of(disk: &dyn Disk, config: &Config) -> Result<Log, JournalError> {
     match Journal::check(disk, JOURNAL_DIR, &journal_config(config)) {
         Ok(found) => Ok(Log::There { oldest: found.oldest, last: found.last }),
@@ -135,7 +158,7 @@ fn restore(
     config: &Config,
     target: &Target,
     chain: &[Manifest],
-    until: bool,
+    until: Option<Until>,
     data: &mut DataDir,
 ) -> Result<Exit, Failure> {
     let failed = |error: OpenError| refused_restore(data, error);
@@ -147,15 +170,19 @@ fn restore(
     let unfinished = NewLog::read(&*disk).map_err(failed)?.is_some_and(|mark| !mark.finished);
     let found = if unfinished { Log::Gone } else { log_of(&*disk, config).map_err(|error| failed(error.into()))? };
     let upto = Seq(last.upto);
-    let (whole, at) = match found {
-        Log::Gone => (false, upto),
+    let (way, at) = match found {
+        Log::Gone => (Way::AsOfTheBackup, upto),
         Log::There { oldest, last: end } => {
-            let has_the_rest = !until && oldest <= upto.next() && upto <= end;
+            let has_what_follows = oldest <= upto.next() && upto <= end;
             let (end, incarnation) = end_of_log(&disk, config).map_err(failed)?;
-            if has_the_rest && incarnation == last.log { (true, upto) } else { (false, end) }
+            match Way::of(until, upto, end, has_what_follows && incarnation == last.log) {
+                Way::ToTheEnd => (Way::ToTheEnd, upto),
+                way => (way, end),
+            }
         }
     };
-    let aside = place(data, &disk, target, chain, at).map_err(failed)?;
+    let whole = way == Way::ToTheEnd;
+    let aside = place(data, &disk, config, (target, chain), (way, at)).map_err(failed)?;
     let format =
         Format { incarnation: Incarnation(data.format.incarnation.0 + u64::from(!whole)), ..data.format.clone() };
     let mut report = Report::new(args.list_max);
@@ -184,15 +211,30 @@ fn restore(
     }
     disk.remove(UNDER_WAY).and_then(|()| disk.sync_dir("")).map_err(|error| refused_restore(data, error.into()))?;
 
-    let mut words = vec![match whole {
-        true => format!("restored from backup {}, and brought up to the end of the log: nothing is lost", last.number),
-        false => format!(
+    let as_of = match way {
+        Way::ToTheRecord(record) => record,
+        Way::ToTheEnd | Way::AsOfTheBackup => upto,
+    };
+    let mut words = vec![match way {
+        Way::ToTheEnd => {
+            format!("restored from backup {}, and brought up to the end of the log: nothing is lost", last.number)
+        }
+        Way::ToTheRecord(record) => format!(
+            "restored from backup {}, and brought up to record {record} of the log; what was changed since is lost",
+            last.number
+        ),
+        Way::AsOfTheBackup => format!(
             "restored as of backup {}, {}, record {}; what was changed since is lost",
             last.number,
             last.taken_text(),
             last.upto
         ),
     }];
+    if let (Some(Until::Record(record)), Way::AsOfTheBackup) = (until, way)
+        && record > upto
+    {
+        words.push(format!("the log does not have what was changed from there to record {record}"));
+    }
     words.extend(aside.map(|aside| format!("the namespace that was there is in {aside}")));
     let mut stdout = io::stdout().lock();
     let printed = if args.json {
@@ -200,6 +242,7 @@ fn restore(
         if let Some(object) = value.as_object_mut() {
             object.insert("backup".into(), last.to_json());
             object.insert("nothing_lost".into(), whole.into());
+            object.insert("record".into(), as_of.0.into());
         }
         writeln!(stdout, "{value}")
     } else {
@@ -226,9 +269,9 @@ fn end_of_log(disk: &Arc<dyn Disk>, config: &Config) -> Result<(Seq, u64), OpenE
 fn place(
     data: &DataDir,
     disk: &Arc<dyn Disk>,
-    target: &Target,
-    chain: &[Manifest],
-    at: Seq,
+    config: &Config,
+    (target, chain): (&Target, &[Manifest]),
+    (way, at): (Way, Seq),
 ) -> Result<Option<String>, OpenError> {
     let root = disk.list("")?;
     let is_there = |name: &str| root.iter().any(|entry| entry.name == name);
@@ -254,8 +297,19 @@ fn place(
     remove_all(data, GONE)?;
     let files: Vec<String> = chain.iter().map(Manifest::file).collect();
     let folder = NAMESPACE_CHECKPOINT_DIR.replacen(NAMESPACE_DIR, NEW, 1);
-    kv::restore_backups((target.disk(), &files), StreamId::NAMESPACE, Arc::clone(disk), &folder, at)
+    let from = (target.disk(), files.as_slice());
+    let log = match way {
+        Way::ToTheRecord(until) => {
+            Some((Journal::open(Arc::clone(disk), JOURNAL_DIR, journal_config(config))?.0, until))
+        }
+        Way::ToTheEnd | Way::AsOfTheBackup => None,
+    };
+    let followed = log.as_ref().map(|(log, until)| kv::Followed { log, until: *until });
+    kv::restore_backups(from, followed, StreamId::NAMESPACE, Arc::clone(disk), &folder, at)
         .map_err(|source| OpenError::Index { which: "namespace", source })?;
+    if let Some((log, _)) = log {
+        log.close()?;
+    }
     disk.rename(NEW, NAMESPACE_DIR)?;
     disk.create_dir_all(STORE_DIR)?;
     disk.sync_dir("")?;
@@ -329,6 +383,18 @@ fn refused_restore(data: &DataDir, error: OpenError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_log_follows_up_to_the_record_that_is_wanted() {
+        let record = |record| Some(Until::Record(Seq(record)));
+        let way = |until, follows| Way::of(until, Seq(10), Seq(20), follows);
+        assert_eq!([way(None, true), way(None, false)], [Way::ToTheEnd, Way::AsOfTheBackup]);
+        assert_eq!(way(record(15), true), Way::ToTheRecord(Seq(15)));
+        assert_eq!(way(record(99), true), Way::ToTheRecord(Seq(20)), "there is no more");
+        assert_eq!(way(record(15), false), Way::AsOfTheBackup);
+        assert_eq!(way(record(10), true), Way::AsOfTheBackup);
+        assert_eq!(way(Some(Until::Time(types::Timestamp(0))), true), Way::AsOfTheBackup);
+    }
 
     #[test]
     fn until_is_a_time_or_a_record() {

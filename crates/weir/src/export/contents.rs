@@ -14,7 +14,7 @@ use kv::{IndexConfig, KvError, LoggedIndex, LsmConfig, LsmEngine};
 use store::{Store, StoreConfig, StoreError};
 
 use super::copy::{Copier, Facts};
-use super::out::Out;
+use super::out::{About, Out};
 use super::report::{Report, Trouble};
 use crate::Failure;
 use crate::cli::ExportArgs;
@@ -85,7 +85,9 @@ fn all(store: &Store, data: &Path, copier: &mut Copier<'_>, report: &mut Report)
         for piece in page {
             let facts = store.provenance(piece).map_err(failed)?;
             let time = facts.file.and_then(|file| modified(&data.join(file))).unwrap_or(SystemTime::UNIX_EPOCH);
-            copier.file(&Facts { path: &facts.path_hint, piece, mode: MODE, time, interrupted: false }, report)?;
+            // The namespace knows whose it is, and what attributes it has.
+            let about = About { mode: MODE, time, owner: None, xattrs: Vec::new() };
+            copier.file(&Facts { path: &facts.path_hint, piece, about, interrupted: false }, report)?;
         }
     }
 }

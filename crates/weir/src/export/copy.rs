@@ -3,13 +3,12 @@
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use store::{PieceState, PieceStatus, Reader, Store, StoreError};
 use types::{Adler32, Crc32c, ErrorCode, PAGE_SIZE, PieceId};
 
 use super::names::{DAMAGED, INTERRUPTED, UNNAMED, candidates};
-use super::out::{Out, Part};
+use super::out::{About, Out, Part, Refused};
 use super::report::{Report, Trouble};
 use crate::Failure;
 use crate::cli::IfDamaged;
@@ -32,10 +31,8 @@ pub struct Facts<'a> {
     pub path: &'a [u8],
     /// Its content.
     pub piece: PieceId,
-    /// Permission bits.
-    pub mode: u32,
-    /// When it was changed.
-    pub time: SystemTime,
+    /// Mode, time and so on.
+    pub about: About,
     /// Whether its writer left it unfinished, as the namespace says.
     pub interrupted: bool,
 }
@@ -114,7 +111,8 @@ impl<'a> Copier<'a> {
         }
         let name = self.give_name(&part, facts, &suffix);
         match name {
-            Ok((below, first)) => {
+            Ok((below, first, refused)) => {
+                report_refused(&shown, &refused, report);
                 report.counts.files += u64::from(what.is_none());
                 report.counts.bytes += copied.len;
                 report.counts.interrupted += u64::from(unfinished);
@@ -133,12 +131,12 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// The first free of its names; says whether it is the best.
-    fn give_name(&self, part: &Part, facts: &Facts<'_>, suffix: &str) -> io::Result<(PathBuf, bool)> {
+    /// The first free of its names; says whether it is the best, and which attributes were not taken.
+    fn give_name(&self, part: &Part, facts: &Facts<'_>, suffix: &str) -> io::Result<(PathBuf, bool, Vec<Refused>)> {
         let mut last = None;
         for (place, below) in candidates(facts.path, suffix, facts.piece).into_iter().enumerate() {
-            match self.out.finish(part, &below, facts.mode, facts.time) {
-                Ok(()) => return Ok((below, place == 0)),
+            match self.out.finish(part, &below, &facts.about) {
+                Ok(refused) => return Ok((below, place == 0, refused)),
                 Err(error) if of_this_file(&error) => last = Some(error),
                 Err(error) => return Err(error),
             }
@@ -172,7 +170,7 @@ impl<'a> Copier<'a> {
             if let Some(there) = self.out.look(&below)?
                 && there.is_file()
                 && there.len() == len
-                && there.modified()? == facts.time
+                && there.modified()? == facts.about.time
             {
                 alike.push(below);
             }
@@ -214,6 +212,14 @@ impl<'a> Copier<'a> {
             copied.len += want as u64;
         }
         Ok(copied)
+    }
+}
+
+/// Attributes that the target's file system did not take.
+pub fn report_refused(shown: &str, refused: &[Refused], report: &mut Report) {
+    for Refused { name, error } in refused {
+        let what = format!("its attribute {} cannot be written: {error}", name.escape_ascii());
+        report.trouble(Trouble::Attribute, shown, &what);
     }
 }
 

@@ -75,7 +75,8 @@ fn with_names(
     for words in recovery_words::in_words(&foundation.found, config.grace.as_secs()) {
         let _ = writeln!(std::io::stderr(), "{}", words.text);
     }
-    let exported = tree::export(&foundation, &mut Copier::new(&foundation.store, out, args.damaged), report);
+    let exported =
+        tree::export(&foundation, &mut Copier::new(&foundation.store, out, args.damaged), args.owners, report);
     let closed = foundation.close();
     exported?;
     closed.map_err(|error| Failure::new(error.exit(), error).while_doing("cannot close the data directory"))

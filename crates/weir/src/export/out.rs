@@ -6,9 +6,57 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{CWD, RenameFlags};
+use rustix::fs::{CWD, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 
+/// What a file or folder has besides its bytes or entries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct About {
+    /// Permission bits.
+    pub mode: u32,
+    /// When it was changed.
+    pub time: SystemTime,
+    /// User and group as numbers, where these are wanted.
+    pub owner: Option<(u32, u32)>,
+    /// Extended attributes, by the names that the namespace has for them: those of clients begin with `user.` there as well.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// An extended attribute that a file system did not take, and why.
+#[derive(Debug)]
+pub struct Refused {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What the system said.
+    pub error: io::Error,
+}
+
+impl About {
+    /// Gives it to `file`. Owner first: a change of it may take permission bits away.
+    fn give(&self, file: &File, mode: u32) -> io::Result<Vec<Refused>> {
+        if let Some((user, group)) = self.owner {
+            std::os::unix::fs::fchown(file, Some(user), Some(group))?;
+        }
+        let mut refused = Vec::new();
+        for (name, value) in &self.xattrs {
+            if let Err(error) = set_xattr(file, name, value) {
+                refused.push(Refused { name: name.clone(), error });
+            }
+        }
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.set_modified(self.time)?;
+        Ok(refused)
+    }
+}
+
+fn set_xattr(file: &File, name: &[u8], value: &[u8]) -> io::Result<()> {
+    // What the node itself has noted of a file has a prefix of its own; nobody but the system may use others than this one.
+    let prefix: &[u8] = if name.starts_with(USER) { b"" } else { USER };
+    Ok(rustix::fs::fsetxattr(file, [prefix, name].concat(), value, XattrFlags::empty())?)
+}
+
+/// What the names of attributes begin with that anybody may set.
+const USER: &[u8] = b"user.";
 /// For files in the making, and what else an export needs; gone when it is done.
 pub const WORK: &str = ".weir-export";
 
@@ -79,13 +127,12 @@ impl Out {
         make_folder(&self.root.join(below))
     }
 
-    /// Gives a folder its mode and time, once everything is in it.
-    pub fn finish_dir(&self, below: &Path, mode: u32, time: SystemTime) -> io::Result<()> {
+    /// Gives a folder what it has besides, once everything is in it. Gives the attributes that were not taken.
+    pub fn finish_dir(&self, below: &Path, about: &About) -> io::Result<Vec<Refused>> {
         let folder = File::open(self.root.join(below))?;
         folder.sync_all()?;
         // Its owner may always go in: an export that is begun again has to.
-        folder.set_permissions(Permissions::from_mode(mode & 0o777 | 0o700))?;
-        folder.set_modified(time)
+        about.give(&folder, about.mode & 0o777 | 0o700)
     }
 
     /// Begins a file.
@@ -98,16 +145,16 @@ impl Out {
         Ok(Part { file: File::create_new(&path)?, path })
     }
 
-    /// Ends a file: on the disk, with mode and time, and then with its name.
+    /// Ends a file: on the disk, with what it has besides, and then with its name. Gives the attributes that were not taken.
     ///
     /// # Errors
     /// `AlreadyExists` where the name is taken.
-    pub fn finish(&self, part: &Part, below: &Path, mode: u32, time: SystemTime) -> io::Result<()> {
-        part.file.set_permissions(Permissions::from_mode(mode & 0o777))?;
-        part.file.set_modified(time)?;
+    pub fn finish(&self, part: &Part, below: &Path, about: &About) -> io::Result<Vec<Refused>> {
+        let refused = about.give(&part.file, about.mode & 0o777)?;
         part.file.sync_all()?;
         self.make_above(below)?;
-        rename_new(&part.path, &self.root.join(below))
+        rename_new(&part.path, &self.root.join(below))?;
+        Ok(refused)
     }
 
     /// Makes a symbolic link.
@@ -172,7 +219,8 @@ mod tests {
         let put = |below: &str, text: &str| {
             let mut part = out.begin().unwrap();
             part.file.write_all(text.as_bytes()).unwrap();
-            out.finish(&part, Path::new(below), 0o640, SystemTime::UNIX_EPOCH)
+            let about = About { mode: 0o640, time: SystemTime::UNIX_EPOCH, owner: None, xattrs: Vec::new() };
+            out.finish(&part, Path::new(below), &about)
         };
         put("a/b", "one").unwrap();
         assert_eq!(put("a/b", "two").unwrap_err().kind(), io::ErrorKind::AlreadyExists);

@@ -20,6 +20,8 @@ pub enum Trouble {
     Failed,
     /// It could not get its own name.
     Renamed,
+    /// The file system of the target did not take one of its extended attributes.
+    Attribute,
 }
 
 /// Counts.
@@ -51,6 +53,8 @@ pub struct Counts {
     pub missing: u64,
     /// What could not be written.
     pub failed: u64,
+    /// Extended attributes that could not be written.
+    pub attributes: u64,
     /// Contents in the store that no name refers to; only known, and not written, with the namespace.
     pub without_a_name: u64,
 }
@@ -76,6 +80,7 @@ impl Report {
             Trouble::Missing => self.counts.missing += 1,
             Trouble::Failed => self.counts.failed += 1,
             Trouble::Renamed => self.counts.renamed += 1,
+            Trouble::Attribute => self.counts.attributes += 1,
         }
         if self.listed.iter().filter(|(kind, ..)| *kind == trouble).count() < self.limit {
             self.listed.push((trouble, path.to_owned(), what.to_owned()));
@@ -84,7 +89,7 @@ impl Report {
 
     /// Whether everything is there as it was.
     pub fn is_good(&self) -> bool {
-        self.counts.damaged + self.counts.missing + self.counts.failed == 0
+        self.counts.damaged + self.counts.missing + self.counts.failed + self.counts.attributes == 0
     }
 
     /// For people.
@@ -106,6 +111,7 @@ impl Report {
             ("!   left out", counts.left_out),
             ("! not in the store", counts.missing),
             ("! could not be written", counts.failed),
+            ("! extended attributes that could not be written", counts.attributes),
             ("contents that no name refers to (--without-namespace has them)", counts.without_a_name),
         ];
         let rows: Vec<Vec<String>> = rows

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use kv::Read;
 use namespace::{FileState, Inode, Kind, ListEntry, NsError};
 use store::PieceState;
 use types::{FileName, GroupId, Ino, PieceId};
 
-use super::copy::{Copier, Facts, of_this_file, stop};
+use super::copy::{Copier, Facts, of_this_file, report_refused, stop};
 use super::names::below_target;
+use super::out::About;
 use super::report::{Report, Trouble};
 use super::system_time;
 use crate::Failure;
@@ -27,8 +27,7 @@ struct Level {
     ino: Ino,
     path: Vec<u8>,
     below: PathBuf,
-    mode: u32,
-    time: SystemTime,
+    about: About,
     /// Entries that were listed, the next one last.
     waiting: Vec<ListEntry>,
     /// The last one listed; `None`: none yet.
@@ -37,9 +36,8 @@ struct Level {
 }
 
 impl Level {
-    fn of(inode: &Inode, path: Vec<u8>, below: PathBuf) -> Self {
-        let (mode, time) = (u32::from(inode.access.mode), system_time(inode.mtime));
-        Self { ino: inode.ino, path, below, mode, time, waiting: Vec::new(), after: None, more: true }
+    fn of(inode: &Inode, about: About, path: Vec<u8>, below: PathBuf) -> Self {
+        Self { ino: inode.ino, path, below, about, waiting: Vec::new(), after: None, more: true }
     }
 
     fn next(&mut self, read: &dyn Read) -> Result<Option<ListEntry>, NsError> {
@@ -54,23 +52,28 @@ impl Level {
     }
 }
 
-/// Exports everything that has a name.
-pub fn export(foundation: &Foundation, copier: &mut Copier<'_>, report: &mut Report) -> Result<(), Failure> {
+/// Exports everything that has a name; with `owners`, files get the numbers of theirs.
+pub fn export(
+    foundation: &Foundation,
+    copier: &mut Copier<'_>,
+    owners: bool,
+    report: &mut Report,
+) -> Result<(), Failure> {
     let failed = |error: NsError| {
         Failure::new(Exit::Damaged, error).while_doing("the namespace cannot be read; `weir fsck` says more")
     };
     let read = kv::Kv::snapshot(&*foundation.embedded);
     let root = namespace::stat_ino(&*read, Ino::ROOT).map_err(failed)?;
-    let mut levels = vec![Level::of(&root, Vec::new(), PathBuf::new())];
+    let about = |inode: &Inode| about_of(&*read, inode, owners).map_err(failed);
+    let mut levels = vec![Level::of(&root, about(&root)?, Vec::new(), PathBuf::new())];
     // Where files with several names are.
     let mut linked: HashMap<Ino, PathBuf> = HashMap::new();
     while let Some(level) = levels.last_mut() {
         let Some(entry) = level.next(&*read).map_err(failed)? else {
             if !level.path.is_empty() {
-                copier
-                    .out()
-                    .finish_dir(&level.below, level.mode, level.time)
-                    .map_err(|error| stop("a folder", error))?;
+                let refused =
+                    copier.out().finish_dir(&level.below, &level.about).map_err(|error| stop("a folder", error))?;
+                report_refused(&level.path.escape_ascii().to_string(), &refused, report);
             }
             levels.pop();
             continue;
@@ -83,7 +86,7 @@ pub fn export(foundation: &Foundation, copier: &mut Copier<'_>, report: &mut Rep
                 match copier.out().make_dir(&below) {
                     Ok(()) => {
                         report.counts.directories += 1;
-                        levels.push(Level::of(&entry.inode, path, below));
+                        levels.push(Level::of(&entry.inode, about(&entry.inode)?, path, below));
                     }
                     Err(error) if of_this_file(&error) => {
                         report.trouble(
@@ -96,11 +99,18 @@ pub fn export(foundation: &Foundation, copier: &mut Copier<'_>, report: &mut Rep
                 }
             }
             Kind::Symlink(target) => symlink(copier, &path, target, report)?,
-            Kind::File(_) => file(copier, &entry.inode, &path, &mut linked, report)?,
+            Kind::File(_) => file(copier, &entry.inode, about(&entry.inode)?, &path, &mut linked, report)?,
         }
     }
     report.counts.without_a_name = nameless(&*read, copier).map_err(failed)?;
     Ok(())
+}
+
+/// What an inode has besides its content.
+fn about_of(read: &dyn Read, inode: &Inode, owners: bool) -> Result<About, NsError> {
+    let owner = owners.then_some((inode.access.owner.0, inode.access.group.0));
+    let xattrs = if inode.xattrs == 0 { Vec::new() } else { namespace::xattrs_of(read, inode.ino)? };
+    Ok(About { mode: u32::from(inode.access.mode), time: system_time(inode.mtime), owner, xattrs })
 }
 
 fn symlink(copier: &Copier<'_>, path: &[u8], target: &[u8], report: &mut Report) -> Result<(), Failure> {
@@ -127,6 +137,7 @@ fn symlink(copier: &Copier<'_>, path: &[u8], target: &[u8], report: &mut Report)
 fn file(
     copier: &mut Copier<'_>,
     inode: &Inode,
+    about: About,
     path: &[u8],
     linked: &mut HashMap<Ino, PathBuf>,
     report: &mut Report,
@@ -147,8 +158,7 @@ fn file(
     let facts = Facts {
         path,
         piece: PieceId::first(content.body),
-        mode: u32::from(inode.access.mode),
-        time: system_time(inode.mtime),
+        about,
         interrupted: matches!(content.state, FileState::Open(_) | FileState::Interrupted(_)),
     };
     let below = copier.file(&facts, report)?;
