@@ -590,7 +590,7 @@ def same_but_for_sums(mine: Outcome, other: Outcome) -> bool:
 
 
 # Those after which both servers hold the same still.
-HARMLESS = {"rmdir-missing", "checksum-unknown-kind", "not-empty-number", "mkdir-existing", "listing-has-checksums"}
+HARMLESS = {"rmdir-missing", "checksum-unknown-kind", "not-empty-number", "mkdir-existing", "listing-has-checksums", "removed-while-written"}
 # By name, as in docs/differences.md: whether it explains these two answers, weir's first.
 INTENDED: dict[str, Callable[[Step, Outcome, Outcome], bool]] = {
     "rmdir-missing": lambda step, mine, other: step.name == "rmdir" and mine.number == raw.NOT_FOUND and other.ok,
@@ -601,6 +601,9 @@ INTENDED: dict[str, Callable[[Step, Outcome, Outcome], bool]] = {
     ),
     "checksum-never-told": lambda step, mine, other: step.name == "query 3" and other.kind == "silent",
     "checksum-unknown-kind": lambda step, mine, other: "nosuch" in step.shown and (mine.number, other.number) == (raw.UNSUPPORTED, 3012),
+    "removed-while-written": lambda step, mine, other: (
+        step.name == "open again" and (mine.number, other.number) == (raw.FILE_NOT_OPEN, raw.NOT_FOUND)
+    ),
     "listing-has-checksums": lambda step, mine, other: step.name == "dirlist" and mine.ok and other.ok and same_but_for_sums(mine, other),
 }
 # After these the servers may differ although they have answered the same.

@@ -1,7 +1,7 @@
 //! What stands behind a handle: a reader, or the lease on a writer.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use namespace::WriterToken;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -126,6 +126,8 @@ pub(crate) struct Lease {
     missing_before: Mutex<Option<Missing>>,
     /// How often a pgwrite was so wrong that its connection was ended.
     pub(crate) out_of_step: AtomicU32,
+    /// The permission bits that its first handle has shown: who comes back asks for none.
+    pub(crate) mode: OnceLock<u16>,
     /// What it may hold in memory is counted.
     _room: Option<Room>,
     /// The last close, if it was refused and nobody has taken the file up since.
@@ -176,6 +178,7 @@ impl Lease {
             missing: Mutex::new(Missing::default()),
             missing_before: Mutex::new(None),
             out_of_step: AtomicU32::new(0),
+            mode: OnceLock::new(),
             _room: room,
             failure: Failure::default(),
             committed: AtomicBool::new(false),

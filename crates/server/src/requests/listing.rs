@@ -29,11 +29,6 @@ impl Connection {
             Ok(path) => path,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let asked = if with_sums { r.target.get(b"cks.type") } else { None };
-        let algorithm = match Algorithm::named(asked) {
-            Ok(algorithm) => algorithm,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
         let actor = &self.node.config.actor;
         let looked_up = self.node.namespace.read(|read| {
             let directory = namespace::lookup(read, actor, &path)?;
@@ -46,6 +41,11 @@ impl Connection {
         let directory = match looked_up {
             Ok(ino) => ino,
             Err(error) => return Ok(Err(Refusal::of_namespace(&"list", &error))),
+        };
+        let asked = if with_sums { r.target.get(b"cks.type") } else { None };
+        let algorithm = match Algorithm::named(asked) {
+            Ok(algorithm) => algorithm,
+            Err(refusal) => return Ok(Err(refusal)),
         };
         self.out.leave()?;
         let mut body = DirlistBody::new(with_stat);

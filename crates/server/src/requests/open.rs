@@ -551,7 +551,7 @@ impl Opening {
         }
         let found = self.node.namespace.read(|read| namespace::stat_ino(read, ino));
         // A file that is overwritten keeps its permission bits.
-        let mode = found.as_ref().map_or(self.op.mode, |inode| inode.access.mode);
+        let mode = found.as_ref().map_or_else(|_| *lease.mode.get_or_init(|| self.op.mode), |inode| inode.access.mode);
         let stat = self.with_stat.then(|| match &found {
             Ok(inode) if !lease.fresh => StatReply { size: len, ..self.node.show(inode) },
             _ => shown_bare(ino.0, len, mode, wall_clock()),
