@@ -113,10 +113,10 @@ def shell(script: str, *arguments: Path) -> str:
 
 def test_xrootdfs_is_a_file_system(mount, node, fs, place, tmp_path):
     source = write(tmp_path / "source", "mounted", 2_000_003)
-    # FUSE closes a file some time after its user has; the mount, which has written it, sees it as it is meanwhile
-    shell('cp "$2" "$1/file"; [[ $(stat -c %s "$1/file") == $(stat -c %s "$2") ]]; cmp "$2" "$1/file"', mount, source)
-    closed = f"until [[ $(xrdfs {node.url} stat {place}/file | grep Size) == *{source.stat().st_size} ]]; do sleep 0.1; done"
-    shell(closed)
+    # FUSE closes a file some time after its user has; until then the mount holds back the last bytes, and the kernel what it was told of the size
+    closed = f'until [[ $(stat -c %s "$1/file") == {source.stat().st_size} ]]; do sleep 0.1; done'
+    shell(f'cp "$2" "$1/file"; {closed}; cmp "$2" "$1/file"', mount, source)
+    shell(f"until [[ $(xrdfs {node.url} stat {place}/file | grep Size) == *{source.stat().st_size} ]]; do sleep 0.1; done")
     assert fs.size(f"{place}/file") == 2_000_003
     assert shell('mkdir "$1/dir"; mv "$1/file" "$1/dir/other"; ls "$1" "$1/dir"; stat -c %s "$1/dir/other"', mount).split()[-2:] == [
         "other",

@@ -75,7 +75,7 @@ fn dies(victim: &'static str, kill: impl FnOnce(&Foundation, &AtomicBool)) -> (O
     let mut session = Session::open(address, 1);
     session.put("/before", b"acknowledged");
     kill(&foundation, &armed);
-    let open = Open { mode: Access(0o644), options: Options::NEW | Options::UPDATE, target: PathArg::plain(b"/after") };
+    let open = Open::plain(Access(0o644), Options::NEW | Options::UPDATE, PathArg::plain(b"/after"));
     let answer = session.try_send(&Request::Open(open));
     let Err(failure) = ended.recv_timeout(Duration::from_secs(60)).expect("the node goes on") else {
         panic!("the node ended as if all were well");
