@@ -131,6 +131,7 @@ def test_clones_that_are_refused_change_nothing(node, place, source, data):
             (clone(connection, target, good, (one, SIZE - 5, 6, 0)), raw.ARG_INVALID),
             (clone(connection, target, good, (one, SIZE + 1, 0, 0)), raw.ARG_INVALID),
             (clone(connection, target, good, (one, 0, 10, (1 << 63) - 5)), raw.ARG_INVALID),
+            (clone(connection, target, good, (one, 0, 10, 1 << 45)), raw.ARG_INVALID),
             (clone(connection, target, good, (target, 0, 51, 50)), raw.ARG_INVALID),
             (clone(connection, target), raw.ARG_INVALID),
             (connection.request(raw.CLONE, target, one + bytes(27)), raw.ARG_INVALID),

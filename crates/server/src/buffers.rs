@@ -279,7 +279,11 @@ mod tests {
         assert_eq!((buffer.filled(), pool.state.lock().free_growing.len()), (&b""[..], 0));
         buffer.more(2 * TRANSFER_BYTES, 0);
         drop(buffer);
-        assert_eq!((pool.state.lock().free_growing.len(), pool.state.lock().out), (0, 0));
+        let (free, out) = {
+            let state = pool.state.lock();
+            (state.free_growing.len(), state.out)
+        };
+        assert_eq!((free, out), (0, 0));
         let mut small = pool.take_growing(1);
         assert_eq!((small.more(5, 2).len(), small.filled().len()), (7, 5));
     }

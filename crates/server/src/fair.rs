@@ -59,10 +59,14 @@ struct Busy {
     ended: Option<Instant>,
     /// How long after that it still counts as busy.
     breath: Duration,
+    /// The least that it may be.
+    breath_min: Duration,
 }
 
 impl Busy {
-    const IDLE: Self = Self { granted: 0, waiting: 0, began: None, ended: None, breath: BREATH };
+    const IDLE: Self = Self { granted: 0, waiting: 0, began: None, ended: None, breath: BREATH, breath_min: BREATH };
+    /// A class has no breath of its own: one client that sends a packet now and then would keep all others back between them.
+    const CLASS: Self = Self { breath: Duration::ZERO, breath_min: Duration::ZERO, ..Self::IDLE };
 
     fn begin(&mut self, now: Instant) {
         self.waiting = self.waiting.saturating_sub(1);
@@ -75,7 +79,7 @@ impl Busy {
         self.ended = Some(now);
         let took = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
         // A long grant (to the disk) often follows several short ones (from the socket).
-        self.breath = (took * 2).max(self.breath / 4 * 3).clamp(BREATH, BREATH_MAX);
+        self.breath = (took * 2).max(self.breath / 4 * 3).clamp(self.breath_min, BREATH_MAX);
     }
 
     /// How many grants it uses, as far as others are concerned; `None`: it wants none.
@@ -134,7 +138,7 @@ impl<C, T> User<C, T> {
 
 impl<U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<U, C, T> {
     pub(crate) fn new() -> Self {
-        Self { users: HashMap::new(), classes: [Busy::IDLE; CLASSES], ready: BTreeMap::new(), clock: 0, count: 0 }
+        Self { users: HashMap::new(), classes: [Busy::CLASS; CLASSES], ready: BTreeMap::new(), clock: 0, count: 0 }
     }
 
     /// `user` wants to move `piece`.
@@ -377,10 +381,28 @@ mod tests {
         fair.end(&200, ended(Class::Move, 200), start);
         assert_eq!(grants(&mut fair, start), [0, 1, 1]);
         // The recordings end, and come back in time to count as busy until then.
-        (0..3).for_each(|user| fair.end(&user, ended(Class::Record, user), start));
-        assert_eq!(grants(&mut fair, start + BREATH / 2), [0, 0, 0], "they may come back at once");
-        let [_, readers, movers] = grants(&mut fair, start + BREATH);
+        let end = start + BREATH;
+        (0..3).for_each(|user| fair.end(&user, ended(Class::Record, user), end));
+        assert_eq!(grants(&mut fair, end + BREATH), [0, 0, 0], "they may come back at once");
+        let [_, readers, movers] = grants(&mut fair, end + BREATH * 2);
         assert_eq!((readers, movers), (46, 43), "nobody records any more");
+    }
+
+    #[test]
+    fn a_recording_that_trickles_keeps_nobody_back_between_its_packets() {
+        let mut now = Instant::now();
+        let mut fair: Fair<usize, usize, Class> = Fair::new();
+        let of = |class, user| Piece { connection: user, class, bytes: 1 };
+        for packet in 0..20 {
+            fair.ask(&0, of(Class::Record, 0), Class::Record);
+            assert_eq!(fair.next(now), Some(Class::Record), "packet {packet}");
+            now += Duration::from_micros(10);
+            fair.end(&0, Piece { bytes: 0, ..of(Class::Record, 0) }, now);
+            now += Duration::from_micros(500);
+            (1..=20).for_each(|user| fair.ask(&user, of(Class::Read, user), Class::Read));
+            assert_eq!(std::iter::from_fn(|| fair.next(now)).count(), 20, "packet {packet}");
+            (1..=20).for_each(|user| fair.end(&user, Piece { bytes: 0, ..of(Class::Read, user) }, now));
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags};
 
@@ -72,6 +73,13 @@ impl Input {
             Ok((n, _)) => n > 0,
             Err(error) => error == rustix::io::Errno::AGAIN,
         }
+    }
+
+    /// Whether the client will send nothing more, though some of what it has sent may not have been read yet. Never waits.
+    pub(crate) fn is_half_closed(&self) -> bool {
+        let mut polled = [PollFd::new(&*self.socket, PollFlags::RDHUP)];
+        let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok() && polled[0].revents().intersects(ended)
     }
 
     /// Whether `n` bytes can be had without waiting.

@@ -179,10 +179,10 @@ impl<L: Clone> Writers<L> {
         self.entries.get(&body).is_some_and(|entry| entry.standing == Standing::Attached(key))
     }
 
-    /// Who holds `body` open.
+    /// Who holds `body` open, or is closing it.
     pub(crate) fn holder(&self, body: BodyId) -> Option<Owner> {
         match self.entries.get(&body)?.standing {
-            Standing::Attached(owner) => Some(owner),
+            Standing::Attached(owner) | Standing::Closing(owner) => Some(owner),
             _ => None,
         }
     }

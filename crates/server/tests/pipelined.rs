@@ -201,8 +201,28 @@ fn what_was_sent_before_a_lost_connection_is_there_for_who_goes_on() {
     me.cut();
     let mut me = world.connect();
     let handle = me.open("/f", world::client::UPDATE);
-    me.write(handle, MIB as u64, &data[MIB..2 * MIB]).ok();
-    me.write(handle, 2 * MIB as u64, &data[2 * MIB..]).ok();
+    assert_eq!(me.stat_handle(handle).size, 4 << 20);
     me.close(handle).ok();
     assert!(me.get("/f") == data);
+}
+
+#[test]
+fn what_is_stored_late_of_a_lost_connection_is_under_what_comes_after_it() {
+    for nth in 1..=3 {
+        let world = World::new();
+        let (data, lost) = (content(1, 4 * MIB), content(2, 3 * MIB));
+        let mut me = world.connect();
+        let handle = me.open("/f?oss.asize=4194304", NEW);
+        me.write(handle, 0, &data[..MIB]).ok();
+        world.disk.call_next(DiskOp::Write, nth, || std::thread::sleep(Duration::from_millis(300)));
+        write(&mut me, handle, MIB as u64, &lost);
+        std::thread::sleep(Duration::from_millis(100));
+        me.cut();
+        let mut me = world.connect();
+        let handle = me.open("/f", world::client::UPDATE);
+        me.write(handle, MIB as u64, &data[MIB..2 * MIB]).ok();
+        me.write(handle, 2 * MIB as u64, &data[2 * MIB..]).ok();
+        me.close(handle).ok();
+        assert!(me.get("/f") == data);
+    }
 }

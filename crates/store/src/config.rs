@@ -4,6 +4,9 @@
 /// file is to get it would leave a piece that can neither be completed nor go back.
 pub const PIECE_LEN_MAX: u64 = (1 << 44) - (1 << 16);
 
+/// Longest piece that is read back: older ones wrote up to this.
+pub(crate) const DECODED_LEN_MAX: u64 = 1 << 62;
+
 /// How a store is to be kept. `StoreConfig::default()` is for production.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {

@@ -96,9 +96,9 @@ impl Table {
         if !self.room.take(bytes) {
             return Ok(None);
         }
-        self.taken.fetch_add(bytes, Ordering::Relaxed);
         let mut block = vec![Crc32c::EMPTY; BLOCK_PAGES];
-        files.crcs((number * BLOCK_PAGES) as u64, &mut block)?;
+        files.crcs((number * BLOCK_PAGES) as u64, &mut block).inspect_err(|_| self.room.give_back(bytes))?;
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
         Ok(Some(block.into()))
     }
 }

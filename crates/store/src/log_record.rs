@@ -182,14 +182,14 @@ impl LogRecord<'_> {
                 let (wrote, offset) = ((input.u64()?, input.u64()?), input.u64()?);
                 let bytes = input.rest();
                 let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| input.fail("an offset too large"))?;
-                if wrote.0 < offset || wrote.1 > end || wrote.0 > wrote.1 || end > crate::PIECE_LEN_MAX {
+                if wrote.0 < offset || wrote.1 > end || wrote.0 > wrote.1 || end > crate::config::DECODED_LEN_MAX {
                     return Err(input.fail("bytes outside of their range"));
                 }
                 LogRecord::Bytes { wrote, offset, bytes }
             }
             3 => {
                 let (first_page, crcs) = (input.u64()?, input.u32s()?);
-                if first_page > crate::PIECE_LEN_MAX / crate::sums::PAGE {
+                if first_page > crate::config::DECODED_LEN_MAX / crate::sums::PAGE {
                     return Err(input.fail("an offset too large"));
                 }
                 LogRecord::InFile { first_page, crcs }
@@ -215,7 +215,7 @@ impl LogRecord<'_> {
             10 => {
                 let first_page = input.u64()?;
                 let bytes = input.rest();
-                if first_page > crate::PIECE_LEN_MAX / crate::sums::PAGE
+                if first_page > crate::config::DECODED_LEN_MAX / crate::sums::PAGE
                     || !bytes.len().is_multiple_of(types::PAGE_SIZE)
                 {
                     return Err(input.fail("pages that are none"));

@@ -109,7 +109,7 @@ impl PieceRecord {
         if small && (len > SMALL_LIMIT || page_crcs.len() as u64 != len.div_ceil(PAGE_SIZE as u64)) {
             return Err(input.fail("page checksums do not fit the length"));
         }
-        if len > crate::PIECE_LEN_MAX {
+        if len > crate::config::DECODED_LEN_MAX {
             return Err(input.fail("a length too large"));
         }
         Ok(Self { ended, generation, incarnation, len, adler32, crc32c, place, page_crcs, path_hint })
@@ -232,6 +232,24 @@ pub(crate) fn segment_of_key(key: &[u8]) -> Option<u64> {
 #[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_that_is_longer_than_what_is_written_today_is_read() {
+        let record = PieceRecord {
+            ended: Ended::Complete,
+            generation: 1,
+            incarnation: Incarnation(1),
+            len: crate::PIECE_LEN_MAX * 4,
+            adler32: Adler32(7),
+            crc32c: Crc32c(8),
+            place: Place::Object,
+            page_crcs: vec![],
+            path_hint: b"/x".to_vec(),
+        };
+        assert_eq!(PieceRecord::decode(&record.encode()).unwrap(), record);
+        let longest = PieceRecord { len: crate::config::DECODED_LEN_MAX + 1, ..record };
+        assert!(PieceRecord::decode(&longest.encode()).is_err());
+    }
 
     #[test]
     fn records_come_back_and_damaged_ones_never_panic() {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use store::PIECE_LEN_MAX;
 use wire::request::CloneRanges;
 use wire::response::OpenReply;
 use wire::{ErrorNumber, StreamId};
@@ -71,7 +72,14 @@ impl Connection {
         let len = len_of(&template);
         let result = self.file(opened.handle).and_then(|target| {
             let ranges = [Range { source: template, from: 0, len, to: 0 }];
-            self.copy(&target, &ranges).inspect_err(|refusal| self.give_up(&opened, &target, refusal))
+            let copied = self.copy(&target, &ranges).and_then(|()| {
+                let access = write_access(&target)?;
+                // Whoever has taken the file up since has a mark of its own.
+                let _hold = access.hold()?;
+                access.lease.missing.lock().written(0, u64::MAX);
+                Ok(())
+            });
+            copied.inspect_err(|refusal| self.give_up(&opened, &target, refusal))
         });
         self.out.back();
         match result {
@@ -130,8 +138,11 @@ impl Connection {
     }
 
     fn read_all(&self, range: &Range, at: u64, into: &mut [u8]) -> Result<(), Refusal> {
-        if !self.input.is_open() {
+        if self.input.is_half_closed() || self.out.is_dead() {
             return Err(Refusal::new(ErrorNumber::CANCELLED, "The client has gone"));
+        }
+        if self.node.stopping() {
+            return Err(Refusal::new(ErrorNumber::SERVER_ERROR, "The server is going down"));
         }
         let n = read_file(&range.source, at, into)?;
         if n < into.len() {
@@ -169,7 +180,7 @@ fn range_of(source: Arc<OpenFile>, target: &OpenFile, (from, len, to): (u64, u64
         let text = format!("Cannot copy within {}: the range overlaps the place where it is to go", target.path);
         return Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
     }
-    if to.checked_add(len).is_none_or(|end| i64::try_from(end).is_err()) {
+    if to.checked_add(len).is_none_or(|end| end > PIECE_LEN_MAX) {
         let text = format!("Cannot copy into {}: no file can have bytes there", target.path);
         return Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
     }

@@ -1,4 +1,4 @@
-//! close: of a written file the moment that counts. Its writes have all been done before, in order, by this thread.
+//! close: of a written file the moment that counts. Its writes have all been done before, in order.
 
 use std::sync::Arc;
 

@@ -194,8 +194,8 @@ impl Connection {
             posc: r.options.has(OpenOptions::POSC) || fetched.is_some(),
             client: (*client).clone(),
             boot: self.node.config.boot,
-            // After a restart nobody remembers that it was being fetched: no length that it can have must make it whole.
-            expected_len: if fetched.is_some() { Some(u64::MAX) } else { expected_len },
+            // After a restart nobody remembers that it was being filled: no length that it can have must make it whole.
+            expected_len: if fetched.is_some() || template.is_some() { Some(u64::MAX) } else { expected_len },
             restarted: r.target.get(b"tried").is_some_and(|hosts| !hosts.is_empty()),
             vouched: None,
             resume: if how == How::Update { resume } else { None },
@@ -387,7 +387,9 @@ impl Opening {
                     PieceState::InMaking { durable_prefix, .. } => durable_prefix,
                     _ => status.len,
                 },
-                _ => 0,
+                Ok(None) => 0,
+                // Of what is there nobody may say that nothing is.
+                Err(error) => return reply.refuse(&Refusal::of_store(&format_args!("open {}", self.op.path), &error)),
             };
             self.op.vouched = Some(Vouched { body: record.body, all_there: false, kept_len });
         }
@@ -491,6 +493,7 @@ impl Opening {
     fn announced(&self) -> Option<u64> {
         match &self.fetched {
             Some(source) => source.expected_len,
+            None if self.granted.is_some() => None,
             None => self.op.expected_len,
         }
     }
@@ -556,6 +559,10 @@ impl Opening {
             Ok(inode) if !lease.fresh => StatReply { size: len, ..self.node.show(inode) },
             _ => shown_bare(ino.0, len, mode, wall_clock()),
         });
+        if self.granted.is_some() {
+            // Until it is filled. Whatever comes between, nobody closes it as whole.
+            lease.missing.lock().refused(0, u64::MAX, ErrorNumber::IN_PROGRESS);
+        }
         let unfenced = self.node.config.has(Planted::ForgetFence);
         let copying = match self.fetched {
             Some(source) => Copying::Fetched(PullJob::new(source, Arc::clone(&lease), owner)),

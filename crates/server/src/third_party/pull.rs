@@ -213,6 +213,9 @@ struct Sink<'a> {
 
 impl PullSink for Sink<'_> {
     fn put(&mut self, offset: u64, data: &[u8]) -> Result<(), String> {
+        // Waited for before the gate is held: a stop must not wait for everybody's turn.
+        let mut turn = self.node.transfers.of_user(self.user.clone(), self.job.owner.0, Class::Move, data.len());
+        turn.take(|| data.len() as u64);
         let gate = self.node.pulls.gate.read();
         if *gate == Gate::Closed {
             return Err("the server stops".to_owned());
@@ -220,8 +223,6 @@ impl PullSink for Sink<'_> {
         if self.job.is_cancelled() {
             return Err("it was stopped".to_owned());
         }
-        let mut turn = self.node.transfers.of_user(self.user.clone(), self.job.owner.0, Class::Move, data.len());
-        turn.take(|| data.len() as u64);
         let hold = self.access.hold().map_err(|refusal| refusal.text().to_owned())?;
         Counters::add(&self.node.counters.bytes_written, data.len() as u64);
         hold.writer_to_change().write(offset, data).map_err(|error| error.to_string())

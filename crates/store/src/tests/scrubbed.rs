@@ -192,5 +192,14 @@ fn holes_cost_nothing_and_what_is_lost_in_them_is_found() {
     for refused in [scrub(&world, 1).map(|_| ()), world.store.verify(piece(1), &mut |_| true).map(|_| ())] {
         assert_eq!(refused.unwrap_err().code(), ErrorCode::Checksum);
     }
+    // And their sums with them: then only the sum of the whole knows.
+    let options = OpenOptions { access: Access::ReadWrite, direct: false };
+    let sums = world.disk.open(&format!("{path}.crc"), options).unwrap();
+    let len = sums.len().unwrap();
+    sums.set_len(len / 4).unwrap();
+    sums.set_len(len).unwrap();
+    for refused in [scrub(&world, 1).map(|_| ()), world.store.verify(piece(1), &mut |_| true).map(|_| ())] {
+        assert_eq!(refused.unwrap_err().code(), ErrorCode::Damaged);
+    }
     assert!(began.elapsed() < std::time::Duration::from_secs(20));
 }
