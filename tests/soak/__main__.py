@@ -98,8 +98,9 @@ class Soak:
         watch = Watch(self.server)
         watch.start()
         time.sleep(seconds * PACED)
-        figures |= watch.end() | latencies(self.load.journal.take())
-        self.load.gate.close()
+        figures |= watch.end()
+        self.load.gate.close()  # and then: what is still waited for counts, too
+        figures |= latencies(self.load.journal.take())
         figures |= self.bursts.measure(seconds * BURSTS)
         self.load.gate.open()
         slow = SlowClients(self.load)
@@ -111,6 +112,7 @@ class Soak:
             slow.go()
         self.plant_something(number)
         self.load.gate.close()
+        self.load.journal.judge_stalls()
         time.sleep(GRACE_SECONDS + 1)  # whatever was cut off is complete, interrupted or dropped by now
         self.check()
         figures["data directory"] = folder_bytes(self.server.data) / MIB
@@ -277,12 +279,18 @@ def report(soak: Soak, home: Path) -> int:
         f"{soak.kills} kills, {journal.lost:,} operations cut off by them; {soak.cut} slow clients cut off; "
         f"{soak.refused + journal.refused_for_space:,} operations refused for want of space",
         *problems[:PROBLEMS_SHOWN],
-        "nothing lost, no drift" if not problems else f"{len(problems)} problems",
+        verdict_line(len(problems), "" if soak.disk else why_not() or ""),
     ]
     text = "\n".join(lines)
     print(text, flush=True)
     (home / "report.txt").write_text(text + "\n")
     return 1 if problems else 0
+
+
+def verdict_line(problems: int, no_full_disk: str) -> str:
+    """The last line; `no_full_disk`: why there was none, which nobody should have to look for further up."""
+    verdict = f"{problems} problems" if problems else "nothing lost, no drift"
+    return f"{verdict}; NOT TRIED: a full disk ({no_full_disk})" if no_full_disk else verdict
 
 
 def main() -> int:

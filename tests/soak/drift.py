@@ -1,8 +1,10 @@
 """
-Whether a figure is at the end what it was at the start. Two things must hold before it is called worse: the median of the last third
-of the rounds is worse than that of the first third by more than the tolerance, and there is a trend (the 95 % interval of the
-Theil-Sen slope, from Kendall's statistic, leaves out zero). The first alone would blame a busy while of the machine, the second alone a
-trend that harms nobody.
+Whether a figure is at the end what it was at the start. It is worse if the median of the last third of the rounds is worse than that of
+the first third by more than the tolerance, and there is a trend (the 95 % interval of the Theil-Sen slope, from Kendall's statistic,
+leaves out zero). The first alone would blame a busy while of the machine, the second alone a trend that harms nobody.
+
+A step is no trend: within each of its levels nothing changes, and a late one leaves most slopes at zero. So it is worse as well if the
+last rounds are beyond the tolerance one and all and nothing is coming back, or in the middle beyond twice the tolerance.
 """
 
 from dataclasses import dataclass
@@ -12,6 +14,10 @@ from statistics import median
 
 # Fewer rounds give no interval that means anything.
 ROUNDS_MIN = 5
+# A step has lasted for so many rounds at least: one bad round at the end is none.
+STEP_ROUNDS = 3
+# The tolerance of a step that came back a little, or of which a round is not worse, is so many times the usual one.
+STEP_TIMES = 2
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,17 @@ def theil_sen(times: list[float], values: list[float]) -> tuple[float, float, fl
     return median(slopes), slopes[low], slopes[len(slopes) - 1 - low]
 
 
+def stepped(metric: Metric, values: list[float]) -> bool:
+    """Whether it is worse since some round, all at once."""
+    third = max(1, len(values) // 3)
+    start, last = median(values[:third]), values[-max(STEP_ROUNDS, third) :]
+    allowed = metric.relative * abs(start) + metric.absolute
+    worse_by = [metric.worse * (value - start) for value in last]
+    before = metric.worse * (median(values[third : max(third + 1, len(values) - third)]) - start)
+    coming_back = before - median(worse_by) > allowed
+    return median(worse_by) > STEP_TIMES * allowed or (min(worse_by) > allowed and not coming_back)
+
+
 def judge(metric: Metric, times: list[float], values: list[float]) -> Verdict:
     third = max(1, len(values) // 3)
     start, end = median(values[:third]), median(values[-third:])
@@ -65,4 +82,5 @@ def judge(metric: Metric, times: list[float], values: list[float]) -> Verdict:
     allowed = metric.relative * abs(start) + metric.absolute
     beyond = metric.worse * (end - start) > allowed
     trending = low > 0 if metric.worse > 0 else high < 0
-    return Verdict(metric, values, start, end, slope * span, low * span, high * span, judged=True, is_worse=beyond and trending)
+    is_worse = (beyond and trending) or stepped(metric, values)
+    return Verdict(metric, values, start, end, slope * span, low * span, high * span, judged=True, is_worse=is_worse)

@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from clients import STUBBORN, environment
@@ -26,9 +27,14 @@ LARGE_BYTES = 64 * MIB
 SIZES = [0, 1, 100, 4 * KIB, 4 * KIB, 5000, 16 * KIB, 60 * KIB, 70_000, 256 * KIB]
 POOL_SIZES = [300 * KIB, MIB, 3 * MIB, 8 * MIB + 1, 16 * MIB]
 BIG_NAMES = 12
-# Who is so late begins anew: the machine has stood still.
+# Who is so late begins anew. What was due by then counts as having waited until now.
 LATE_SECONDS = 1.0
+# So long no operation may take, and so long while the disk is full. While the node is killed nothing is asked of it.
+STALL_SECONDS = 10.0
 ENOUGH_SECONDS = 30.0
+# What of the yardstick explains a stall of the node: it stood still for this share of it, at the same time.
+YARD_SHARE = 0.5
+WRITERS = ("write", "write large", "remove")
 PROBLEMS_SHOWN = 100
 COPY_SECONDS = 150
 
@@ -40,6 +46,7 @@ class Gate:
         self.changed = threading.Condition()
         self.closed = True
         self.ending = False
+        self.opened = time.monotonic()
         self.workers = self.waiting = 0
 
     def passed(self) -> bool:
@@ -54,6 +61,7 @@ class Gate:
     def open(self) -> None:
         with self.changed:
             self.closed = False
+            self.opened = time.monotonic()
             self.changed.notify_all()
 
     def close(self, patience: float = 180) -> None:
@@ -69,6 +77,24 @@ class Gate:
             self.changed.notify_all()
 
 
+@dataclass(frozen=True)
+class Stall:
+    """An operation that took very long, or a yardstick that did."""
+
+    kind: str
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+    def explains(self, other: "Stall") -> bool:
+        """The machine stood still, or its disk did and the other was to write."""
+        fits = self.kind == "echo" or other.kind in WRITERS
+        return fits and min(self.end, other.end) - max(self.begin, other.begin) >= YARD_SHARE * other.seconds
+
+
 class Journal:
     """What went wrong while nothing was done to the node that explains it; and how long operations took."""
 
@@ -77,6 +103,8 @@ class Journal:
         self.excuses: set[str] = set()
         self.problems: list[str] = []
         self.samples: dict[str, list[float]] = defaultdict(list)
+        self.stalls: list[Stall] = []
+        self.yard: list[Stall] = []
         self.refused_for_space = self.lost = self.transfers = 0
 
     def problem(self, text: str) -> None:
@@ -95,11 +123,35 @@ class Journal:
         else:
             self.problem(f"{kind} failed: {error!r}")
 
-    def took(self, kind: str, seconds: float) -> None:
+    def patience(self) -> float:
+        """What an operation may take now."""
+        if "kill" in self.excuses:
+            return inf
+        return ENOUGH_SECONDS if "full" in self.excuses else STALL_SECONDS
+
+    def took(self, kind: str, seconds: float, patience: float = 0) -> None:
+        """`patience`: what it was allowed when it began."""
+        now = time.monotonic()
         with self.lock:
             self.samples[kind].append(seconds)
-        if seconds > ENOUGH_SECONDS and "kill" not in self.excuses:
-            self.problem(f"{kind} took {seconds:.1f} s")
+            if kind in ("echo", "sync"):
+                if seconds > LATE_SECONDS:
+                    self.yard.append(Stall(kind, now - seconds, now))
+            elif seconds > max(patience, self.patience()):
+                self.stalls.append(Stall(kind, now - seconds, now))
+
+    def waited(self, kind: str, seconds: float) -> None:
+        """One that was due so long ago, and was not begun because the one before had not ended."""
+        with self.lock:
+            self.samples[kind].append(seconds)
+
+    def judge_stalls(self) -> None:
+        """Called when nothing is under way: the yardstick has said how long it took, too."""
+        with self.lock:
+            stalls, yard, self.stalls, self.yard = self.stalls, self.yard, [], []
+        for stall in stalls:
+            if not any(one.explains(stall) for one in yard):
+                self.problem(f"{stall.kind} took {stall.seconds:.1f} s, and the machine did not stand still")
 
     def take(self) -> dict[str, list[float]]:
         """The times since the last call."""
@@ -119,24 +171,32 @@ class Worker(threading.Thread):
     def run(self) -> None:
         due = time.monotonic()
         while self.gate.passed():
+            due = max(due, self.gate.opened)  # nothing is due while it is closed
             now = time.monotonic()
             if now < due:
                 time.sleep(min(due - now, 0.5))
                 if due - now > 0.5:
                     continue  # so that the gate is not kept waiting
-            elif now - due > LATE_SECONDS:
-                due = now
+            patience = self.journal.patience()
             try:
                 kind = self.work()
+                ended = time.monotonic()
                 if kind:
-                    self.journal.took(kind, time.monotonic() - due)
-            except (Refused, *LOST) as trouble:
-                self.journal.failed(self.kind, trouble)
-                time.sleep(0.1)
+                    self.journal.took(kind, ended - due, patience)
+                due += self.interval
+                # Without these a node that stands still would be asked least while it does, and look well.
+                while ended - due > LATE_SECONDS:
+                    if kind:
+                        self.journal.waited(kind, ended - due)
+                    due += self.interval
             except Exception as trouble:
-                self.journal.problem(f"{self.kind}: {trouble!r}")
+                if isinstance(trouble, (Refused, *LOST)):
+                    self.journal.failed(self.kind, trouble)
+                else:
+                    self.journal.problem(f"{self.kind}: {trouble!r}")
                 time.sleep(0.1)
-            due += self.interval
+                # It has been told of, or is excused.
+                due = max(due + self.interval, time.monotonic() - LATE_SECONDS)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,11 @@ METRICS = [
     Metric("stat p99 ms", "ms", 0),
     Metric("write p50 ms", "ms", 0),
     Metric("write p99 ms", "ms", 0),
+    Metric("stat most ms", "ms", 0),
+    Metric("read most ms", "ms", 0),
+    Metric("write most ms", "ms", 0),
+    Metric("echo most ms", "ms", 0),
+    Metric("sync most ms", "ms", 0),
     Metric("echo p50 ms", "ms", 0),
     Metric("sync p50 ms", "ms", 0),
     Metric("stat rate", "/s", 0),
@@ -61,7 +66,7 @@ def percentile(samples: list[float], part: float) -> float:
 
 
 def latencies(samples: dict[str, list[float]]) -> dict[str, float]:
-    """p50 and p99 of each kind: in ms, and as multiples of the yardstick's."""
+    """p50 and p99 of each kind: in ms, and as multiples of the yardstick's; and the most, in ms."""
     figures = {}
     for kind, yard in {"stat": "echo", "read": "echo", "write": "sync", "list": "echo", "readv": "echo", "echo": "", "sync": ""}.items():
         for name, part in (("p50", 0.5), ("p99", 0.99)):
@@ -71,6 +76,8 @@ def latencies(samples: dict[str, list[float]]) -> dict[str, float]:
             figures[f"{kind} {name} ms"] = value * 1000
             if yard and len(samples.get(yard, [])) >= 5:
                 figures[f"{kind} {name}"] = value / percentile(samples[yard], part)
+        if samples.get(kind):
+            figures[f"{kind} most ms"] = max(samples[kind]) * 1000
     return figures
 
 
