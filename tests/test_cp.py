@@ -12,7 +12,7 @@ import pytest
 from fakeserver import FakeServer
 from harness import WEIR_BIN, Weir, Xrootd, weir
 from proxy import DOWN, UP, Proxy
-from raw import DIRLIST, OPEN_NEW, OPEN_UPDATE, RM, RMDIR, STAT, SYNC, Raw
+from raw import DIRLIST, OPEN_NEW, OPEN_UPDATE, QUERY, RM, RMDIR, STAT, SYNC, Raw
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -660,3 +660,76 @@ def test_rm_at_a_server_goes_on_below(tmp_path):
         done = weir("rm", "-r", f"{server.url}/d")
     assert removed == ["/d/a", "/d/c"] and done.returncode == 13, done
     assert done.stderr.count("weir rm:") == 1 and "/d/b" in done.stderr, done
+
+
+def test_rm_does_not_go_around_us(place, tmp_path):
+    """What a shell makes of `.*`, and what is above: nothing of it is removed."""
+    here = tmp_path / "top" / "here"
+    for name in ("f", "sub/g", "../beside/h"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_bytes(b"1")
+    all_of_it = files(tmp_path)
+    rm = lambda *arguments: subprocess.run([WEIR_BIN, "rm", "-rf", *map(str, arguments)], cwd=here, capture_output=True, text=True)
+    for path in (".", "..", "./", "../", "sub/..", "sub/../..", "sub/.", "..//", here, f"{here}/", tmp_path, f"{here}/../../top", "../here"):
+        done = rm(path)
+        assert done.returncode == 2 and str(path).rstrip("/") in done.stderr, (path, done)
+        assert files(tmp_path) == all_of_it, path
+    # the others are removed all the same, and a link to where we are is only a link
+    (here / "link").symlink_to(here)
+    assert rm("..", "sub", "link", "../beside").returncode == 2
+    assert sorted(files(tmp_path)) == ["top/here/f"] and not (here / "link").is_symlink()
+    ok("cp", here / "f", f"{place}/d/e/f")
+    for path in (f"{place}/d/..", f"{place}/d/e/../", f"{place}/d/."):
+        assert weir("rm", "-r", path).returncode == 2
+    assert ok("cat", f"{place}/d/e/f") == "1"
+
+
+def test_resume_looks_at_what_is_here(place, tmp_path):
+    """The part of an earlier copy is gone on with if it is a beginning of the source, also where no server's checksum tells at the end."""
+    size, begun = 20 * MIB + 5, 11 * MIB
+    source, back, part = tmp_path / "source", tmp_path / "back", tmp_path / ".back.weir-part"
+    source.write_bytes(content(size))
+    ok("cp", source, f"{place}/file")
+    for how, beginning, moved in (
+        ([source], content(size)[:begun], size - begun),
+        ([source], content(begun, 99), size),
+        (["--no-verify", f"{place}/file"], content(begun, 99), size),
+        (["--no-verify", f"{place}/file"], content(size)[:begun], size),
+    ):
+        part.write_bytes(beginning)
+        said = [json.loads(line) for line in ok("cp", "--resume", "--json", *how, back).splitlines()]
+        assert digest(back) == digest(source), how
+        assert said[0]["bytes"] == moved, (how, said)
+        back.unlink()
+
+
+@pytest.mark.parametrize("told", ["differs", "nothing", "none", "same"])
+def test_a_server_to_server_copy_that_cannot_be_compared_is_no_success(told):
+    """Both servers have a checksum. Only one that says that it keeps none may go without."""
+    removed = []
+
+    def answers(peer, code, stream, parameters, data):
+        path = data.split(b"?")[0].decode()
+        kind = parameters[1] if code == QUERY else None
+        if kind == 7:
+            peer.answer(stream, b"0:crc32c\n" if data == b"chksum" else data + b"\n")
+        elif kind == 3 and path == "/b":
+            peer.answer(stream, b"crc32c 00000001\0")
+        elif kind == 3 and told in ("same", "differs"):
+            peer.answer(stream, b"crc32c 00000001\0" if told == "same" else b"crc32c 00000002\0")
+        elif kind == 3:
+            peer.refuse(stream, 3013 if told == "none" else 3007, "cannot read it")
+        elif code == RM:
+            removed.append(path)
+            peer.answer(stream)
+        else:
+            return False
+        return True
+
+    with FakeServer(b"12345", answers) as server:
+        for force in ([], ["-f"]):
+            done = weir("cp", "--tpc", *force, f"{server.url}/a", f"{server.url}/b")
+            assert done.returncode == {"differs": 16, "nothing": 6, "none": 0, "same": 0}[told], done
+            if told == "differs":
+                assert ("it was removed" in done.stderr) == (not force), done
+    assert removed == (["/b"] if told == "differs" else []), "only what this copy has made"

@@ -55,13 +55,8 @@ impl Removal<'_> {
 
     /// Links are removed and not followed: where a name can be removed by itself, nothing below it is looked for. Tells whether it is gone.
     fn remove(&mut self, at: &Place) -> bool {
-        let at_root = match at {
-            Place::Local(path) => path.parent().is_none(),
-            Place::Remote(url) => url.path.trim_matches('/').is_empty(),
-            Place::Standard => false,
-        };
-        if at_root {
-            return self.went(Err(TransferError::Root { path: at.to_string() }));
+        if let Err(error) = may_go(at) {
+            return self.went(Err(error));
         }
         if let Place::Local(path) = at {
             // A slash at the end would follow a link.
@@ -164,7 +159,69 @@ impl Removal<'_> {
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// Refuses what nobody means to remove: all there is, what `.` and `..` lead to (`.*` fits them in some shells), and the directory
+/// that we are in, with those around it.
+fn may_go(at: &Place) -> Result<(), TransferError> {
+    let text = match at {
+        Place::Local(path) => path.as_os_str().as_encoded_bytes(),
+        Place::Remote(url) => url.path.as_bytes(),
+        Place::Standard => return Ok(()),
+    };
+    // The text as it was given: what takes a path apart passes over a `.` at its end.
+    let last = text.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
+    match last {
+        None => return Err(TransferError::Root { path: at.to_string() }),
+        Some(b"." | b"..") => return Err(TransferError::Dots { path: at.to_string() }),
+        Some(_) => {}
+    }
+    if let Place::Local(path) = at
+        && let Some(name) = path.file_name()
+    {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // Of the last name a link is not followed: it goes, and not what it leads to. What cannot be found is not there to be removed.
+        if let (Ok(parent), Ok(here)) = (parent.canonicalize(), std::env::current_dir())
+            && here.starts_with(parent.join(name))
+        {
+            return Err(TransferError::Around { path: at.to_string() });
+        }
+    }
+    Ok(())
+}
+
 /// A server that cannot be reached is not asked for what is below.
 fn is_a_refusal(error: &ClientError) -> bool {
     matches!(error, ClientError::Refused { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+
+    #[test]
+    fn nobody_means_all_there_is() {
+        let may = |text: &str| may_go(&place(text).unwrap());
+        for text in ["/", "//", "root://h//", "root://h///"] {
+            assert!(matches!(may(text), Err(TransferError::Root { .. })), "{text}");
+        }
+        for text in [".", "..", "./", "/..", "/../", "a/..", "a/../../..//", "a/.", "root://h//a/..", "root://h//."] {
+            assert!(matches!(may(text), Err(TransferError::Dots { .. })), "{text}");
+        }
+        let here = std::env::current_dir().unwrap();
+        for around in here.ancestors().filter(|path| path.parent().is_some()) {
+            let around = around.display();
+            for text in [format!("{around}"), format!("{around}/"), format!("/tmp/../{around}")] {
+                assert!(matches!(may(&text), Err(TransferError::Around { .. })), "{text}");
+            }
+        }
+        for text in ["a", "./a", "../a/", ".a", "..a", "/nowhere", "/nowhere/a", "root://h//a", "root://h//.a/"] {
+            may(text).unwrap();
+        }
+        // A link to what is around is no more than a link.
+        let temp = tempfile::tempdir().unwrap();
+        let link = temp.path().join("link");
+        std::os::unix::fs::symlink(&here, &link).unwrap();
+        may(link.to_str().unwrap()).unwrap();
+    }
 }

@@ -52,6 +52,29 @@ pub struct Bulk<'a> {
     pub own: bool,
 }
 
+/// What the server says that the file's checksum is; `None`: it keeps none of this kind. A file that is being written, or is
+/// known to be damaged, is an error.
+pub fn told(client: &mut Client, url: &Url, algorithm: Algorithm) -> Result<Option<String>, TransferError> {
+    match client.checksum(url, Some(algorithm.name())) {
+        Ok((name, value)) => Ok(Some(value).filter(|_| name == algorithm.name())),
+        Err(error) if matches!(error.kind(), client::Kind::Unsupported | client::Kind::Usage) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Adds the beginning of what is here of a copy.
+fn sum_part(sink: &LocalSink, len: u64, sums: &mut SumOfParts) -> Result<(), TransferError> {
+    let algorithm = sums.algorithm();
+    let (mut buffer, mut at) = (vec![0; CHUNK], 0);
+    while at < len {
+        let part = usize::try_from(len - at).unwrap_or(usize::MAX).min(CHUNK);
+        sink.read(at, &mut buffer[..part])?;
+        sums.add(at, part as u64, algorithm.of(&buffer[..part]));
+        at += part as u64;
+    }
+    Ok(())
+}
+
 type Work<'w> = Box<dyn FnOnce(SyncSender<Summed>) -> Result<(), TransferError> + Send + 'w>;
 
 impl Bulk<'_> {
@@ -70,7 +93,7 @@ impl Bulk<'_> {
             }
             return Ok(done);
         }
-        let (mut sink, from) = match self.open_sink(client, len, mode, kept) {
+        let (mut sink, mut from) = match self.open_sink(client, len, mode, kept) {
             Ok(opened) => opened,
             Err(error) => {
                 source.end(client, self.from);
@@ -78,6 +101,15 @@ impl Bulk<'_> {
             }
         };
         let mut sums = algorithm.map(SumOfParts::new);
+        // Where nothing is compared at the end, the beginning of something else would become a part of the copy.
+        if from > 0
+            && sums.is_none()
+            && !self.is_beginning(&sink, from)?
+            && let Sink::Local(part) = &mut sink
+        {
+            part.cut(0)?;
+            from = 0;
+        }
         if from > 0 {
             self.sum_beginning(&sink, from, sums.as_mut())?;
             if let Source::Local(_) = &source
@@ -102,7 +134,7 @@ impl Bulk<'_> {
         let sum = sums.and_then(|sums| sums.whole(len));
         let mut verified = false;
         if let (Place::Remote(url), Some(sum)) = (self.from, sum) {
-            match self.told(client, url, sum.algorithm) {
+            match told(client, url, sum.algorithm) {
                 Ok(Some(text)) if !sum.is(&text) => {
                     self.give_up(client, sink, false);
                     let expected = format!("{}:{text}", sum.algorithm.name());
@@ -118,7 +150,7 @@ impl Bulk<'_> {
         let made = sink.made();
         self.finish(client, sink, len, kept)?;
         if let (Place::Remote(url), Some(sum)) = (self.to, sum)
-            && let Some(text) = self.told(client, url, sum.algorithm)?
+            && let Some(text) = told(client, url, sum.algorithm)?
         {
             self.compare(client, sum, &text, made)?;
             verified = true;
@@ -144,16 +176,6 @@ impl Bulk<'_> {
             _ => None,
         };
         offered(self.to, client).or_else(|| offered(self.from, client))
-    }
-
-    /// What the server says that the file's checksum is; `None`: it keeps none of this kind. A file that is being written, or is
-    /// known to be damaged, is an error.
-    fn told(&self, client: &mut Client, url: &Url, algorithm: Algorithm) -> Result<Option<String>, TransferError> {
-        match client.checksum(url, Some(algorithm.name())) {
-            Ok((name, value)) => Ok(Some(value).filter(|_| name == algorithm.name())),
-            Err(error) if matches!(error.kind(), client::Kind::Unsupported | client::Kind::Usage) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
     }
 
     fn open_source(&self, client: &mut Client) -> Result<Opened, TransferError> {
@@ -199,7 +221,7 @@ impl Bulk<'_> {
         let mut sum_of = |place: &Place| -> Result<Option<String>, TransferError> {
             match place {
                 Place::Local(path) => Ok(Some(format!("{:08x}", self.sum_local(path, len, algorithm)?.value))),
-                Place::Remote(url) => self.told(client, url, algorithm),
+                Place::Remote(url) => told(client, url, algorithm),
                 Place::Standard => Ok(None),
             }
         };
@@ -311,21 +333,27 @@ impl Bulk<'_> {
         }
     }
 
+    /// Is what an earlier copy has left here known to be the beginning of the source? What a server holds is compared elsewhere.
+    fn is_beginning(&self, sink: &Sink, len: u64) -> Result<bool, TransferError> {
+        match (sink, self.from) {
+            (Sink::Local(part), Place::Local(path)) => {
+                let algorithm = Algorithm::Crc32c;
+                let mut there = SumOfParts::new(algorithm);
+                sum_part(part, len, &mut there)?;
+                Ok(there.whole(len) == Some(self.sum_local(path, len, algorithm)?))
+            }
+            (Sink::Local(_), _) => Ok(false),
+            (Sink::Remote { .. } | Sink::Stream { .. }, _) => Ok(true),
+        }
+    }
+
     /// The sum of what an earlier copy has left: of the local side of it, whichever that is.
     fn sum_beginning(&self, sink: &Sink, len: u64, sums: Option<&mut SumOfParts>) -> Result<(), TransferError> {
+        self.context.progress.skipped(len);
         let Some(sums) = sums else { return Ok(()) };
         let algorithm = sums.algorithm();
         match (sink, self.from) {
-            (Sink::Local(sink), _) => {
-                let mut buffer = vec![0; CHUNK];
-                let mut at = 0;
-                while at < len {
-                    let part = usize::try_from(len - at).unwrap_or(usize::MAX).min(CHUNK);
-                    sink.read(at, &mut buffer[..part])?;
-                    sums.add(at, part as u64, algorithm.of(&buffer[..part]));
-                    at += part as u64;
-                }
-            }
+            (Sink::Local(sink), _) => sum_part(sink, len, sums)?,
             (_, Place::Local(path)) => {
                 let mut source = LocalSource::open(path, 0, self.context.options.direct)?;
                 let (mut buffer, mut at) = (AlignedBuf::new(CHUNK), 0);
@@ -339,7 +367,6 @@ impl Bulk<'_> {
             }
             _ => {}
         }
-        self.context.progress.skipped(len);
         Ok(())
     }
 

@@ -30,6 +30,18 @@ pub enum TransferError {
     NoBeginning { path: String, from: String },
     #[error("{path} is all there is; remove what is in it instead")]
     Root { path: String },
+    #[error(
+        "{path} is not removed: it ends in `.` or `..`, which may be more than was meant; give the directory's own name"
+    )]
+    Dots { path: String },
+    #[error(
+        "{path} is not removed: it is the working directory, or holds it; go elsewhere first, or remove what is in it"
+    )]
+    Around { path: String },
+    #[error(
+        "{path} is in the way: a directory is to be there, and it is none (or a link to one); remove or rename it first"
+    )]
+    InTheWay { path: String },
     #[error("{to} is {from} itself, or in it")]
     IntoItself { from: String, to: String },
     #[error("{path} is no directory")]
@@ -81,11 +93,13 @@ impl TransferError {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::NoSpace,
                 _ => Exit::Failed,
             },
-            Self::Exists { .. } | Self::NoBeginning { .. } => Exit::Exists,
+            Self::Exists { .. } | Self::NoBeginning { .. } | Self::InTheWay { .. } => Exit::Exists,
             Self::Differs { .. } | Self::Damaged { .. } => Exit::Checksum,
             Self::NoSuchChecksum { .. }
             | Self::IntoItself { .. }
             | Self::Root { .. }
+            | Self::Dots { .. }
+            | Self::Around { .. }
             | Self::NotADirectory { .. }
             | Self::IsDirectory { .. } => Exit::Usage,
             Self::NotAFile { .. }

@@ -3,7 +3,7 @@
 use client::{Client, RemoteFile, Url};
 use wire::request::OpenOptions;
 
-use super::bulk::Copied;
+use super::bulk::{Copied, told};
 use super::context::Context;
 use super::error::TransferError;
 use super::place::Place;
@@ -35,8 +35,8 @@ pub fn copy(context: &Context, client: &mut Client, from: &Place, to: &Place) ->
         client::Kind::Exists => TransferError::Exists { path: to_url.to_string() },
         _ => error.into(),
     })?;
+    let fresh = (!context.options.force).then(|| target.stat().id);
     if let Err(error) = move_it(context, client, &at, &key, &mut target, len) {
-        let fresh = (!context.options.force).then(|| target.stat().id);
         // Whatever it is that has failed: nobody waits for the target any more. Closing its connection stops the server.
         drop(target);
         if let Some(made) = fresh {
@@ -45,7 +45,7 @@ pub fn copy(context: &Context, client: &mut Client, from: &Place, to: &Place) ->
         return Err(error);
     }
     target.close()?;
-    Ok(Copied { bytes: len, len, sum: None, verified: verify(context, client, &at, to_url)?, skipped: false })
+    Ok(Copied { bytes: len, len, sum: None, verified: verify(context, client, &at, to_url, fresh)?, skipped: false })
 }
 
 /// Lets the two servers copy, and waits for the end. The open target shows how far it is.
@@ -81,30 +81,41 @@ fn move_it(
     Ok(())
 }
 
-/// Removes what a copy that failed has left, if that is the file that it has made.
-fn remove(context: &Context, url: &Url, made: u64) {
+/// Removes what a copy that failed has left, if that is the file that it has made. Tells whether it did.
+fn remove(context: &Context, url: &Url, made: u64) -> bool {
     let mut client = context.cleaner();
-    if let Ok(Some(found)) = client.look(url)
-        && found.id == made
-        && let Err(error) = client.rm(url)
-    {
-        tracing::warn!(%error, "{url} was not copied, and what is there of it is left there");
-    }
+    let Ok(Some(found)) = client.look(url) else { return false };
+    found.id == made
+        && client
+            .rm(url)
+            .inspect_err(|error| {
+                tracing::warn!(%error, "{url} was not copied, and what is there of it is left there");
+            })
+            .is_ok()
 }
 
-/// Compares what both servers say.
-fn verify(context: &Context, client: &mut Client, from: &Url, to: &Url) -> Result<bool, TransferError> {
+/// Compares what both servers say. Only a server that keeps none need not say anything: what could not be asked is not compared,
+/// and that is no success. `fresh`: the file that this copy has made.
+fn verify(
+    context: &Context,
+    client: &mut Client,
+    from: &Url,
+    to: &Url,
+    fresh: Option<u64>,
+) -> Result<bool, TransferError> {
     if !context.options.verify {
         return Ok(false);
     }
     let Some(algorithm) = context.offered(client, to) else { return Ok(false) };
-    let mut told = |url: &Url| -> Option<(String, String)> { client.checksum(url, Some(algorithm.name())).ok() };
-    let (Some((_, sent)), Some((name, found))) = (told(from), told(to)) else { return Ok(false) };
+    let Some(sent) = told(client, from, algorithm)? else { return Ok(false) };
+    let Some(found) = told(client, to, algorithm)? else { return Ok(false) };
     if u32::from_str_radix(&sent, 16).ok() == u32::from_str_radix(&found, 16).ok() {
         return Ok(true);
     }
-    let left = "it was left where it is";
-    Err(TransferError::Differs { from: from.to_string(), algorithm: name, found, sent, left })
+    let removed = fresh.is_some_and(|made| remove(context, to, made));
+    let left = if removed { "it was removed" } else { "it was left where it is" };
+    let algorithm = algorithm.name().to_owned();
+    Err(TransferError::Differs { from: from.to_string(), algorithm, found, sent, left })
 }
 
 fn with(url: &Url, words: &str) -> Url {
