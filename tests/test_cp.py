@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import signal
 import subprocess
 import threading
 import time
@@ -12,7 +13,7 @@ import pytest
 from fakeserver import FakeServer
 from harness import WEIR_BIN, Weir, Xrootd, weir
 from proxy import DOWN, UP, Proxy
-from raw import DIRLIST, OPEN_NEW, OPEN_UPDATE, QUERY, RM, RMDIR, STAT, SYNC, Raw
+from raw import DIRLIST, FATTR, OPEN_NEW, OPEN_UPDATE, QUERY, RM, RMDIR, STAT, SYNC, Raw
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -733,3 +734,81 @@ def test_a_server_to_server_copy_that_cannot_be_compared_is_no_success(told):
             if told == "differs":
                 assert ("it was removed" in done.stderr) == (not force), done
     assert removed == (["/b"] if told == "differs" else []), "only what this copy has made"
+
+
+def test_a_stopped_sync_removes_nothing_more(tmp_path):
+    source, target, count = tmp_path / "source", tmp_path / "target", 60_000
+    for path in (source, target):
+        path.mkdir()
+    for number in range(count):
+        (target / f"f{number:05}").touch()
+    sync = subprocess.Popen([WEIR_BIN, "sync", "--delete", str(source), str(target)], stderr=subprocess.PIPE, text=True)
+    last = target / f"f{count - 1:05}"  # goes first
+    while last.exists():
+        assert sync.poll() is None
+        time.sleep(0.001)
+    sync.send_signal(signal.SIGINT)
+    said = sync.communicate(timeout=30)[1]
+    assert sync.returncode == 9 and 0 < len(os.listdir(target)) < count, said
+
+
+def test_sync_here_leaves_links_that_the_filters_leave_out(tmp_path):
+    source, target, big = tmp_path / "source", tmp_path / "target", tmp_path / "big"
+    for name in ("source/logs/l", "source/x/f", "target/old/f", "target/f.tmp", "big/data"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    for name in ("logs", "gone", "old/logs", "a.tmp"):
+        (target / name).symlink_to(big)
+    ok("sync", "--delete", "--exclude", "logs/", "--exclude", "*.tmp", source, target)
+    assert sorted(str(path.relative_to(target)) for path in target.rglob("*")) == ["a.tmp", "f.tmp", "logs", "old", "old/logs", "x", "x/f"]
+    # a file may take the place of a link that is kept only as far as directories go
+    (source / "logs" / "l").unlink()
+    (source / "logs").rmdir()
+    (source / "logs").write_bytes(b"a file now")
+    ok("sync", "--delete", "--exclude", "logs/", source, target)
+    assert not (target / "logs").is_symlink() and (target / "logs").read_bytes() == b"a file now"
+    assert os.listdir(big) == ["data"]
+
+
+def test_sync_does_not_fill_what_a_link_leads_to(tmp_path):
+    source, target, elsewhere = tmp_path / "source", tmp_path / "target", tmp_path / "elsewhere"
+    for path in (source / "d", target, elsewhere):
+        path.mkdir(parents=True)
+    (source / "d" / "f").write_bytes(b"1")
+    (source / "g").write_bytes(b"2")
+    (target / "d").symlink_to(elsewhere)
+    (target / "h").write_bytes(b"3")
+    for _ in range(2):
+        done = weir("sync", "--delete", str(source), str(target))
+        assert done.returncode == 12 and "target/d is in the way" in done.stderr and "nothing was removed" in done.stderr, done
+        assert sorted(os.listdir(target)) == ["d", "g", "h"] and os.listdir(elsewhere) == []
+    (target / "d").unlink()
+    ok("sync", "--delete", source, target)
+    assert files(target) == files(source)
+
+
+def test_what_may_have_been_done_is_not_asked_for_again():
+    """The connection is lost before the answer: a second request would be refused, as the first has done it."""
+
+    def answers(peer, code, stream, parameters, data):
+        if code == FATTR or code == QUERY and parameters[1] == 32:
+            peer.socket.close()
+            return True
+        return False
+
+    with FakeServer(answers=answers) as server:
+        for arguments, code in ((["xattr", "rm", f"{server.url}/f", "colour"], FATTR), (["ln", f"{server.url}/f", f"{server.url}/g"], QUERY)):
+            done = weir(*arguments)
+            assert done.returncode == 15 and "lost" in done.stderr and server.count(code) == 1, (done, server.requests)
+
+
+def test_a_copy_that_was_not_compared_says_so(tmp_path):
+    data, back = content(600 * KIB), tmp_path / "back"
+    with FakeServer(data) as server:
+        done = weir("cp", "--quiet", f"{server.url}/file", str(back))
+        assert done.returncode == 0 and back.read_bytes() == data
+        assert "not all that was copied was compared" in done.stderr and f"127.0.0.1:{server.port} gives no checksum" in done.stderr, done
+        done = weir("cp", "-f", "--no-verify", f"{server.url}/file", str(back))
+        assert done.returncode == 0 and done.stderr == "", "that was wanted"
+    done = weir("cp", str(back), str(tmp_path / "more"))
+    assert done.returncode == 0 and done.stderr == "", "nobody was to be asked"

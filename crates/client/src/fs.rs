@@ -270,8 +270,33 @@ impl Client {
     /// # Errors
     /// Of the server or of the connection.
     pub fn query(&mut self, url: &Url, what: &str, kind: QueryKind, args: Vec<u8>) -> Result<Vec<u8>, ClientError> {
+        self.query_that(url, what, kind, args, true)
+    }
+
+    /// The same for a query that changes something, and would be refused the second time: it is not repeated when its answer is lost.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn query_once(
+        &mut self,
+        url: &Url,
+        what: &str,
+        kind: QueryKind,
+        args: Vec<u8>,
+    ) -> Result<Vec<u8>, ClientError> {
+        self.query_that(url, what, kind, args, false)
+    }
+
+    fn query_that(
+        &mut self,
+        url: &Url,
+        what: &str,
+        kind: QueryKind,
+        args: Vec<u8>,
+        repeatable: bool,
+    ) -> Result<Vec<u8>, ClientError> {
         let request = Request::Query(Query { kind, handle: FileHandle::default(), args });
-        let (session, body) = self.ask(url, what, request, true)?;
+        let (session, body) = self.ask(url, what, request, repeatable)?;
         self.give_back(session, url);
         Ok(body)
     }
@@ -318,8 +343,10 @@ impl Client {
     }
 
     fn fattr(&mut self, url: &Url, what: &str, op: FattrOp, values: bool) -> Result<FattrReply, ClientError> {
+        // What was removed is not there the second time.
+        let repeatable = !matches!(op, FattrOp::Del(_) | FattrOp::Set { only_new: true, .. });
         let request = Request::Fattr(Fattr { target: Target::Path(url.target()), op });
-        let (session, body) = self.ask(url, what, request, true)?;
+        let (session, body) = self.ask(url, what, request, repeatable)?;
         // Values follow only where an attribute was found.
         let reply = FattrReply::decode(&body, values).or_else(|_| FattrReply::decode(&body, false));
         let reply = reply.map_err(|source| session.malformed(source));

@@ -180,7 +180,7 @@ impl Tree {
                     _ => target.to_owned(),
                 };
                 let args = format!("{}?weir.op={op}&weir.target={target}", url.path).into_bytes();
-                self.client.query(url, op, QueryKind::OpaqueFile, args).map_err(only_weir)?;
+                self.client.query_once(url, op, QueryKind::OpaqueFile, args).map_err(only_weir)?;
                 Ok(())
             }
             Place::Standard => Err(no_name()),

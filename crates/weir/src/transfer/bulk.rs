@@ -155,6 +155,9 @@ impl Bulk<'_> {
             self.compare(client, sum, &text, made)?;
             verified = true;
         }
+        if !verified {
+            self.context.not_compared([self.from, self.to]);
+        }
         Ok(Copied { bytes: moved, len, sum, verified, skipped: false })
     }
 

@@ -9,6 +9,7 @@ use client::{Algorithm, Client, Endpoint, Settings, Stop, Url};
 use parking_lot::Mutex;
 
 use super::local::Direct;
+use super::place::Place;
 use super::progress::Progress;
 
 /// What was asked for.
@@ -84,6 +85,23 @@ impl Context {
         }
         self.times.lock().insert(url.server.clone(), keeps);
         keeps
+    }
+
+    /// Notes that a copy between these places was not compared although it was to be: one of their servers keeps no checksum for it.
+    pub fn not_compared(&self, places: [&Place; 2]) {
+        let servers: BTreeSet<_> = places
+            .into_iter()
+            .filter_map(|place| match place {
+                Place::Remote(url) => Some(url.server.to_string()),
+                Place::Local(_) | Place::Standard => None,
+            })
+            .collect();
+        if self.options.verify && !servers.is_empty() {
+            let servers = servers.into_iter().collect::<Vec<_>>().join(" or ");
+            let note =
+                format!("not all that was copied was compared: {servers} gives no checksum (crc32c, adler32) of it");
+            self.notes.lock().insert(note);
+        }
     }
 
     /// What is to be told at the end.

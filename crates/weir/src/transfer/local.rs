@@ -330,7 +330,9 @@ pub fn write_small(
 ) -> Result<(), TransferError> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let part = target.with_file_name(format!(".{}-{number}.weir-part", std::process::id()));
+    // In a container each run may have the number of the one before, of which a part may be left.
+    let part =
+        target.with_file_name(format!(".{}-{number}-{:08x}.weir-part", std::process::id(), rand::random::<u32>()));
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(u32::from(mode) | 0o600);
     let mut file = options.open(&part).map_err(TransferError::local("make", &part))?;
@@ -368,4 +370,23 @@ pub fn permission_bits(mode: u32) -> u16 {
 pub fn mode_of(path: &Path) -> Result<u16, TransferError> {
     let metadata = path.metadata().map_err(TransferError::local("stat", path))?;
     Ok(permission_bits(metadata.permissions().mode()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+
+    #[test]
+    fn parts_that_were_left_over_are_in_nobodys_way() {
+        let temp = tempfile::tempdir().unwrap();
+        for number in 0..100 {
+            std::fs::write(temp.path().join(format!(".{}-{number}.weir-part", std::process::id())), "").unwrap();
+        }
+        let target = temp.path().join("file");
+        write_small(&target, b"12345", 0o644, None, false, false).unwrap();
+        assert_eq!(std::fs::read(&target).unwrap(), b"12345");
+        assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 101, "its own part is gone");
+    }
 }

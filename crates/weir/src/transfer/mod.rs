@@ -264,6 +264,10 @@ impl Finds for Finding<'_, '_> {
     fn left_out(&mut self, from: &Place, why: &'static str) {
         self.outcome.lock().say(&format!("left out: {from}: {why}"));
     }
+
+    fn stopping(&self) -> bool {
+        self.context.stopping()
+    }
 }
 
 struct Shared<'a, 'b>(&'a Mutex<&'b mut Outcome>);
@@ -424,7 +428,7 @@ impl Outcome {
             text.push_str(&format!("; {} removed", self.removed));
         }
         if self.unverified > 0 {
-            text.push_str(&format!("; {} without a checksum to compare, as the server keeps none", self.unverified));
+            text.push_str(&format!("; {} not compared", self.unverified));
         }
         if self.failed > 0 {
             text.push_str(&format!("; {} failed", self.failed));

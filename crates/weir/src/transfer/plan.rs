@@ -115,6 +115,8 @@ pub trait Finds {
     fn problem(&mut self, from: &Place, error: TransferError);
     /// Something that is left out, and why.
     fn left_out(&mut self, from: &Place, why: &'static str);
+    /// Is the search to end?
+    fn stopping(&self) -> bool;
 }
 
 /// Finds what `from` holds, for the place `to`. With `recursive` directories are gone into, and what `filter` does not take in them is
@@ -217,6 +219,9 @@ impl Walk<'_> {
             walk.finds.directory(to)?;
             let mut empty = true;
             for entry in entries {
+                if walk.finds.stopping() {
+                    return Ok(());
+                }
                 let entry = entry.map_err(TransferError::local("list", path))?;
                 let (name, path) = (entry.file_name(), entry.path());
                 let from = Place::Local(path.clone());
@@ -263,6 +268,9 @@ impl Walk<'_> {
             })?;
             let mut empty = true;
             for (name, stat) in entries {
+                if walk.finds.stopping() {
+                    return Ok(());
+                }
                 // A name from a server must not lead out of the directory that it is in.
                 if name.contains('/') || name.contains('\0') {
                     empty = false;
@@ -295,6 +303,9 @@ impl Walk<'_> {
                 walk.finds.empty_directory(to)?;
             }
             for ((from, to, id), at) in directories {
+                if walk.finds.stopping() {
+                    return Ok(());
+                }
                 if let Err(error) = walk.remote(&from, &to, &format!("{at}/"), id) {
                     walk.finds.problem(&from, error);
                 }
@@ -310,8 +321,9 @@ mod tests {
 
     use super::*;
 
+    /// What was found, and after how many of them it is enough.
     #[derive(Default)]
-    struct Found(Vec<String>);
+    struct Found(Vec<String>, Option<usize>);
 
     impl Finds for Found {
         fn file(&mut self, item: Item) {
@@ -330,6 +342,9 @@ mod tests {
         fn left_out(&mut self, from: &Place, _: &'static str) {
             self.0.push(format!("- {}", from.name()));
         }
+        fn stopping(&self) -> bool {
+            self.1.is_some_and(|most| self.0.len() >= most)
+        }
     }
 
     fn found(from: &Path, recursive: bool, filter: &Filter) -> Vec<String> {
@@ -338,6 +353,19 @@ mod tests {
         walk(&mut Client::default(), &from, &Place::Local("/t".into()), recursive, filter, &mut found);
         found.0.sort();
         found.0
+    }
+
+    #[test]
+    fn a_search_that_is_stopped_finds_nothing_more() {
+        let temp = tempfile::tempdir().unwrap();
+        for number in 0..20 {
+            fs::create_dir(temp.path().join(format!("d{number}"))).unwrap();
+            fs::write(temp.path().join(format!("d{number}/f")), "").unwrap();
+        }
+        let mut found = Found(Vec::new(), Some(5));
+        let (from, to) = (Place::Local(temp.path().to_owned()), Place::Local("/t".into()));
+        walk(&mut Client::default(), &from, &to, true, &Filter::default(), &mut found);
+        assert_eq!(found.0.len(), 5, "{:?}", found.0);
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub fn run(args: &SyncArgs) -> Result<Exit, Failure> {
     })?;
     // What is missing here may only not have been found.
     if args.delete && !outcome.has_failed() && !outcome.incomplete && !context.stopping() {
-        remove_others(&mut tree, &to, &held, &seen.lock(), args, &mut outcome);
+        remove_others(&context, &mut tree, &to, &held, &seen.lock(), args, &mut outcome);
     }
     if args.delete && (outcome.has_failed() || outcome.incomplete) {
         outcome.kept_all();
@@ -82,18 +82,28 @@ fn held_by(tree: &mut Tree, base: &Place, filter: &Filter) -> Result<Held, Trans
         tree.list(&place, false, &mut |entry| {
             let path = format!("{prefix}{}", entry.name);
             let directory = entry.info.kind == Kind::Directory;
+            let (takes, kept) = match entry.info.kind {
+                Kind::Directory | Kind::File => (filter.takes(&path, directory), false),
+                // At the source a link counts as what it leads to: here it stays if either rule would keep it.
+                Kind::Link | Kind::Other => {
+                    let takes = [true, false].map(|directory| filter.takes(&path, directory));
+                    (takes.contains(&true), takes.contains(&false))
+                }
+            };
             // What the filter leaves alone stays, and so do the directories that it is in.
-            if !filter.takes(&path, directory) {
+            if !takes || kept {
                 let above = path.match_indices('/').map(|(at, _)| &path[..at]);
                 above.for_each(|above| {
                     held.entry(above.to_owned()).and_modify(|holding: &mut Holding| holding.kept = true);
                 });
+            }
+            if !takes {
                 return Ok(());
             }
             if directory {
                 open.push((place.join(&entry.name), format!("{path}/")));
             }
-            held.insert(path, Holding { directory, size: entry.info.size, mtime: entry.info.mtime, kept: false });
+            held.insert(path, Holding { directory, size: entry.info.size, mtime: entry.info.mtime, kept });
             Ok(())
         })?;
     }
@@ -149,7 +159,11 @@ impl Finds for Comparing<'_, '_> {
     }
 
     fn directory(&mut self, to: &Place) -> Result<(), TransferError> {
-        self.note(to);
+        let path = self.note(to);
+        // What is put into a directory through a link lands elsewhere, and is not found there by the next sync.
+        if self.held.get(&path).is_some_and(|there| !there.directory) {
+            return Err(TransferError::InTheWay { path: to.to_string() });
+        }
         match to {
             Place::Local(path) if !self.args.dry_run => {
                 std::fs::create_dir_all(path).map_err(TransferError::local("make", path))
@@ -174,10 +188,15 @@ impl Finds for Comparing<'_, '_> {
         // It is there, though it cannot be copied: nothing is removed after that.
         self.outcome.lock().incomplete = true;
     }
+
+    fn stopping(&self) -> bool {
+        self.context.stopping()
+    }
 }
 
 /// Removes what the source does not have, what directories hold before them.
 fn remove_others(
+    context: &Context,
     tree: &mut Tree,
     base: &Place,
     held: &Held,
@@ -187,6 +206,9 @@ fn remove_others(
 ) {
     let others = held.iter().rev().filter(|(path, there)| !seen.contains(*path) && !there.kept);
     for (path, there) in others {
+        if context.stopping() {
+            return;
+        }
         let place = path.split('/').fold(base.clone(), |place, name| place.join(name));
         if args.dry_run {
             outcome.would("remove", &place);

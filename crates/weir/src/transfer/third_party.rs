@@ -45,7 +45,11 @@ pub fn copy(context: &Context, client: &mut Client, from: &Place, to: &Place) ->
         return Err(error);
     }
     target.close()?;
-    Ok(Copied { bytes: len, len, sum: None, verified: verify(context, client, &at, to_url, fresh)?, skipped: false })
+    let verified = verify(context, client, &at, to_url, fresh)?;
+    if !verified {
+        context.not_compared([from, to]);
+    }
+    Ok(Copied { bytes: len, len, sum: None, verified, skipped: false })
 }
 
 /// Lets the two servers copy, and waits for the end. The open target shows how far it is.
