@@ -142,6 +142,28 @@ def test_a_record_between_two_backups(server, tmp_path, log):
     put(server, "/new", 100 * KIB, tmp_path)
 
 
+@pytest.mark.parametrize("json_wanted", [True, False])
+def test_a_record_that_is_not_there_yet_is_the_logs_end(server, tmp_path, json_wanted):
+    """Nothing is lost then, and nothing is said to be; the node lives on in the same life."""
+    target = tmp_path / "backups"
+    kept = {"/before": put(server, "/before", 3000, tmp_path)}
+    first = backup(server, target)
+    kept["/after"] = put(server, "/after", 200 * KIB, tmp_path)
+    server.stop()
+    lose_the_namespace(server)
+    beyond = 1_000_000_000
+    done = weir("restore", str(target), "--data", str(server.data), "--until", str(beyond), *(["--json"] if json_wanted else []))
+    assert done.returncode == 0 and "begins its life" not in done.stderr, done
+    if json_wanted:
+        report = json.loads(done.stdout)
+        assert report["nothing_lost"] and first["upto"] < report["record"] < beyond, report
+    else:
+        assert "nothing is lost" in done.stdout and "since is lost" not in done.stdout, done.stdout
+        assert f"there is no record {beyond}: the log ends with" in done.stdout
+    server.start()
+    all_there(server, kept, tmp_path)
+
+
 def weir_bytes(server: Weir, path: str, tmp_path: Path) -> bytes:
     xrdcp(f"{server.url}{path}", tmp_path / "back").ok()
     return (tmp_path / "back").read_bytes()

@@ -14,6 +14,7 @@ from content import KIB, MIB, write
 from harness import Killer, Weir, weir
 from test_damage import flip, places_of, put
 
+STRANGE_GROUP = 4711
 SIZES = {"/small": 20 * KIB, "/large": 5 * MIB + 33, "/run1/deep/er/file": 70 * KIB, "/run1/empty": 0, "/run1/b \N{SNOWMAN}": 100}
 
 
@@ -157,8 +158,12 @@ def test_attributes_go_with_their_files(filled, tmp_path):
     fs("xattr", "/large", "set", "note=" + "x" * 20_000).ok()
     server.stop()
     flags = ["--owners"] if os.getuid() == 0 else []
-    code, report = export(server, tmp_path / "out", *flags)
     target = tmp_path / "out"
+    target.mkdir()
+    if flags:  # what is made in it belongs to a strange group: the files of root would have root's else, asked for or not
+        os.chown(target, -1, STRANGE_GROUP)
+        target.chmod(0o2755)
+    code, report = export(server, target, *flags)
     assert files_below(target) == contents
     assert {name: os.getxattr(target / "small", name) for name in os.listxattr(target / "small") if name.startswith("user.")} == {
         "user.run": b"4711",
@@ -172,11 +177,37 @@ def test_attributes_go_with_their_files(filled, tmp_path):
         assert code == 1 and report["attributes"] == 1, report
         assert [(found["kind"], found["path"]) for found in report["listed"]] == [("attribute", "/large")]
         assert "note" in report["listed"][0]["what"]
+    # What was not taken then is not taken now, and is said again; what was, is there.
+    again = export(server, target, *flags)
+    assert (again[0], again[1]["attributes"], again[1]["files"]) == (code, report["attributes"], 0), again
+    os.removexattr(target / "small", "user.run")
+    export(server, target, *flags)
+    assert os.getxattr(target / "small", "user.run") == b"4711"
     if flags:
         assert {((there := path.stat()).st_uid, there.st_gid) for path in target.rglob("*")} == {(0, 0)}
     else:
         refused = weir("export", "--data", str(server.data), str(tmp_path / "out2"), "--owners")
         assert refused.returncode in (1, 8), refused
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_owners_that_were_not_asked_for_at_first_are_given_later(filled, tmp_path):
+    server, contents = filled
+    server.stop()
+    target = tmp_path / "out"
+    target.mkdir()
+    os.chown(target, -1, STRANGE_GROUP)
+    target.chmod(0o2755)
+    assert export(server, target)[0] == 0
+    assert {path.stat().st_gid for path in target.rglob("*")} == {STRANGE_GROUP}
+    (target / "large").chmod(0o600)
+    os.chown(target / "large", 4242, -1)
+    times = {path: path.stat().st_mtime_ns for path in target.rglob("*") if path.is_file()}
+    code, report = export(server, target, "--owners")
+    assert (code, report["files"], report["already_there"]) == (0, 0, len(contents)), report
+    assert {((there := path.stat()).st_uid, there.st_gid) for path in target.rglob("*")} == {(0, 0)}
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert (target / "large").stat().st_mode & 0o777 == 0o644
 
 
 def test_a_killed_export_goes_on(filled, tmp_path):

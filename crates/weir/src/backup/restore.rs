@@ -137,7 +137,9 @@ impl Way {
     fn of(until: Option<Until>, upto: Seq, end: Seq, follows: bool) -> Self {
         match until {
             None if follows => Way::ToTheEnd,
-            Some(Until::Record(record)) if follows && record > upto => Way::ToTheRecord(record.min(end)),
+            // There is nothing after it that could be lost.
+            Some(Until::Record(record)) if follows && record >= end => Way::ToTheEnd,
+            Some(Until::Record(record)) if follows && record > upto => Way::ToTheRecord(record),
             _ => Way::AsOfTheBackup,
         }
     }
@@ -170,14 +172,14 @@ fn restore(
     let unfinished = NewLog::read(&*disk).map_err(failed)?.is_some_and(|mark| !mark.finished);
     let found = if unfinished { Log::Gone } else { log_of(&*disk, config).map_err(|error| failed(error.into()))? };
     let upto = Seq(last.upto);
-    let (way, at) = match found {
-        Log::Gone => (Way::AsOfTheBackup, upto),
+    let (way, at, end) = match found {
+        Log::Gone => (Way::AsOfTheBackup, upto, upto),
         Log::There { oldest, last: end } => {
             let has_what_follows = oldest <= upto.next() && upto <= end;
             let (end, incarnation) = end_of_log(&disk, config).map_err(failed)?;
             match Way::of(until, upto, end, has_what_follows && incarnation == last.log) {
-                Way::ToTheEnd => (Way::ToTheEnd, upto),
-                way => (way, end),
+                Way::ToTheEnd => (Way::ToTheEnd, upto, end),
+                way => (way, end, end),
             }
         }
     };
@@ -213,7 +215,8 @@ fn restore(
 
     let as_of = match way {
         Way::ToTheRecord(record) => record,
-        Way::ToTheEnd | Way::AsOfTheBackup => upto,
+        Way::ToTheEnd => end,
+        Way::AsOfTheBackup => upto,
     };
     let mut words = vec![match way {
         Way::ToTheEnd => {
@@ -230,10 +233,14 @@ fn restore(
             last.upto
         ),
     }];
-    if let (Some(Until::Record(record)), Way::AsOfTheBackup) = (until, way)
-        && record > upto
-    {
-        words.push(format!("the log does not have what was changed from there to record {record}"));
+    match (until, way) {
+        (Some(Until::Record(record)), Way::AsOfTheBackup) if record > upto => {
+            words.push(format!("the log does not have what was changed from there to record {record}"));
+        }
+        (Some(Until::Record(record)), Way::ToTheEnd) if record > end => {
+            words.push(format!("there is no record {record}: the log ends with {end}"));
+        }
+        _ => {}
     }
     words.extend(aside.map(|aside| format!("the namespace that was there is in {aside}")));
     let mut stdout = io::stdout().lock();

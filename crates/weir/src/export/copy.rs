@@ -89,12 +89,14 @@ impl<'a> Copier<'a> {
         let suffix = if unfinished { INTERRUPTED } else { "" };
         if let Some(there) = self.there_already(facts, suffix, &reader).map_err(|error| stop(&shown, error))? {
             report.counts.already_there += 1;
+            self.give_again(&there, facts, &shown, report)?;
             return Ok(Some(there));
         }
         if let Some(there) = self.damaged_already(facts, suffix, &reader).map_err(|error| stop(&shown, error))? {
             report.counts.already_there += 1;
             let what = format!("it was damaged when it was exported before; {} stays as it is", there.display());
             report.trouble(Trouble::Damaged, &shown, &what);
+            self.give_again(&there, facts, &shown, report)?;
             return Ok(Some(there));
         }
         let part = self.out.begin().map_err(|error| stop(&shown, error))?;
@@ -142,6 +144,20 @@ impl<'a> Copier<'a> {
             }
         }
         Err(last.unwrap_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename)))
+    }
+
+    /// A file that is there may lack what the earlier run could not give it, or was not asked for: attributes, the owner.
+    fn give_again(&self, below: &Path, facts: &Facts<'_>, shown: &str, report: &mut Report) -> Result<(), Failure> {
+        match self.out.finish_again(below, &facts.about) {
+            Ok(refused) => report_refused(shown, &refused, report),
+            // Its mode, or whose it is by now, keeps us out; the others may be had.
+            Err(error) if of_this_file(&error) || error.kind() == io::ErrorKind::PermissionDenied => {
+                let what = format!("it is there, and what it has besides its bytes cannot be given to it: {error}");
+                report.trouble(Trouble::Failed, shown, &what);
+            }
+            Err(error) => return Err(stop(shown, error)),
+        }
+        Ok(())
     }
 
     /// Where an earlier run has exported it to: a file of its name, length and time. Where two contents can have the same three, its bytes tell.

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{CWD, RenameFlags, XattrFlags};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 
 /// What a file or folder has besides its bytes or entries.
@@ -154,6 +154,19 @@ impl Out {
         part.file.sync_all()?;
         self.make_above(below)?;
         rename_new(&part.path, &self.root.join(below))?;
+        Ok(refused)
+    }
+
+    /// Gives a file that is there what it has besides its bytes and its time. Gives the attributes that were not taken.
+    pub fn finish_again(&self, below: &Path, about: &About) -> io::Result<Vec<Refused>> {
+        let has_mode = self.look(below)?.is_some_and(|there| there.permissions().mode() & 0o7777 == about.mode & 0o777);
+        if has_mode && about.owner.is_none() && about.xattrs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let file = rustix::fs::openat(CWD, self.root.join(below), OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty())?;
+        let file = File::from(file);
+        let refused = about.give(&file, about.mode & 0o777)?;
+        file.sync_all()?;
         Ok(refused)
     }
 
