@@ -52,7 +52,7 @@ def test_a_server_that_asks_to_wait_for_ever_is_given_up(code, tmp_path):
 
 def test_others_go_on_while_one_request_is_put_off(tmp_path):
     """Of a file read with four requests under way, the server puts one off for two seconds; the others must not wait for it."""
-    data = content(24 * MIB)
+    data = content(48 * MIB)
     put_off = []
 
     def answers(peer, code, stream, parameters, _):
@@ -71,7 +71,7 @@ def test_others_go_on_while_one_request_is_put_off(tmp_path):
 
 
 def test_others_go_on_while_a_write_is_put_off(tmp_path):
-    data = content(24 * MIB)
+    data = content(48 * MIB)
     (tmp_path / "source").write_bytes(data)
     put_off = []
 
