@@ -397,7 +397,7 @@ mod tests {
         let way = |until, follows| Way::of(until, Seq(10), Seq(20), follows);
         assert_eq!([way(None, true), way(None, false)], [Way::ToTheEnd, Way::AsOfTheBackup]);
         assert_eq!(way(record(15), true), Way::ToTheRecord(Seq(15)));
-        assert_eq!(way(record(99), true), Way::ToTheRecord(Seq(20)), "there is no more");
+        assert_eq!([way(record(20), true), way(record(99), true)], [Way::ToTheEnd, Way::ToTheEnd], "there is no more");
         assert_eq!(way(record(15), false), Way::AsOfTheBackup);
         assert_eq!(way(record(10), true), Way::AsOfTheBackup);
         assert_eq!(way(Some(Until::Time(types::Timestamp(0))), true), Way::AsOfTheBackup);
