@@ -1,55 +1,23 @@
 """
-Sessions of random requests, sent to two servers and compared: what a client of either is told. From a seed come the steps; each is a
-frame that is the same for both servers but for the handles, which are theirs. What a client cannot count on (ids, times, owners, the order
-of a listing) is left out of the comparison. A difference is a finding, unless it is one of `INTENDED`, each of which `docs/differences.md`
-explains.
+The same session, sent to two servers: what a client of either is told. A difference is a finding, unless it is one of `INTENDED`, each of
+which `docs/differences.md` explains.
 """
 
-import random
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import raw
-from content import page_sum
+from random_sessions import Step
 from raw import Answer, Closed, Raw
 
 WAIT, WAITRESP, ATTN, ASYNRESP = 4005, 4006, 4001, 5008
-QUERY_STATS, QUERY_CHECKSUM, QUERY_XATTR, QUERY_SPACE, QUERY_CHECKSUM_CANCEL, QUERY_CONFIG = 1, 3, 4, 5, 6, 7
-QUERY_OPAQUE, QUERY_OPAQUE_FILE = 16, 32
-DSTAT, DCKSM = 2, 4
-FORCE, ASYNC, REFRESH, MKPATH, APPEND, RETSTAT, POSC, NOWAIT, SEQIO = 4, 0x40, 0x80, 0x100, 0x200, 0x400, 0x1000, 0x2000, 0x4000
-POSC_PENDING, STICKY = 64, 0o1000
 FILE_LOCKED = 3003
-NEW, DELETE = raw.OPEN_NEW | raw.OPEN_UPDATE, raw.OPEN_DELETE | raw.OPEN_UPDATE
-PAGE = 4096
-HANDLES = 3
 # For a checksum of a small file.
 LATE_SECONDS = 3
 # For a server to notice that a connection has gone.
 GONE_SECONDS = 5
-
-
-@dataclass
-class Step:
-    """One request. `handle`: the slot whose handle it needs; `opens`: the slot that its answer fills."""
-
-    name: str
-    code: int
-    make: Callable[[bytes], tuple[bytes, bytes]]
-    shown: str
-    handle: int | None = None
-    opens: int | None = None
-    closes: int | None = None
-    length: int | None = None  # of the payload, where data follows it
-    under: bool = False  # a checkpoint
-    loses: bool = False  # no request: the connection breaks
-    normal: Callable[[bytes], object] = bytes
-    about: dict = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.shown}"
 
 
 @dataclass(frozen=True)
@@ -67,461 +35,6 @@ class Outcome:
     def __str__(self) -> str:
         text = f"error {self.number}" if self.kind == "error" else f"{self.kind} {self.body!r}"
         return text if len(text) < 400 else text[:400] + "..."
-
-
-# What is compared of an answer.
-
-
-def stat_fields(line: bytes) -> tuple:
-    """Size, flags and permission bits; a directory has no size that means anything."""
-    _, size, flags, _, *more = line.rstrip(b"\0").split()
-    is_dir = int(flags) & 2
-    mode = more[2] if len(more) > 2 else None
-    return (None if is_dir else int(size), int(flags), mode)
-
-
-def posc_fields(line: bytes) -> tuple:
-    """Of a file that is to stay only if it is closed: while it is written the stock server shows it as such."""
-    size, flags, mode = stat_fields(line)
-    return (size, flags & ~POSC_PENDING, b"%04o" % (int(mode, 8) & ~STICKY) if mode else None)
-
-
-def opened(body: bytes) -> object:
-    return stat_fields(body[12:]) if len(body) > 12 else None
-
-
-def opened_posc(body: bytes) -> object:
-    return posc_fields(body[12:]) if len(body) > 12 else None
-
-
-def names(body: bytes) -> object:
-    return sorted(body.rstrip(b"\0").split(b"\n")) if body.rstrip(b"\0") else []
-
-
-def listing(body: bytes) -> object:
-    lines = body.rstrip(b"\0").rstrip(b"\n").split(b"\n")
-    assert lines[:2] == [b".", b"0 0 0 0"], body[:100]
-    entries = {}
-    for name, line in zip(lines[2::2], lines[3::2], strict=True):
-        stat, bracket, checksum = line.partition(b"[ ")
-        entries[name] = (stat_fields(stat), checksum.rstrip(b" ]") if bracket else None)
-    return entries
-
-
-def keys(body: bytes) -> object:
-    """Of `a=1&b=2`, what is said and not what it says."""
-    return [part.split(b"=")[0] for part in body.rstrip(b"\0\n").split(b"&")]
-
-
-def attributes(body: bytes) -> object:
-    """Of an answer of fattr that lists: the pairs, whatever their order."""
-    pairs, at = [], 0
-    while at < len(body):
-        end = body.index(b"\0", at)
-        length = struct.unpack(">i", body[end + 1 : end + 5])[0]
-        pairs.append((body[at:end], body[end + 5 : end + 5 + length]))
-        at = end + 5 + length
-    return sorted(pairs)
-
-
-def nothing(_: bytes) -> object:
-    return None
-
-
-def without_nul(body: bytes) -> object:
-    return body.rstrip(b"\0")
-
-
-def places(body: bytes) -> object:
-    """Of locate: what kinds of servers, and whether they can be written to."""
-    return [part[:2] for part in body.rstrip(b"\0").split()]
-
-
-def pages(body: bytes) -> object:
-    """Of pgread, behind its header: the data, each page compared with its sum."""
-    offset = struct.unpack(">q", body[16:24])[0]
-    data, rest, room = b"", body[24:], PAGE - offset % PAGE
-    while rest:
-        told, page = struct.unpack(">I", rest[:4])[0], rest[4 : 4 + room]
-        assert told == page_sum(page), "a page that does not match its sum"
-        data, rest, room = data + page, rest[4 + room :], PAGE
-    return data
-
-
-def segments_of(body: bytes) -> object:
-    found = []
-    while body:
-        length, offset = struct.unpack(">4xiq", body[:16])
-        found.append((offset, body[16 : 16 + length]))
-        body = body[16 + length :]
-    return found
-
-
-class Session:
-    """The steps of one seed. What is open for writing is left alone by its name: what others see of it meanwhile differs by intent."""
-
-    def __init__(self, seed: int, length: int = 60):
-        self.pick = random.Random(f"differential {seed}")
-        self.top = f"/session-{seed}"
-        self.paths = [f"{self.top}/{name}" for name in ("a", "b", "c", "d", "d/x", "d/y", "e", "e/z", "e/f/g", "a/under")]
-        self.open: dict[int, tuple[str, bool]] = {}
-        self.posc: set[int] = set()  # slots of files that stay only if they are closed
-        self.replacing: set[int] = set()  # slots of what replaces a file
-        self.posc_was_lost = False
-        self.taken_up: set[int] = set()  # slots that were opened again after the connection was lost
-        self.checkpoints: set[int] = set()  # slots that have one
-        # Something to begin with, or most requests would find nothing.
-        make = struct.pack(">B13xH", 1, 0o755)
-        self.steps = [self._named("mkdir", raw.MKDIR, path, make, nothing) for path in (f"{self.top}/d", f"{self.top}/e/f")]
-        for path in (f"{self.top}/b", f"{self.top}/d/x"):
-            self.steps += self._a_file(path)
-        kinds = self._kinds()
-        while len(self.steps) < length:
-            step = self.pick.choices(list(kinds), list(kinds.values()))[0]()
-            if isinstance(step, list):
-                self.steps += step
-            elif step:
-                self.steps.append(step)
-
-    def _kinds(self) -> dict[Callable[[], Step | None], int]:
-        return {
-            self.op_stat: 6,
-            self.op_statx: 1,
-            self.op_dirlist: 4,
-            self.op_mkdir: 6,
-            self.op_rm: 4,
-            self.op_rmdir: 3,
-            self.op_mv: 5,
-            self.op_chmod: 2,
-            self.op_truncate_path: 3,
-            self.op_locate: 1,
-            self.op_query: 4,
-            self.op_fattr: 4,
-            self.op_other: 2,
-            self.op_open: 16,
-            self.op_close: 8,
-            self.op_write: 14,
-            self.op_writev: 3,
-            self.op_pgwrite: 4,
-            self.op_truncate: 3,
-            self.op_read: 8,
-            self.op_readv: 2,
-            self.op_pgread: 3,
-            self.op_sync: 2,
-            self.op_stat_handle: 3,
-            self.op_chkpoint: 5,
-            self.op_lose: 1,
-            self.op_rm_written: 1,
-            self.op_mv_written: 1,
-        }
-
-    def _named(self, name, code, path: str, parameters: bytes, normal, shown: str = "", **about) -> Step:
-        payload = path.encode()
-        return Step(name, code, lambda _: (parameters, payload), f"{path} {shown}", normal=normal, about=about)
-
-    def _a_file(self, path: str) -> list[Step]:
-        parameters, payload = struct.pack(">HH12x", 0o644, raw.OPEN_NEW | raw.OPEN_UPDATE), path.encode()
-        data = self.data(self.pick.choice([10, PAGE, 70_000]))
-        return [
-            Step("open", raw.OPEN, lambda _: (parameters, payload), path, opens=0, normal=opened),
-            Step("write", raw.WRITE, lambda handle: (handle + struct.pack(">q4x", 0), data), f"0+{len(data)}", handle=0, normal=nothing),
-            Step("close", raw.CLOSE, lambda handle: (handle, b""), "0", handle=0, closes=0, normal=nothing),
-        ]
-
-    def path(self) -> str:
-        """One that nobody writes to, and below which nobody does."""
-        written = [path for path, writes in self.open.values() if writes]
-        # What is to stay only if it is closed has no name at weir yet, so that nothing is below it either.
-        hidden = [self.open[slot][0] + "/" for slot in self.posc]
-        free = [path for path in self.paths if not any(busy == path or busy.startswith(path + "/") for busy in written)]
-        free = [path for path in free if not path.startswith(tuple(hidden))] or [self.top]
-        return self.pick.choice(free)
-
-    def slot(self, writes: bool | None = None) -> int | None:
-        slots = [slot for slot, (_, w) in self.open.items() if writes is None or w == writes]
-        return self.pick.choice(slots) if slots and self.pick.random() > 0.03 else None
-
-    # By name.
-
-    def op_stat(self) -> Step:
-        return self._named("stat", raw.STAT, self.path(), b"", stat_fields)
-
-    def op_statx(self) -> Step:
-        paths = [self.path() + self.pick.choice(["", "", "?a=b"]) for _ in range(self.pick.choice([1, 2, 3, 8]))]
-        paths += [self.top, "/"] * (self.pick.random() < 0.3)
-        return self._named("statx", raw.STATX, "\n".join(paths), b"", bytes)
-
-    def op_dirlist(self) -> Step | None:
-        if any(writes for _, writes in self.open.values()):
-            return None
-        options = self.pick.choice([0, DSTAT, DSTAT, DCKSM, DSTAT | DCKSM])
-        path = self.pick.choice([self.top, self.path()])
-        if options & DCKSM:
-            path += self.pick.choice(["", "?cks.type=crc32c", "?cks.type=nosuch"])
-        return self._named("dirlist", raw.DIRLIST, path, bytes(15) + bytes([options]), listing if options else names, f"options {options}")
-
-    def op_mkdir(self) -> Step:
-        mode, mkpath = self.pick.choice([0o755, 0o700, 0o750]), self.pick.random() < 0.3
-        return self._named("mkdir", raw.MKDIR, self.path(), bytes([mkpath]) + struct.pack(">13xH", mode), nothing, f"{mode:o} -p {mkpath}")
-
-    def op_rm(self) -> Step:
-        return self._named("rm", raw.RM, self.path(), b"", nothing)
-
-    def op_rmdir(self) -> Step:
-        return self._named("rmdir", raw.RMDIR, self.path(), b"", nothing)
-
-    def op_mv(self) -> Step | None:
-        old, new = self.path(), self.path()
-        if self.pick.random() < 0.8:
-            new = f"{self.top}/{self.pick.choice('abc')}"
-            if any(path == new or path.startswith(new + "/") for path, writes in self.open.values() if writes):
-                return None
-        parameters = struct.pack(">14xH", len(old))
-        nested = new.rpartition("/")[0] != self.top
-        return self._named("mv", raw.MV, f"{old} {new}", parameters, nothing, nested=nested)
-
-    def op_chmod(self) -> Step:
-        mode = self.pick.choice([0o755, 0o700, 0o744, 0o750])
-        return self._named("chmod", raw.CHMOD, self.path(), struct.pack(">14xH", mode), nothing, f"{mode:o}")
-
-    def op_truncate_path(self) -> Step:
-        length = self.pick.choice([0, 1, PAGE, 10_000, 70_000])
-        return self._named("truncate", raw.TRUNCATE, self.path(), struct.pack(">4xq", length), nothing, f"to {length}")
-
-    def op_locate(self) -> Step:
-        options = sum(self.pick.sample([1, REFRESH, 0x100, NOWAIT], self.pick.randint(0, 2)))
-        path = self.pick.choice([self.path(), self.path(), "*", f"*{self.path()}"])
-        return self._named("locate", raw.LOCATE, path, struct.pack(">H", options), places, f"options {options:#x}")
-
-    def op_query(self) -> Step:
-        kind, text, normal = self.pick.choice(
-            [
-                (QUERY_CHECKSUM, self.path(), without_nul),
-                (QUERY_CHECKSUM, f"{self.path()}?cks.type=crc32c", without_nul),
-                (QUERY_CHECKSUM, f"{self.path()}?cks.type=nosuch", without_nul),
-                (QUERY_XATTR, self.path(), keys),
-                (QUERY_SPACE, self.top, keys),
-                (QUERY_CONFIG, "readv_iov_max role nosuch", without_nul),
-                (QUERY_STATS, "a", nothing),
-                (QUERY_CHECKSUM_CANCEL, self.path(), nothing),
-                (QUERY_OPAQUE, "something", nothing),
-                (QUERY_OPAQUE_FILE, self.path(), nothing),
-                (999, self.path(), nothing),
-            ]
-        )
-        return self._named(f"query {kind}", raw.QUERY, text, struct.pack(">H", kind), normal)
-
-    def op_fattr(self) -> Step:
-        which = self.pick.choice(["del", "get", "list", "set", "set"])
-        path = self.path()
-        names = [] if which == "list" else self.pick.sample([b"one", b"two", b"three"], self.pick.randint(1, 2))
-        data = path.encode() + b"\0" + b"".join(b"\0\0" + name + b"\0" for name in names)
-        if which == "set":
-            data += b"".join(struct.pack(">i", 3 * n) + b"val" * n for n, _ in enumerate(names))
-        code = ["del", "get", "list", "set"].index(which)
-        options = 0x10 if which == "list" else self.pick.choice([0, 0, 1]) if which == "set" else 0
-        parameters = bytes(4) + bytes([code, len(names), options])
-        normal = attributes if which == "list" else bytes
-        return Step(f"fattr {which}", raw.FATTR, lambda _: (parameters, data), f"{path} {names} options {options}", normal=normal)
-
-    def op_other(self) -> Step:
-        code, payload, normal = self.pick.choice(
-            [
-                (raw.PING, b"", bytes),
-                (raw.SET, b"appid test", bytes),
-                (raw.SET, b"monitor on", bytes),
-                (raw.SET, b"nonsense", bytes),
-                (raw.PREPARE, self.path().encode(), nothing),
-            ]
-        )
-        parameters = b"\x08" if code == raw.PREPARE else b""
-        return Step(f"request {code}", code, lambda _: (parameters, payload), repr(payload), normal=normal)
-
-    # By handle.
-
-    def op_open(self) -> Step | None:
-        free = [slot for slot in range(HANDLES) if slot not in self.open]
-        if not free:
-            return None
-        slot, path = self.pick.choice(free), self.path()
-        reading = any(other == path for other, _ in self.open.values())
-        posc = False
-        how = self.pick.choice(
-            [raw.OPEN_READ] if reading else [raw.OPEN_READ, raw.OPEN_UPDATE, NEW, raw.OPEN_NEW, DELETE, raw.OPEN_DELETE]
-        )
-        writes = how != raw.OPEN_READ
-        # XRootD 5.5 takes `refresh` with `delete` for `mkpath`; later ones do not
-        hints = [FORCE, RETSTAT, NOWAIT, SEQIO, ASYNC] + [REFRESH] * (how == raw.OPEN_READ)
-        options = how | sum(self.pick.sample(hints, self.pick.randint(0, 3)))
-        if writes and self.pick.random() < 0.3:
-            options |= MKPATH
-        if how & raw.OPEN_UPDATE and how != DELETE and self.pick.random() < 0.2:
-            options |= APPEND
-        if how & raw.OPEN_NEW and self.pick.random() < 0.4:
-            posc = True
-            options |= POSC
-            self.posc.add(slot)
-        mode = self.pick.choice([0o644, 0o600, 0o755])
-        self.open[slot] = (path, writes)
-        if how & raw.OPEN_DELETE:
-            self.replacing.add(slot)
-        parameters, payload = struct.pack(">HH12x", mode, options), path.encode()
-        about = {"options": options, "how": how}
-        return Step(
-            "open",
-            raw.OPEN,
-            lambda _: (parameters, payload),
-            f"{path} {options:#x} {mode:o} as {slot}",
-            opens=slot,
-            normal=opened_posc if posc else opened,
-            about=about,
-        )
-
-    def op_lose(self) -> list[Step] | None:
-        """The connection breaks. The client opens again what it had open, as stock clients do, and goes on."""
-        if not self.open or any("/moved-" in path for path, _ in self.open.values()):
-            return None  # weir takes a file up under the name at which it was opened
-        steps = [Step("lose", 0, lambda _: (b"", b""), "the connection", loses=True)]
-        self.checkpoints.clear()
-        self.posc_was_lost |= bool(self.posc)
-        for slot, (path, writes) in sorted(self.open.items()):
-            parameters, payload = struct.pack(">HH12x", 0, raw.OPEN_UPDATE if writes else raw.OPEN_READ), path.encode()
-            again = Step(
-                "open again",
-                raw.OPEN,
-                lambda _, parameters=parameters, payload=payload: (parameters, payload),
-                f"{path} as {slot}",
-                opens=slot,
-                normal=nothing,
-                about={"posc": slot in self.posc},
-            )
-            steps.append(again)
-            self.taken_up.add(slot)
-        return steps
-
-    def _written(self) -> int | None:
-        slots = [slot for slot, (_, writes) in self.open.items() if writes and slot not in self.posc and slot not in self.replacing]
-        return self.pick.choice(slots) if slots else None
-
-    def op_rm_written(self) -> Step | None:
-        """A file is removed while it is written: its writer goes on, and what it writes goes with it."""
-        slot = self._written()
-        if slot is None:
-            return None
-        path, _ = self.open[slot]
-        return Step("rm of a written file", raw.RM, lambda _: (b"", path.encode()), path, normal=nothing)
-
-    def op_mv_written(self) -> Step | None:
-        slot = self._written()
-        if slot is None:
-            return None
-        old, new = self.open[slot][0], f"{self.top}/moved-{len(self.steps)}"
-        self.open[slot] = (new, True)
-        parameters = struct.pack(">14xH", len(old))
-        return Step("mv of a written file", raw.MV, lambda _: (parameters, f"{old} {new}".encode()), f"{old} {new}", normal=nothing)
-
-    def op_close(self) -> Step | None:
-        slot = self.slot()
-        if slot is None:
-            return None
-        self.open.pop(slot)
-        self.posc.discard(slot)
-        self.taken_up.discard(slot)
-        self.replacing.discard(slot)
-        self.checkpoints.discard(slot)
-        return Step("close", raw.CLOSE, lambda handle: (handle, b""), str(slot), handle=slot, closes=slot, normal=nothing)
-
-    def _on(self, name: str, code: int, make, shown: str, normal, writes: bool | None, **more) -> Step | None:
-        slot = self.slot(writes)
-        if slot is None and self.pick.random() > 0.05:
-            return None  # a handle that is not open: now and then
-        if code == raw.READ and slot in self.taken_up:
-            return None  # the stock server ends the connection, some of the time
-        # What is written past an open checkpoint is under it at weir, and not at the stock server.
-        under = slot in self.checkpoints and code in (raw.WRITE, raw.WRITEV, raw.PGWRITE, raw.TRUNCATE)
-        if under and code == raw.PGWRITE:
-            return None  # the stock server answers it as a chkpoint, which no client understands
-        return Step(name, code, make, f"{slot}: {shown}", handle=-1 if slot is None else slot, normal=normal, under=under, **more)
-
-    def extent(self) -> tuple[int, int]:
-        offset = self.pick.choice([0, 0, 1, 100, PAGE - 1, PAGE, 3 * PAGE + 5, 50_000, 66_000, 200_000])
-        return offset, self.pick.choice([1, 10, PAGE, PAGE + 1, 9_000, 70_000])
-
-    def data(self, count: int) -> bytes:
-        return bytes([self.pick.randrange(65, 91)]) * count
-
-    def op_write(self) -> Step | None:
-        offset, count = self.extent()
-        data = self.data(count)
-        return self._on(
-            "write", raw.WRITE, lambda handle: (handle + struct.pack(">q4x", offset), data), f"{offset}+{count} {data[:1]!r}", nothing, True
-        )
-
-    def op_writev(self) -> Step | None:
-        parts = [(*self.extent(),) for _ in range(self.pick.randint(1, 4))]
-        datas = [self.data(count) for _, count in parts]
-
-        def make(handle: bytes) -> tuple[bytes, bytes]:
-            listed = b"".join(handle + struct.pack(">iq", count, offset) for offset, count in parts)
-            return bytes([sync]), listed + b"".join(datas)
-
-        sync = self.pick.choice([0, 1])
-        return self._on("writev", raw.WRITEV, make, f"{parts}", nothing, True, length=16 * len(parts))
-
-    def op_pgwrite(self) -> Step | None:
-        offset, count = self.extent()
-        data, units, room = self.data(count), b"", PAGE - offset % PAGE
-        while data:
-            units += struct.pack(">I", page_sum(data[:room])) + data[:room]
-            data, room = data[room:], PAGE
-        return self._on(
-            "pgwrite",
-            raw.PGWRITE,
-            lambda handle: (handle + struct.pack(">q", offset), units),
-            f"{offset}+{count}",
-            lambda body: body[16:24],
-            True,
-        )
-
-    def op_truncate(self) -> Step | None:
-        length = self.pick.choice([0, 1, PAGE, 10_000, 70_000])
-        return self._on("truncate", raw.TRUNCATE, lambda handle: (handle + struct.pack(">q", length), b""), f"to {length}", nothing, True)
-
-    def op_read(self) -> Step | None:
-        offset, count = self.extent()
-        place = struct.pack(">qi", offset, count)
-        return self._on("read", raw.READ, lambda handle: (handle + place, b""), f"{offset}+{count}", bytes, None)
-
-    def op_readv(self) -> Step | None:
-        parts = [(*self.extent(),) for _ in range(self.pick.randint(1, 4))]
-
-        def make(handle: bytes) -> tuple[bytes, bytes]:
-            return b"", b"".join(handle + struct.pack(">iq", count, offset) for offset, count in parts)
-
-        return self._on("readv", raw.READV, make, f"{parts}", segments_of, None)
-
-    def op_pgread(self) -> Step | None:
-        offset, count = self.extent()
-        place = struct.pack(">qi", offset, count)
-        return self._on("pgread", raw.PGREAD, lambda handle: (handle + place, b""), f"{offset}+{count}", pages, None)
-
-    def op_sync(self) -> Step | None:
-        return self._on("sync", raw.SYNC, lambda handle: (handle, b""), "", nothing, None)
-
-    def op_stat_handle(self) -> Step | None:
-        return self._on("stat of a handle", raw.STAT, lambda handle: (bytes(12) + handle, b""), "", posc_fields, None)
-
-    def op_chkpoint(self) -> Step | None:
-        if self.posc or self.posc_was_lost:
-            return None  # weir takes checkpoints of such files, too; and the stock server remembers what they were after their close
-        operation = self.pick.choice([raw.CKP_BEGIN, raw.CKP_BEGIN, raw.CKP_COMMIT, raw.CKP_ROLLBACK])
-        name = ["begin", "commit", "query", "rollback"][operation]
-        step = self._on(f"chkpoint {name}", raw.CHKPOINT, lambda handle: (handle + bytes(11) + bytes([operation]), b""), "", nothing, True)
-        if step and operation == raw.CKP_BEGIN:
-            self.checkpoints.add(step.handle)
-        elif step:
-            self.checkpoints.discard(step.handle)
-        return step
 
 
 class Player:
@@ -598,37 +111,144 @@ def same_but_for_sums(mine: Outcome, other: Outcome) -> bool:
     return all(kinds) and all(a == b or (a[0] == b[0] and b[1].endswith(b":none")) for a, b in pairs)
 
 
+class History:
+    """What happened in a session, as far as it explains a later difference: which names open files have left, and which files were cut."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, str] = {}  # by slot: the name at which the file was opened
+        self.left: dict[int, str] = {}  # of these, the ones that no longer have that name
+        self.cut: set[int] = set()  # slots of files that may be shorter than when they were opened
+
+    def happened(self, step: Step) -> None:
+        """`step` was done, by both servers."""
+        if step.loses:
+            self.open, self.left, self.cut = {}, {}, set()
+        if step.closes is not None:
+            for known in (self.open, self.left):
+                known.pop(step.closes, None)
+            self.cut.discard(step.closes)
+        if step.about.get("cuts"):
+            self.cut |= self.open.keys()  # the name may be another one than at the open: any of them
+        if step.opens is not None:
+            self.open[step.opens] = step.about["path"]
+        if old := step.about.get("old"):
+            self.left |= {slot: path for slot, path in self.open.items() if path == old or path.startswith(old + "/")}
+
+    def has_left(self, step: Step) -> bool:
+        """`step` opens a name at which a file was opened that is open still, under another name by now."""
+        return step.opens is not None and step.about["path"] in self.left.values()
+
+
+# From this many bytes on the stock server sends from the file to the socket.
+SENDFILE_MIN_BYTES = 8192
+
+
+def stale_size(step: Step, mine: Outcome, other: Outcome, history: History) -> bool:
+    """The stock server sends as much as the file had when it was opened, and cannot."""
+    cut = step.name == "read" and step.handle in history.cut and mine.ok and len(mine.body) < step.about["count"]
+    return cut and step.about["count"] >= SENDFILE_MIN_BYTES and other.kind == "closed"
+
+
 # Those after which both servers hold the same still.
-HARMLESS = {"rmdir-missing", "checksum-unknown-kind", "not-empty-number", "mkdir-existing", "listing-has-checksums", "removed-while-written"}
-# By name, as in docs/differences.md: whether it explains these two answers, weir's first.
-INTENDED: dict[str, Callable[[Step, Outcome, Outcome], bool]] = {
-    "rmdir-missing": lambda step, mine, other: step.name == "rmdir" and mine.number == raw.NOT_FOUND and other.ok,
-    "mv-makes-parents": lambda step, mine, other: step.name == "mv" and mine.number == raw.NOT_FOUND,
-    "mkdir-existing": lambda step, mine, other: step.name == "mkdir" and {mine.number, other.number} == {None, raw.EXISTS},
-    "not-empty-number": lambda step, mine, other: (
+HARMLESS = {
+    *("rmdir-missing", "checksum-unknown-kind", "not-empty-number", "mkdir-existing"),
+    *("listing-has-checksums", "removed-while-written"),
+}
+# By name, as in docs/differences.md: whether it explains these two answers, weir's first, after what happened before.
+INTENDED: dict[str, Callable[[Step, Outcome, Outcome, History], bool]] = {
+    "rmdir-missing": lambda step, mine, other, _: step.name == "rmdir" and mine.number == raw.NOT_FOUND and other.ok,
+    "mv-makes-parents": lambda step, mine, other, _: step.name == "mv" and mine.number == raw.NOT_FOUND,
+    "mkdir-existing": lambda step, mine, other, _: step.name == "mkdir" and {mine.number, other.number} == {None, raw.EXISTS},
+    "not-empty-number": lambda step, mine, other, _: (
         step.name.split()[0] in ("rm", "rmdir", "mv") and mine.number in (raw.EXISTS, raw.IS_DIRECTORY) and other.number == raw.FS_ERROR
     ),
-    "checksum-never-told": lambda step, mine, other: step.name == "query 3" and other.kind == "silent",
-    "checksum-unknown-kind": lambda step, mine, other: "nosuch" in step.shown and (mine.number, other.number) == (raw.UNSUPPORTED, 3012),
-    "removed-while-written": lambda step, mine, other: (
+    "checksum-never-told": lambda step, mine, other, _: step.name == "query 3" and other.kind == "silent",
+    "checksum-unknown-kind": lambda step, mine, other, _: "nosuch" in step.shown and (mine.number, other.number) == (raw.UNSUPPORTED, 3012),
+    "removed-while-written": lambda step, mine, other, _: (
         step.name == "open again" and mine.number == raw.FILE_NOT_OPEN and other.number in (raw.NOT_FOUND, raw.IS_DIRECTORY)
     ),
-    "listing-has-checksums": lambda step, mine, other: step.name == "dirlist" and mine.ok and other.ok and same_but_for_sums(mine, other),
+    "listing-has-checksums": lambda step, mine, other, _: (
+        step.name == "dirlist" and mine.ok and other.ok and same_but_for_sums(mine, other)
+    ),
+    "moved-name-is-free": lambda step, mine, other, history: (
+        history.has_left(step) and (other.number == FILE_LOCKED or (other.ok and mine.number in (None, raw.NOT_FOUND, raw.IS_DIRECTORY)))
+    ),
+    "cut-while-open": stale_size,
 }
 # After these the servers may differ although they have answered the same.
-SILENT: dict[str, Callable[[Step, Outcome], bool]] = {
+SILENT: dict[str, Callable[[Step, Outcome, History], bool]] = {
     # the stock server has made the directories of the new name before it looked for the old one
-    "mv-makes-parents": lambda step, outcome: step.name == "mv" and step.about["nested"] and not outcome.ok,
+    "mv-makes-parents": lambda step, outcome, _: step.name == "mv" and step.about["nested"] and not outcome.ok,
     # the stock server ends the connection, some of the time after the next request
-    "refused-data-ends": lambda step, outcome: (step.name == "writev" or step.under) and not outcome.ok,
+    "refused-data-ends": lambda step, outcome, _: (step.name == "writev" or step.under) and not outcome.ok,
+    # the stock server may have opened the file that was moved away from that name
+    "moved-name-is-free": lambda step, outcome, history: outcome.ok and history.has_left(step),
 }
 
 
-def why_different(step: Step, mine: Outcome, other: Outcome) -> str | None:
+def why_different(step: Step, mine: Outcome, other: Outcome, history: History) -> str | None:
     """The intended difference that explains these two answers to `step`; `None`: nothing does."""
-    return next((name for name, explains in INTENDED.items() if explains(step, mine, other)), None)
+    return next((name for name, explains in INTENDED.items() if explains(step, mine, other, history)), None)
 
 
-def may_differ_after(step: Step, outcome: Outcome) -> str | None:
+def may_differ_after(step: Step, outcome: Outcome, history: History) -> str | None:
     """The intended difference because of which the same answer does not mean the same state."""
-    return next((name for name, holds in SILENT.items() if holds(step, outcome)), None)
+    return next((name for name, holds in SILENT.items() if holds(step, outcome, history)), None)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two answers that nothing explains."""
+
+    at: int  # the request's number in its session
+    step: Step
+    mine: Outcome
+    other: Outcome
+
+    def same_kind(self, other: "Difference") -> bool:
+        return self._kind() == other._kind()
+
+    def _kind(self) -> tuple:
+        return (self.step.name, self.mine.kind, self.mine.number, self.other.kind, self.other.number)
+
+
+@dataclass
+class Comparison:
+    """What became of one session."""
+
+    compared: int = 0
+    intended: set[str] = field(default_factory=set)
+    difference: Difference | None = None
+    played: list[str] = field(default_factory=list)  # in words
+    last: tuple[Outcome, Outcome] | None = None  # what was told last
+
+
+def compare(steps: Sequence[Step], weir_port: int, stock_port: int) -> Comparison:
+    """Plays one session. After a difference the two servers may hold different things: the rest of it would say nothing."""
+    ours, theirs = Player(weir_port), Player(stock_port)
+    found, history = Comparison(), History()
+    try:
+        for at, step in enumerate(steps):
+            mine, other = ours.play(step), theirs.play(step)
+            found.played.append(f"  {step}\n      weir:   {mine}\n      xrootd: {other}")
+            found.compared += 1
+            found.last = (mine, other)
+            if mine == other:
+                if silent := may_differ_after(step, mine, history):
+                    found.intended.add(silent)
+                if silent or mine.kind == "closed":
+                    break
+                if mine.ok:
+                    history.happened(step)
+                continue
+            reason = why_different(step, mine, other, history)
+            if reason is None:
+                found.difference = Difference(at, step, mine, other)
+                break
+            found.intended.add(reason)
+            if reason not in HARMLESS:
+                break
+    finally:
+        ours.close()
+        theirs.close()
+    return found

@@ -1,12 +1,17 @@
 """What a client of weir is told is what a client of a stock xrootd is told, but for the differences in docs/differences.md."""
 
+import itertools
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from differential import HARMLESS, INTENDED, SILENT, Outcome, Player, Session, Step, may_differ_after, why_different
+import raw
+from differential import INTENDED, SILENT, Comparison, Difference, History, Outcome, compare, why_different
 from harness import ROOT, Weir, Xrootd
+from random_sessions import Session, Step, closing, making, moving, opening, reading, truncating, writing
+from shrink import shrink
 
 FIRST = int(os.environ.get("WEIR_SEED", "0"))
 SEEDS = int(os.environ.get("WEIR_SEEDS", "200"))
@@ -21,54 +26,101 @@ def servers(base: Path):
         assert weir.alive() and stock.alive()
 
 
-class Findings:
-    def __init__(self) -> None:
-        self.compared = 0
-        self.intended: set[str] = set()
-        self.unexplained: list[str] = []
+def shortened(seed: int, found: Difference, weir: Weir, stock: Xrootd) -> str:
+    """In words: the shortest session with the difference that this one has."""
+    fresh = itertools.count()
 
+    def again(left: list[int]) -> Comparison:
+        steps = Session(seed, below=f"/shrinking-{seed}-{next(fresh)}").steps
+        return compare([steps[at] for at in left], weir.port, stock.port)
 
-def compare(seed: int, weir: Weir, stock: Xrootd, findings: Findings) -> None:
-    """Plays one session. After a difference the two servers may hold different things: the rest of it would say nothing."""
-    ours, theirs = Player(weir.port), Player(stock.port)
-    played: list[str] = []
-    try:
-        for step in Session(seed).steps:
-            mine, other = ours.play(step), theirs.play(step)
-            played.append(f"  {step}\n      weir:   {mine}\n      xrootd: {other}")
-            findings.compared += 1
-            if mine == other:
-                if silent := may_differ_after(step, mine):
-                    findings.intended.add(silent)
-                if silent or mine.kind == "closed":
-                    return
-                continue
-            reason = why_different(step, mine, other)
-            if reason is None:
-                findings.unexplained.append(f"seed {seed}:\n" + "\n".join(played[-12:]))
-                return
-            findings.intended.add(reason)
-            if reason not in HARMLESS:
-                return
-    finally:
-        ours.close()
-        theirs.close()
+    left = shrink(Session(seed).steps, found, lambda left: again(left).difference)
+    return "\n".join(again(left).played)
 
 
 @pytest.mark.parametrize("part", range(-(-SEEDS // PER_TEST)))
 def test_the_same_session_is_told_the_same(servers, part):
-    findings = Findings()
+    unexplained, compared = [], 0
     for seed in range(FIRST + part * PER_TEST, min(FIRST + (part + 1) * PER_TEST, FIRST + SEEDS)):
-        compare(seed, *servers, findings)
-    assert not findings.unexplained, "\n\n".join(findings.unexplained)
-    assert findings.compared > 10 * PER_TEST or SEEDS < PER_TEST, "sessions that end at once compare nothing"
+        found = compare(Session(seed).steps, servers[0].port, servers[1].port)
+        compared += found.compared
+        if found.difference:
+            played = "\n".join(found.played[-4:])
+            unexplained.append(f"seed {seed}:\n{played}\n shortened:\n{shortened(seed, found.difference, *servers)}")
+    assert not unexplained, "\n\n".join(unexplained)
+    assert compared > 10 * PER_TEST or SEEDS < PER_TEST, "sessions that end at once compare nothing"
+
+
+# What random sessions have found, in their shortest form: the steps in a directory of their own, weir's answer to the last of them, and the
+# difference that explains the stock server's.
+READ, NEW, UPDATE = raw.OPEN_READ, raw.OPEN_NEW | raw.OPEN_UPDATE, raw.OPEN_UPDATE
+FOUND: dict[str, tuple[Callable[[str], list[Step]], Outcome, str]] = {
+    "the directory of an open file is moved": (
+        lambda at: [
+            *(making(f"{at}/d"), opening(f"{at}/d/x", NEW, 0), closing(0)),
+            *(opening(f"{at}/d/x", READ, 0), moving(f"{at}/d", f"{at}/a"), opening(f"{at}/d/x", READ, 1)),
+        ],
+        Outcome("error", raw.NOT_FOUND),
+        "moved-name-is-free",
+    ),
+    "a written file is moved": (
+        lambda at: [opening(f"{at}/x", NEW, 0), moving(f"{at}/x", f"{at}/y"), opening(f"{at}/x", raw.OPEN_DELETE, 1)],
+        Outcome("ok"),
+        "moved-name-is-free",
+    ),
+    "a file that is read is moved": (
+        lambda at: [
+            *(opening(f"{at}/x", NEW, 0), closing(0)),
+            *(opening(f"{at}/x", READ, 0), moving(f"{at}/x", f"{at}/y"), opening(f"{at}/x", NEW, 1)),
+        ],
+        Outcome("ok"),
+        "moved-name-is-free",
+    ),
+    "a file is read behind its new end": (
+        lambda at: [
+            *(opening(f"{at}/x", NEW, 0), writing(0, 0, bytes(70_000)), closing(0)),
+            *(opening(f"{at}/x", UPDATE, 0), truncating(0, 10_000), reading(0, 20_000, 8192)),
+        ],
+        Outcome("ok", body=b""),
+        "cut-while-open",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found(servers, name):
+    """Both servers answer as they did when it was found, and without what went before nothing would explain it."""
+    steps_at, expected, difference = FOUND[name]
+    at = f"/found-{list(FOUND).index(name)}"
+    steps = [making(at), *steps_at(at)]
+    found = compare(steps, servers[0].port, servers[1].port)
+    assert found.difference is None and found.intended == {difference}, "\n".join(found.played)
+    assert found.compared == len(steps), "it is the last request that differs"
+    mine, other = found.last
+    assert mine == expected != other and why_different(steps[-1], mine, other, History()) is None
+
+
+def test_a_session_is_shortened_to_what_shows_its_difference():
+    """On a server that forgets the file `b` when `a` is read after `c` was made."""
+    names = [name for name in "xaybzcwab" for _ in range(3)]
+    steps = [making(f"/{name}") for name in names]
+
+    def played(left: list[int]) -> Difference | None:
+        seen = "".join(names[at] for at in left)
+        shows = re.search("c.*a.*b", seen)
+        at = shows.end() - 1 if shows else 0
+        return Difference(at, steps[left[at]], Outcome("ok"), Outcome("error", 3011)) if shows else None
+
+    whole = played(list(range(len(steps))))
+    left = shrink(steps, whole, played)
+    assert "".join(names[at] for at in left) == "cab"
 
 
 def test_a_difference_would_be_seen():
     step = Step("stat", 3017, lambda _: (b"", b""), "/x")
     ok, error = Outcome("ok", body=(1, 48, b"0644")), Outcome("error", 3011)
     for mine, other in [(ok, error), (error, ok), (ok, Outcome("ok", body=(2, 48, b"0644"))), (error, Outcome("error", 3012))]:
-        assert mine != other and why_different(step, mine, other) is None
+        assert mine != other and why_different(step, mine, other, History()) is None
 
 
 def test_each_intended_difference_is_explained_and_none_else():

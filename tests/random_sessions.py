@@ -1,0 +1,517 @@
+"""
+Sessions of random requests: from a seed come the steps. Each is a frame that is the same for every server but for the handles, which are
+its own, and knows what of its answer a client can count on: not ids, times, owners, the order of a listing.
+"""
+
+import random
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import raw
+from content import page_sum
+
+QUERY_STATS, QUERY_PREPARE, QUERY_CHECKSUM, QUERY_XATTR, QUERY_SPACE, QUERY_CHECKSUM_CANCEL, QUERY_CONFIG, QUERY_VISA = range(1, 9)
+QUERY_OPAQUE, QUERY_OPAQUE_FILE, QUERY_OPAQUE_HANDLE = 16, 32, 64
+DONLINE, DSTAT, DCKSM = 1, 2, 4
+FORCE, ASYNC, REFRESH, MKPATH, APPEND, RETSTAT, POSC, NOWAIT, SEQIO = 4, 0x40, 0x80, 0x100, 0x200, 0x400, 0x1000, 0x2000, 0x4000
+PREPARE_CANCEL, PREPARE_NOERRS, PREPARE_STAGE, PREPARE_WMODE, PREPARE_COLOC, PREPARE_FRESH = 1, 4, 8, 16, 32, 64
+PREPARE_EVICT = 1  # in a field of its own
+PGRETRY = 1
+POSC_PENDING, STICKY = 64, 0o1000
+NEW, DELETE = raw.OPEN_NEW | raw.OPEN_UPDATE, raw.OPEN_DELETE | raw.OPEN_UPDATE
+PAGE = 4096
+HANDLES = 3
+STREAMS = 2
+
+
+@dataclass
+class Step:
+    """One request. `handle`: the slot whose handle it needs; `opens`: the slot that its answer fills."""
+
+    name: str
+    code: int
+    make: Callable[[bytes], tuple[bytes, bytes]]
+    shown: str
+    handle: int | None = None
+    opens: int | None = None
+    closes: int | None = None
+    length: int | None = None  # of the payload, where data follows it
+    under: bool = False  # a checkpoint
+    loses: bool = False  # no request: the connection breaks
+    normal: Callable[[bytes], object] = bytes
+    about: dict = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.shown}"
+
+
+# What is compared of an answer.
+
+
+def stat_fields(line: bytes) -> tuple:
+    """Size, flags and permission bits; a directory has no size that means anything."""
+    _, size, flags, _, *more = line.rstrip(b"\0").split()
+    is_dir = int(flags) & 2
+    mode = more[2] if len(more) > 2 else None
+    return (None if is_dir else int(size), int(flags), mode)
+
+
+def posc_fields(line: bytes) -> tuple:
+    """Of a file that is to stay only if it is closed: while it is written the stock server shows it as such."""
+    size, flags, mode = stat_fields(line)
+    return (size, flags & ~POSC_PENDING, b"%04o" % (int(mode, 8) & ~STICKY) if mode else None)
+
+
+def opened(body: bytes) -> object:
+    return stat_fields(body[12:]) if len(body) > 12 else None
+
+
+def opened_posc(body: bytes) -> object:
+    return posc_fields(body[12:]) if len(body) > 12 else None
+
+
+def names(body: bytes) -> object:
+    return sorted(body.rstrip(b"\0").split(b"\n")) if body.rstrip(b"\0") else []
+
+
+def listing(body: bytes) -> object:
+    lines = body.rstrip(b"\0").rstrip(b"\n").split(b"\n")
+    assert lines[:2] == [b".", b"0 0 0 0"], body[:100]
+    entries = {}
+    for name, line in zip(lines[2::2], lines[3::2], strict=True):
+        stat, bracket, checksum = line.partition(b"[ ")
+        entries[name] = (stat_fields(stat), checksum.rstrip(b" ]") if bracket else None)
+    return entries
+
+
+def keys(body: bytes) -> object:
+    """Of `a=1&b=2`, what is said and not what it says."""
+    return [part.split(b"=")[0] for part in body.rstrip(b"\0\n").split(b"&")]
+
+
+def attributes(body: bytes) -> object:
+    """Of an answer of fattr that lists: the pairs, whatever their order."""
+    pairs, at = [], 0
+    while at < len(body):
+        end = body.index(b"\0", at)
+        length = struct.unpack(">i", body[end + 1 : end + 5])[0]
+        pairs.append((body[at:end], body[end + 5 : end + 5 + length]))
+        at = end + 5 + length
+    return sorted(pairs)
+
+
+def nothing(_: bytes) -> object:
+    return None
+
+
+def without_nul(body: bytes) -> object:
+    return body.rstrip(b"\0")
+
+
+def places(body: bytes) -> object:
+    """Of locate: what kinds of servers, and whether they can be written to."""
+    return [part[:2] for part in body.rstrip(b"\0").split()]
+
+
+def pages(body: bytes) -> object:
+    """Of pgread, behind its header: the data, each page compared with its sum."""
+    offset = struct.unpack(">q", body[16:24])[0]
+    data, rest, room = b"", body[24:], PAGE - offset % PAGE
+    while rest:
+        told, page = struct.unpack(">I", rest[:4])[0], rest[4 : 4 + room]
+        assert told == page_sum(page), "a page that does not match its sum"
+        data, rest, room = data + page, rest[4 + room :], PAGE
+    return data
+
+
+def segments_of(body: bytes) -> object:
+    found = []
+    while body:
+        length, offset = struct.unpack(">4xiq", body[:16])
+        found.append((offset, body[16 : 16 + length]))
+        body = body[16 + length :]
+    return found
+
+
+# Steps of any session.
+
+
+def opening(path: str, options: int, slot: int, mode: int = 0o644, name: str = "open", normal=nothing) -> Step:
+    parameters, payload = struct.pack(">HH12x", mode, options), path.encode()
+    about = {"path": path, "cuts": bool(options & raw.OPEN_DELETE)}
+    shown = f"{path} {options:#x} {mode:o} as {slot}"
+    return Step(name, raw.OPEN, lambda _: (parameters, payload), shown, opens=slot, normal=normal, about=about)
+
+
+def closing(slot: int) -> Step:
+    return Step("close", raw.CLOSE, lambda handle: (handle, b""), str(slot), handle=slot, closes=slot, normal=nothing)
+
+
+def writing(slot: int, offset: int, data: bytes) -> Step:
+    place = struct.pack(">q4x", offset)
+    return Step("write", raw.WRITE, lambda handle: (handle + place, data), f"{slot}: {offset}+{len(data)}", handle=slot, normal=nothing)
+
+
+def reading(slot: int, offset: int, count: int) -> Step:
+    place, about = struct.pack(">qi", offset, count), {"count": count}
+    return Step("read", raw.READ, lambda handle: (handle + place, b""), f"{slot}: {offset}+{count}", handle=slot, about=about)
+
+
+def truncating(slot: int, length: int) -> Step:
+    to, about = struct.pack(">q", length), {"cuts": True}
+    shown = f"{slot}: to {length}"
+    return Step("truncate", raw.TRUNCATE, lambda handle: (handle + to, b""), shown, handle=slot, normal=nothing, about=about)
+
+
+def making(path: str, mode: int = 0o755, mkpath: bool = False) -> Step:
+    parameters, payload = struct.pack(">B13xH", mkpath, mode), path.encode()
+    return Step("mkdir", raw.MKDIR, lambda _: (parameters, payload), f"{path} {mode:o} -p {mkpath}", normal=nothing)
+
+
+def moving(old: str, new: str, name: str = "mv", **about) -> Step:
+    parameters, payload = struct.pack(">14xH", len(old)), f"{old} {new}".encode()
+    about = {"old": old, "nested": False} | about
+    return Step(name, raw.MV, lambda _: (parameters, payload), f"{old} {new}", normal=nothing, about=about)
+
+
+class Session:
+    """The steps of one seed. What is open for writing is left alone by its name: what others see of it meanwhile differs by intent."""
+
+    def __init__(self, seed: int, length: int = 60, below: str = ""):
+        """`below`: a directory that nothing was done in; the requests are the same there."""
+        self.pick = random.Random(f"differential {seed}")
+        self.top = f"{below}/session-{seed}"
+        self.paths = [f"{self.top}/{name}" for name in ("a", "b", "c", "d", "d/x", "d/y", "e", "e/z", "e/f/g", "a/under")]
+        self.open: dict[int, tuple[str, bool]] = {}
+        self.posc: set[int] = set()  # slots of files that stay only if they are closed
+        self.replacing: set[int] = set()  # slots of what replaces a file
+        self.posc_was_lost = False
+        self.taken_up: set[int] = set()  # slots that were opened again after the connection was lost
+        self.checkpoints: set[int] = set()  # slots that have one
+        # Something to begin with, or most requests would find nothing.
+        self.steps = [making(path, mkpath=True) for path in (f"{self.top}/d", f"{self.top}/e/f")]
+        for path in (f"{self.top}/b", f"{self.top}/d/x"):
+            self.steps += self._a_file(path)
+        kinds = self._kinds()
+        while len(self.steps) < length:
+            step = self.pick.choices(list(kinds), list(kinds.values()))[0]()
+            if isinstance(step, list):
+                self.steps += step
+            elif step:
+                self.steps.append(step)
+
+    def _kinds(self) -> dict[Callable[[], Step | None], int]:
+        return {
+            self.op_stat: 6,
+            self.op_statx: 1,
+            self.op_dirlist: 4,
+            self.op_mkdir: 6,
+            self.op_rm: 4,
+            self.op_rmdir: 3,
+            self.op_mv: 5,
+            self.op_chmod: 2,
+            self.op_truncate_path: 3,
+            self.op_locate: 1,
+            self.op_query: 4,
+            self.op_fattr: 4,
+            self.op_other: 2,
+            self.op_open: 16,
+            self.op_close: 8,
+            self.op_write: 14,
+            self.op_writev: 3,
+            self.op_pgwrite: 4,
+            self.op_truncate: 3,
+            self.op_read: 8,
+            self.op_readv: 2,
+            self.op_pgread: 3,
+            self.op_sync: 2,
+            self.op_stat_handle: 3,
+            self.op_chkpoint: 5,
+            self.op_lose: 1,
+            self.op_rm_written: 1,
+            self.op_mv_written: 1,
+        }
+
+    def _named(self, name, code, path: str, parameters: bytes, normal, shown: str = "", **about) -> Step:
+        payload = path.encode()
+        return Step(name, code, lambda _: (parameters, payload), f"{path} {shown}", normal=normal, about=about)
+
+    def _a_file(self, path: str) -> list[Step]:
+        data = self.data(self.pick.choice([10, PAGE, 70_000]))
+        return [opening(path, NEW, 0, normal=opened), writing(0, 0, data), closing(0)]
+
+    def path(self) -> str:
+        """One that nobody writes to, and below which nobody does."""
+        written = [path for path, writes in self.open.values() if writes]
+        # What is to stay only if it is closed has no name at weir yet, so that nothing is below it either.
+        hidden = [self.open[slot][0] + "/" for slot in self.posc]
+        free = [path for path in self.paths if not any(busy == path or busy.startswith(path + "/") for busy in written)]
+        free = [path for path in free if not path.startswith(tuple(hidden))] or [self.top]
+        return self.pick.choice(free)
+
+    def slot(self, writes: bool | None = None) -> int | None:
+        slots = [slot for slot, (_, w) in self.open.items() if writes is None or w == writes]
+        return self.pick.choice(slots) if slots and self.pick.random() > 0.03 else None
+
+    # By name.
+
+    def op_stat(self) -> Step:
+        return self._named("stat", raw.STAT, self.path(), b"", stat_fields)
+
+    def op_statx(self) -> Step:
+        paths = [self.path() + self.pick.choice(["", "", "?a=b"]) for _ in range(self.pick.choice([1, 2, 3, 8]))]
+        paths += [self.top, "/"] * (self.pick.random() < 0.3)
+        return self._named("statx", raw.STATX, "\n".join(paths), b"", bytes)
+
+    def op_dirlist(self) -> Step | None:
+        if any(writes for _, writes in self.open.values()):
+            return None
+        options = self.pick.choice([0, DSTAT, DSTAT, DCKSM, DSTAT | DCKSM])
+        path = self.pick.choice([self.top, self.path()])
+        if options & DCKSM:
+            path += self.pick.choice(["", "?cks.type=crc32c", "?cks.type=nosuch"])
+        return self._named("dirlist", raw.DIRLIST, path, bytes(15) + bytes([options]), listing if options else names, f"options {options}")
+
+    def op_mkdir(self) -> Step:
+        mode, mkpath = self.pick.choice([0o755, 0o700, 0o750]), self.pick.random() < 0.3
+        return making(self.path(), mode, mkpath)
+
+    def op_rm(self) -> Step:
+        return self._named("rm", raw.RM, self.path(), b"", nothing)
+
+    def op_rmdir(self) -> Step:
+        return self._named("rmdir", raw.RMDIR, self.path(), b"", nothing)
+
+    def op_mv(self) -> Step | None:
+        old, new = self.path(), self.path()
+        if self.pick.random() < 0.8:
+            new = f"{self.top}/{self.pick.choice('abc')}"
+            if any(path == new or path.startswith(new + "/") for path, writes in self.open.values() if writes):
+                return None
+        return moving(old, new, nested=new.rpartition("/")[0] != self.top)
+
+    def op_chmod(self) -> Step:
+        mode = self.pick.choice([0o755, 0o700, 0o744, 0o750])
+        return self._named("chmod", raw.CHMOD, self.path(), struct.pack(">14xH", mode), nothing, f"{mode:o}")
+
+    def op_truncate_path(self) -> Step:
+        length = self.pick.choice([0, 1, PAGE, 10_000, 70_000])
+        return self._named("truncate", raw.TRUNCATE, self.path(), struct.pack(">4xq", length), nothing, f"to {length}", cuts=True)
+
+    def op_locate(self) -> Step:
+        options = sum(self.pick.sample([1, REFRESH, 0x100, NOWAIT], self.pick.randint(0, 2)))
+        path = self.pick.choice([self.path(), self.path(), "*", f"*{self.path()}"])
+        return self._named("locate", raw.LOCATE, path, struct.pack(">H", options), places, f"options {options:#x}")
+
+    def op_query(self) -> Step:
+        kind, text, normal = self.pick.choice(
+            [
+                (QUERY_CHECKSUM, self.path(), without_nul),
+                (QUERY_CHECKSUM, f"{self.path()}?cks.type=crc32c", without_nul),
+                (QUERY_CHECKSUM, f"{self.path()}?cks.type=nosuch", without_nul),
+                (QUERY_XATTR, self.path(), keys),
+                (QUERY_SPACE, self.top, keys),
+                (QUERY_CONFIG, "readv_iov_max role nosuch", without_nul),
+                (QUERY_STATS, "a", nothing),
+                (QUERY_CHECKSUM_CANCEL, self.path(), nothing),
+                (QUERY_OPAQUE, "something", nothing),
+                (QUERY_OPAQUE_FILE, self.path(), nothing),
+                (999, self.path(), nothing),
+            ]
+        )
+        return self._named(f"query {kind}", raw.QUERY, text, struct.pack(">H", kind), normal)
+
+    def op_fattr(self) -> Step:
+        which = self.pick.choice(["del", "get", "list", "set", "set"])
+        path = self.path()
+        names = [] if which == "list" else self.pick.sample([b"one", b"two", b"three"], self.pick.randint(1, 2))
+        data = path.encode() + b"\0" + b"".join(b"\0\0" + name + b"\0" for name in names)
+        if which == "set":
+            data += b"".join(struct.pack(">i", 3 * n) + b"val" * n for n, _ in enumerate(names))
+        code = ["del", "get", "list", "set"].index(which)
+        options = 0x10 if which == "list" else self.pick.choice([0, 0, 1]) if which == "set" else 0
+        parameters = bytes(4) + bytes([code, len(names), options])
+        normal = attributes if which == "list" else bytes
+        return Step(f"fattr {which}", raw.FATTR, lambda _: (parameters, data), f"{path} {names} options {options}", normal=normal)
+
+    def op_other(self) -> Step:
+        code, payload, normal = self.pick.choice(
+            [
+                (raw.PING, b"", bytes),
+                (raw.SET, b"appid test", bytes),
+                (raw.SET, b"monitor on", bytes),
+                (raw.SET, b"nonsense", bytes),
+                (raw.PREPARE, self.path().encode(), nothing),
+            ]
+        )
+        parameters = b"\x08" if code == raw.PREPARE else b""
+        return Step(f"request {code}", code, lambda _: (parameters, payload), repr(payload), normal=normal)
+
+    # By handle.
+
+    def op_open(self) -> Step | None:
+        free = [slot for slot in range(HANDLES) if slot not in self.open]
+        if not free:
+            return None
+        slot, path = self.pick.choice(free), self.path()
+        reading = any(other == path for other, _ in self.open.values())
+        posc = False
+        how = self.pick.choice(
+            [raw.OPEN_READ] if reading else [raw.OPEN_READ, raw.OPEN_UPDATE, NEW, raw.OPEN_NEW, DELETE, raw.OPEN_DELETE]
+        )
+        writes = how != raw.OPEN_READ
+        # XRootD 5.5 takes `refresh` with `delete` for `mkpath`; later ones do not
+        hints = [FORCE, RETSTAT, NOWAIT, SEQIO, ASYNC] + [REFRESH] * (how == raw.OPEN_READ)
+        options = how | sum(self.pick.sample(hints, self.pick.randint(0, 3)))
+        if writes and self.pick.random() < 0.3:
+            options |= MKPATH
+        if how & raw.OPEN_UPDATE and how != DELETE and self.pick.random() < 0.2:
+            options |= APPEND
+        if how & raw.OPEN_NEW and self.pick.random() < 0.4:
+            posc = True
+            options |= POSC
+            self.posc.add(slot)
+        mode = self.pick.choice([0o644, 0o600, 0o755])
+        self.open[slot] = (path, writes)
+        if how & raw.OPEN_DELETE:
+            self.replacing.add(slot)
+        return opening(path, options, slot, mode, normal=opened_posc if posc else opened)
+
+    def op_lose(self) -> list[Step] | None:
+        """The connection breaks. The client opens again what it had open, as stock clients do, and goes on."""
+        if not self.open or any("/moved-" in path for path, _ in self.open.values()):
+            return None  # weir takes a file up under the name at which it was opened
+        steps = [Step("lose", 0, lambda _: (b"", b""), "the connection", loses=True)]
+        self.checkpoints.clear()
+        self.posc_was_lost |= bool(self.posc)
+        for slot, (path, writes) in sorted(self.open.items()):
+            steps.append(opening(path, raw.OPEN_UPDATE if writes else raw.OPEN_READ, slot, 0, "open again"))
+            self.taken_up.add(slot)
+        return steps
+
+    def _written(self) -> int | None:
+        slots = [slot for slot, (_, writes) in self.open.items() if writes and slot not in self.posc and slot not in self.replacing]
+        return self.pick.choice(slots) if slots else None
+
+    def op_rm_written(self) -> Step | None:
+        """A file is removed while it is written: its writer goes on, and what it writes goes with it."""
+        slot = self._written()
+        if slot is None:
+            return None
+        path, _ = self.open[slot]
+        return Step("rm of a written file", raw.RM, lambda _: (b"", path.encode()), path, normal=nothing, about={"of": slot})
+
+    def op_mv_written(self) -> Step | None:
+        slot = self._written()
+        if slot is None:
+            return None
+        old, new = self.open[slot][0], f"{self.top}/moved-{len(self.steps)}"
+        self.open[slot] = (new, True)
+        return moving(old, new, "mv of a written file", of=slot)
+
+    def op_close(self) -> Step | None:
+        slot = self.slot()
+        if slot is None:
+            return None
+        self.open.pop(slot)
+        self.posc.discard(slot)
+        self.taken_up.discard(slot)
+        self.replacing.discard(slot)
+        self.checkpoints.discard(slot)
+        return closing(slot)
+
+    def _on(self, name: str, code: int, make, shown: str, normal, writes: bool | None, **more) -> Step | None:
+        slot = self.slot(writes)
+        if slot is None and self.pick.random() > 0.05:
+            return None  # a handle that is not open: now and then
+        if code == raw.READ and slot in self.taken_up:
+            return None  # the stock server ends the connection, some of the time
+        # What is written past an open checkpoint is under it at weir, and not at the stock server.
+        under = slot in self.checkpoints and code in (raw.WRITE, raw.WRITEV, raw.PGWRITE, raw.TRUNCATE)
+        if under and code == raw.PGWRITE:
+            return None  # the stock server answers it as a chkpoint, which no client understands
+        return Step(name, code, make, f"{slot}: {shown}", handle=-1 if slot is None else slot, normal=normal, under=under, **more)
+
+    def extent(self) -> tuple[int, int]:
+        offset = self.pick.choice([0, 0, 1, 100, PAGE - 1, PAGE, 3 * PAGE + 5, 50_000, 66_000, 200_000])
+        return offset, self.pick.choice([1, 10, PAGE, PAGE + 1, 9_000, 70_000])
+
+    def data(self, count: int) -> bytes:
+        return bytes([self.pick.randrange(65, 91)]) * count
+
+    def op_write(self) -> Step | None:
+        offset, count = self.extent()
+        data = self.data(count)
+        return self._on(
+            "write", raw.WRITE, lambda handle: (handle + struct.pack(">q4x", offset), data), f"{offset}+{count} {data[:1]!r}", nothing, True
+        )
+
+    def op_writev(self) -> Step | None:
+        parts = [(*self.extent(),) for _ in range(self.pick.randint(1, 4))]
+        datas = [self.data(count) for _, count in parts]
+
+        def make(handle: bytes) -> tuple[bytes, bytes]:
+            listed = b"".join(handle + struct.pack(">iq", count, offset) for offset, count in parts)
+            return bytes([sync]), listed + b"".join(datas)
+
+        sync = self.pick.choice([0, 1])
+        return self._on("writev", raw.WRITEV, make, f"{parts}", nothing, True, length=16 * len(parts))
+
+    def op_pgwrite(self) -> Step | None:
+        offset, count = self.extent()
+        data, units, room = self.data(count), b"", PAGE - offset % PAGE
+        while data:
+            units += struct.pack(">I", page_sum(data[:room])) + data[:room]
+            data, room = data[room:], PAGE
+        return self._on(
+            "pgwrite",
+            raw.PGWRITE,
+            lambda handle: (handle + struct.pack(">q", offset), units),
+            f"{offset}+{count}",
+            lambda body: body[16:24],
+            True,
+        )
+
+    def op_truncate(self) -> Step | None:
+        length = self.pick.choice([0, 1, PAGE, 10_000, 70_000])
+        payload = struct.pack(">q", length)
+        about = {"cuts": True}
+        return self._on("truncate", raw.TRUNCATE, lambda handle: (handle + payload, b""), f"to {length}", nothing, True, about=about)
+
+    def op_read(self) -> Step | None:
+        offset, count = self.extent()
+        place = struct.pack(">qi", offset, count)
+        about = {"count": count}
+        return self._on("read", raw.READ, lambda handle: (handle + place, b""), f"{offset}+{count}", bytes, None, about=about)
+
+    def op_readv(self) -> Step | None:
+        parts = [(*self.extent(),) for _ in range(self.pick.randint(1, 4))]
+
+        def make(handle: bytes) -> tuple[bytes, bytes]:
+            return b"", b"".join(handle + struct.pack(">iq", count, offset) for offset, count in parts)
+
+        return self._on("readv", raw.READV, make, f"{parts}", segments_of, None)
+
+    def op_pgread(self) -> Step | None:
+        offset, count = self.extent()
+        place = struct.pack(">qi", offset, count)
+        return self._on("pgread", raw.PGREAD, lambda handle: (handle + place, b""), f"{offset}+{count}", pages, None)
+
+    def op_sync(self) -> Step | None:
+        return self._on("sync", raw.SYNC, lambda handle: (handle, b""), "", nothing, None)
+
+    def op_stat_handle(self) -> Step | None:
+        return self._on("stat of a handle", raw.STAT, lambda handle: (bytes(12) + handle, b""), "", posc_fields, None)
+
+    def op_chkpoint(self) -> Step | None:
+        if self.posc or self.posc_was_lost:
+            return None  # weir takes checkpoints of such files, too; and the stock server remembers what they were after their close
+        operation = self.pick.choice([raw.CKP_BEGIN, raw.CKP_BEGIN, raw.CKP_COMMIT, raw.CKP_ROLLBACK])
+        name = ["begin", "commit", "query", "rollback"][operation]
+        step = self._on(f"chkpoint {name}", raw.CHKPOINT, lambda handle: (handle + bytes(11) + bytes([operation]), b""), "", nothing, True)
+        if step and operation == raw.CKP_BEGIN:
+            self.checkpoints.add(step.handle)
+        elif step:
+            self.checkpoints.discard(step.handle)
+        return step
