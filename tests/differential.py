@@ -3,17 +3,19 @@ The same session, sent to two servers: what a client of either is told. A differ
 which `docs/differences.md` explains.
 """
 
+import select
 import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import raw
-from random_sessions import Step
+from random_sessions import PREPARED, Step
 from raw import Answer, Closed, Raw
 
 WAIT, WAITRESP, ATTN, ASYNRESP = 4005, 4006, 4001, 5008
 FILE_LOCKED = 3003
+ANSWER_SECONDS = 10
 # For a checksum of a small file.
 LATE_SECONDS = 3
 # For a server to notice that a connection has gone.
@@ -43,23 +45,26 @@ class Player:
     def __init__(self, port: int):
         self.port = port
         self.lost = False
-        self.connection = Raw(port, timeout=10)
-        self.handles: dict[int, bytes] = {}
+        self.connection = Raw(port, timeout=ANSWER_SECONDS)
+        self.bound: list[Raw] = []
+        self.handles: dict[int | str, bytes] = {}
 
     def close(self) -> None:
-        self.connection.socket.close()
+        for connection in (self.connection, *self.bound):
+            connection.socket.close()
+        self.bound.clear()
 
     def play(self, step: Step) -> Outcome:
         if step.loses:
             self.close()
             self.handles.clear()
             self.lost = True
-            self.connection = Raw(self.port, timeout=10)
+            self.connection = Raw(self.port, timeout=ANSWER_SECONDS)
             return Outcome("ok")
         handle = self.handles.get(step.handle, b"\x7f\x7f\x7f\x7f") if step.handle is not None else b""
         parameters, payload = step.make(handle)
         try:
-            answer = self._ask(step, parameters, payload)
+            answer = self._bind(step) if step.binds else self._ask(step, parameters, payload)
         except Closed:
             return Outcome("closed")
         except TimeoutError:
@@ -72,12 +77,16 @@ class Player:
         assert answer.status in (raw.OK, raw.STATUS), answer
         if step.opens is not None:
             self.handles[step.opens] = answer.body[:4]
+        if step.prepares:
+            self.handles[PREPARED] = answer.body.rstrip(b"\0")
         return Outcome("ok", body=step.normal(answer.body))
 
     def _ask(self, step: Step, parameters: bytes, payload: bytes) -> Answer:
         noticed = time.monotonic() + GONE_SECONDS
-        for _ in range(1000):
-            answer = self.connection.request(step.code, parameters, payload, length=step.length, under=step.under)
+        late = time.monotonic() + LATE_SECONDS
+        for _ in range(200):
+            stream = self.connection.send(step.code, parameters, payload, length=step.length, under=step.under)
+            answer = self._answering(step).answer(stream)
             while answer.status == WAITRESP:
                 answer = self._late()
             while answer.status == raw.STATUS and answer.body[7] == 1:  # partial
@@ -88,8 +97,30 @@ class Player:
                 continue
             if answer.status != WAIT:
                 return answer
-            time.sleep(min(struct.unpack(">i", answer.body[:4])[0], 5))
+            if step.name == "query 3" and time.monotonic() > late:
+                raise TimeoutError  # each answer that the stock server forgets takes one of its places for computing for good
+            time.sleep(min(struct.unpack(">i", answer.body[:4])[0], 1))
         raise AssertionError("told to wait again and again")
+
+    def _bind(self, step: Step) -> Answer:
+        further = Raw(self.port, login=False, timeout=ANSWER_SECONDS)
+        further.handshake()
+        answer = further.request(step.code, step.make(self.connection.session)[0])
+        if answer.status == raw.OK:
+            self.bound.append(further)
+        else:
+            further.socket.close()
+        return answer
+
+    def _answering(self, step: Step) -> Raw:
+        """The connection that answers: the one that was named, but some refusals come on the session's own at the stock server."""
+        if not step.path_id:
+            return self.connection
+        may = {connection.socket: connection for connection in (self.connection, *self.bound)}
+        ready, _, _ = select.select(list(may), [], [], ANSWER_SECONDS)
+        if not ready:
+            raise TimeoutError
+        return may[ready[0]]
 
     def _late(self) -> Answer:
         # The stock server sometimes forgets the answer that it has promised.
@@ -112,33 +143,55 @@ def same_but_for_sums(mine: Outcome, other: Outcome) -> bool:
 
 
 class History:
-    """What happened in a session, as far as it explains a later difference: which names open files have left, and which files were cut."""
+    """What happened in a session, as far as it explains a later difference."""
 
     def __init__(self) -> None:
+        self.taken_away: set[str] = set()  # names at which files were opened that were removed while they were written
+        self._connected()
+
+    def _connected(self) -> None:
         self.open: dict[int, str] = {}  # by slot: the name at which the file was opened
-        self.left: dict[int, str] = {}  # of these, the ones that no longer have that name
+        self.now: dict[int, str] = {}  # and that which it was moved to
+        self.options: dict[int, int] = {}  # by slot: those of the open
+        self.left: dict[int, str] = {}  # of the names, those that are no longer the file's
         self.cut: set[int] = set()  # slots of files that may be shorter than when they were opened
+        self.prepared = False  # the session has the number of a prepare request
 
     def happened(self, step: Step) -> None:
         """`step` was done, by both servers."""
         if step.loses:
-            self.open, self.left, self.cut = {}, {}, set()
+            self._connected()
         if step.closes is not None:
-            for known in (self.open, self.left):
+            for known in (self.open, self.now, self.left):
                 known.pop(step.closes, None)
             self.cut.discard(step.closes)
+        self.prepared |= step.prepares
         if step.about.get("cuts"):
             self.cut |= self.open.keys()  # the name may be another one than at the open: any of them
         if step.opens is not None:
-            self.open[step.opens] = step.about["path"]
+            path = step.about["path"]
+            self.open[step.opens], self.now[step.opens], self.options[step.opens] = path, path, step.about["options"]
+            if step.about["options"] & NEW_OR_DELETE:
+                self.taken_away.discard(path)
         if old := step.about.get("old"):
-            self.left |= {slot: path for slot, path in self.open.items() if path == old or path.startswith(old + "/")}
+            self._left(old, step.about.get("new"))
+
+    def _left(self, old: str, new: str | None) -> None:
+        """What was at `old` is at `new`, or nowhere."""
+        self.left |= {slot: path for slot, path in self.open.items() if path == old or path.startswith(old + "/")}
+        for slot, path in self.now.items():
+            if path == old and new is None and self.options[slot] & WRITES:
+                self.taken_away.add(self.open[slot])
+            elif new and (path == old or path.startswith(old + "/")):
+                self.now[slot] = new + path[len(old) :]
 
     def has_left(self, step: Step) -> bool:
-        """`step` opens a name at which a file was opened that is open still, under another name by now."""
+        """`step` opens a name at which a file was opened that is open still, and has it no longer."""
         return step.opens is not None and step.about["path"] in self.left.values()
 
 
+WRITES = raw.OPEN_UPDATE | raw.OPEN_NEW | raw.OPEN_DELETE
+NEW_OR_DELETE = raw.OPEN_NEW | raw.OPEN_DELETE
 # From this many bytes on the stock server sends from the file to the socket.
 SENDFILE_MIN_BYTES = 8192
 
@@ -149,10 +202,17 @@ def stale_size(step: Step, mine: Outcome, other: Outcome, history: History) -> b
     return cut and step.about["count"] >= SENDFILE_MIN_BYTES and other.kind == "closed"
 
 
+def made_without_update(step: Step, mine: Outcome, other: Outcome, history: History) -> bool:
+    """The stock server takes a handle of `new` or `delete` alone for one that reads, here; data can be written with it."""
+    changes = step.name in ("fattr set", "fattr del") and step.handle in history.options
+    options = history.options[step.handle] if changes else raw.OPEN_UPDATE
+    return not options & raw.OPEN_UPDATE and bool(options & NEW_OR_DELETE) and mine.ok and other.number == raw.INVALID_REQUEST
+
+
 # Those after which both servers hold the same still.
 HARMLESS = {
     *("rmdir-missing", "checksum-unknown-kind", "not-empty-number", "mkdir-existing"),
-    *("listing-has-checksums", "removed-while-written"),
+    *("listing-has-checksums", "removed-while-written", "prepare-unknown-id"),
 }
 # By name, as in docs/differences.md: whether it explains these two answers, weir's first, after what happened before.
 INTENDED: dict[str, Callable[[Step, Outcome, Outcome, History], bool]] = {
@@ -164,16 +224,21 @@ INTENDED: dict[str, Callable[[Step, Outcome, Outcome, History], bool]] = {
     ),
     "checksum-never-told": lambda step, mine, other, _: step.name == "query 3" and other.kind == "silent",
     "checksum-unknown-kind": lambda step, mine, other, _: "nosuch" in step.shown and (mine.number, other.number) == (raw.UNSUPPORTED, 3012),
-    "removed-while-written": lambda step, mine, other, _: (
-        step.name == "open again" and mine.number == raw.FILE_NOT_OPEN and other.number in (raw.NOT_FOUND, raw.IS_DIRECTORY)
+    "removed-while-written": lambda step, mine, other, history: (
+        (step.opens is not None and step.about["path"] in history.taken_away)
+        and (mine.number == raw.FILE_NOT_OPEN and other.number in (raw.NOT_FOUND, raw.IS_DIRECTORY, FILE_LOCKED))
     ),
     "listing-has-checksums": lambda step, mine, other, _: (
         step.name == "dirlist" and mine.ok and other.ok and same_but_for_sums(mine, other)
     ),
-    "moved-name-is-free": lambda step, mine, other, history: (
+    "left-name-is-free": lambda step, mine, other, history: (
         history.has_left(step) and (other.number == FILE_LOCKED or (other.ok and mine.number in (None, raw.NOT_FOUND, raw.IS_DIRECTORY)))
     ),
     "cut-while-open": stale_size,
+    "made-file-has-attributes": made_without_update,
+    "prepare-unknown-id": lambda step, mine, other, history: (
+        step.handle == PREPARED and not history.prepared and mine.ok and other.number == raw.ARG_INVALID
+    ),
 }
 # After these the servers may differ although they have answered the same.
 SILENT: dict[str, Callable[[Step, Outcome, History], bool]] = {
@@ -182,7 +247,7 @@ SILENT: dict[str, Callable[[Step, Outcome, History], bool]] = {
     # the stock server ends the connection, some of the time after the next request
     "refused-data-ends": lambda step, outcome, _: (step.name == "writev" or step.under) and not outcome.ok,
     # the stock server may have opened the file that was moved away from that name
-    "moved-name-is-free": lambda step, outcome, history: outcome.ok and history.has_left(step),
+    "left-name-is-free": lambda step, outcome, history: outcome.ok and history.has_left(step),
 }
 
 

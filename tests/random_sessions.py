@@ -22,22 +22,30 @@ POSC_PENDING, STICKY = 64, 0o1000
 NEW, DELETE = raw.OPEN_NEW | raw.OPEN_UPDATE, raw.OPEN_DELETE | raw.OPEN_UPDATE
 PAGE = 4096
 HANDLES = 3
+PREPARED = "prepared"
+# Further connections of a session.
 STREAMS = 2
 
 
 @dataclass
 class Step:
-    """One request. `handle`: the slot whose handle it needs; `opens`: the slot that its answer fills."""
+    """
+    One request. `handle`: the slot whose handle it needs; `opens`: the slot that its answer fills. In the slot `PREPARED` is the number of
+    the last prepare request.
+    """
 
     name: str
     code: int
     make: Callable[[bytes], tuple[bytes, bytes]]
     shown: str
-    handle: int | None = None
+    handle: int | str | None = None
     opens: int | None = None
     closes: int | None = None
     length: int | None = None  # of the payload, where data follows it
     under: bool = False  # a checkpoint
+    path_id: int = 0  # the bound connection on which the answer is to come
+    binds: bool = False  # on a further connection
+    prepares: bool = False
     loses: bool = False  # no request: the connection breaks
     normal: Callable[[bytes], object] = bytes
     about: dict = field(default_factory=dict)
@@ -101,6 +109,16 @@ def attributes(body: bytes) -> object:
     return sorted(pairs)
 
 
+def fields(body: bytes) -> object:
+    """Of figures that are each server's own: how many."""
+    return len(body.rstrip(b"\0").split())
+
+
+def written_pages(body: bytes) -> object:
+    """Of pgwrite, behind its header: where, and the pages that do not match their sums."""
+    return (body[16:24], body[24:])
+
+
 def nothing(_: bytes) -> object:
     return None
 
@@ -139,7 +157,7 @@ def segments_of(body: bytes) -> object:
 
 def opening(path: str, options: int, slot: int, mode: int = 0o644, name: str = "open", normal=nothing) -> Step:
     parameters, payload = struct.pack(">HH12x", mode, options), path.encode()
-    about = {"path": path, "cuts": bool(options & raw.OPEN_DELETE)}
+    about = {"path": path, "options": options, "cuts": bool(options & raw.OPEN_DELETE)}
     shown = f"{path} {options:#x} {mode:o} as {slot}"
     return Step(name, raw.OPEN, lambda _: (parameters, payload), shown, opens=slot, normal=normal, about=about)
 
@@ -171,8 +189,27 @@ def making(path: str, mode: int = 0o755, mkpath: bool = False) -> Step:
 
 def moving(old: str, new: str, name: str = "mv", **about) -> Step:
     parameters, payload = struct.pack(">14xH", len(old)), f"{old} {new}".encode()
-    about = {"old": old, "nested": False} | about
+    about = {"old": old, "new": new, "nested": False} | about
     return Step(name, raw.MV, lambda _: (parameters, payload), f"{old} {new}", normal=nothing, about=about)
+
+
+def removing(path: str) -> Step:
+    return Step("rm", raw.RM, lambda _: (b"", path.encode()), path, normal=nothing, about={"old": path})
+
+
+def marking(slot: int, name: bytes, value: bytes) -> Step:
+    """An extended attribute, by a handle."""
+    data = b"\0\0\0" + name + b"\0" + struct.pack(">i", len(value)) + value
+    return Step("fattr set", raw.FATTR, lambda handle: (handle + b"\3\1\0", data), f"{slot}: {name!r}", handle=slot)
+
+
+def page_units(offset: int, data: bytes) -> list[bytes]:
+    """As pgwrite sends them: each page behind its sum."""
+    units, room = [], PAGE - offset % PAGE
+    while data:
+        units.append(struct.pack(">I", page_sum(data[:room])) + data[:room])
+        data, room = data[room:], PAGE
+    return units
 
 
 class Session:
@@ -187,8 +224,9 @@ class Session:
         self.posc: set[int] = set()  # slots of files that stay only if they are closed
         self.replacing: set[int] = set()  # slots of what replaces a file
         self.posc_was_lost = False
-        self.taken_up: set[int] = set()  # slots that were opened again after the connection was lost
         self.checkpoints: set[int] = set()  # slots that have one
+        self.bound = 0  # further connections
+        self.nameless: set[int] = set()  # slots of files that were moved or removed since they were opened, or may have been
         # Something to begin with, or most requests would find nothing.
         self.steps = [making(path, mkpath=True) for path in (f"{self.top}/d", f"{self.top}/e/f")]
         for path in (f"{self.top}/b", f"{self.top}/d/x"):
@@ -204,6 +242,7 @@ class Session:
     def _kinds(self) -> dict[Callable[[], Step | None], int]:
         return {
             self.op_stat: 6,
+            self.op_stat_space: 1,
             self.op_statx: 1,
             self.op_dirlist: 4,
             self.op_mkdir: 6,
@@ -214,13 +253,18 @@ class Session:
             self.op_truncate_path: 3,
             self.op_locate: 1,
             self.op_query: 4,
+            self.op_query_handle: 1,
             self.op_fattr: 4,
+            self.op_fattr_handle: 2,
+            self.op_prepare: 2,
             self.op_other: 2,
+            self.op_bind: 2,
             self.op_open: 16,
             self.op_close: 8,
             self.op_write: 14,
             self.op_writev: 3,
             self.op_pgwrite: 4,
+            self.op_pgwrite_damaged: 2,
             self.op_truncate: 3,
             self.op_read: 8,
             self.op_readv: 2,
@@ -259,6 +303,10 @@ class Session:
     def op_stat(self) -> Step:
         return self._named("stat", raw.STAT, self.path(), b"", stat_fields)
 
+    def op_stat_space(self) -> Step:
+        """Of the file system: how much room there is, in megabytes of this machine's disk."""
+        return self._named("stat of the space", raw.STAT, self.path(), b"\1", fields)
+
     def op_statx(self) -> Step:
         paths = [self.path() + self.pick.choice(["", "", "?a=b"]) for _ in range(self.pick.choice([1, 2, 3, 8]))]
         paths += [self.top, "/"] * (self.pick.random() < 0.3)
@@ -267,18 +315,21 @@ class Session:
     def op_dirlist(self) -> Step | None:
         if any(writes for _, writes in self.open.values()):
             return None
-        options = self.pick.choice([0, DSTAT, DSTAT, DCKSM, DSTAT | DCKSM])
+        options = self.pick.choice([0, DONLINE, DSTAT, DSTAT | DONLINE, DCKSM, DSTAT | DCKSM])
         path = self.pick.choice([self.top, self.path()])
+        form = listing if options & (DSTAT | DCKSM) else names
         if options & DCKSM:
             path += self.pick.choice(["", "?cks.type=crc32c", "?cks.type=nosuch"])
-        return self._named("dirlist", raw.DIRLIST, path, bytes(15) + bytes([options]), listing if options else names, f"options {options}")
+        return self._named("dirlist", raw.DIRLIST, path, bytes(15) + bytes([options]), form, f"options {options}")
 
     def op_mkdir(self) -> Step:
         mode, mkpath = self.pick.choice([0o755, 0o700, 0o750]), self.pick.random() < 0.3
         return making(self.path(), mode, mkpath)
 
     def op_rm(self) -> Step:
-        return self._named("rm", raw.RM, self.path(), b"", nothing)
+        path = self.path()
+        self.nameless |= {slot for slot, (other, _) in self.open.items() if other == path}
+        return removing(path)
 
     def op_rmdir(self) -> Step:
         return self._named("rmdir", raw.RMDIR, self.path(), b"", nothing)
@@ -289,6 +340,7 @@ class Session:
             new = f"{self.top}/{self.pick.choice('abc')}"
             if any(path == new or path.startswith(new + "/") for path, writes in self.open.values() if writes):
                 return None
+        self.nameless |= {slot for slot, (path, _) in self.open.items() if path in (old, new) or path.startswith(old + "/")}
         return moving(old, new, nested=new.rpartition("/")[0] != self.top)
 
     def op_chmod(self) -> Step:
@@ -322,18 +374,56 @@ class Session:
         )
         return self._named(f"query {kind}", raw.QUERY, text, struct.pack(">H", kind), normal)
 
+    def op_query_handle(self) -> Step | None:
+        kind, payload = self.pick.choice([(QUERY_VISA, b""), (QUERY_OPAQUE_HANDLE, b"something")])
+        parameters = struct.pack(">H2x", kind)
+        return self._on(f"query {kind}", raw.QUERY, lambda handle: (parameters + handle, payload), "", nothing, None)
+
     def op_fattr(self) -> Step:
-        which = self.pick.choice(["del", "get", "list", "set", "set"])
         path = self.path()
+        return self._fattr(path.encode(), path, lambda _: bytes(4), {})
+
+    def op_fattr_handle(self) -> Step | None:
+        """By a handle: of a file that has a name already, and still the one at which it was opened, by which the stock server goes."""
+        slot = self.slot()
+        named = slot is not None and slot not in self.posc | self.replacing and slot not in self.nameless
+        return self._fattr(b"", f"{slot}:", lambda handle: handle, {"handle": slot}) if named else None
+
+    def _fattr(self, path: bytes, shown: str, handle: Callable[[bytes], bytes], more: dict) -> Step:
+        which = self.pick.choice(["del", "get", "list", "set", "set"])
         names = [] if which == "list" else self.pick.sample([b"one", b"two", b"three"], self.pick.randint(1, 2))
-        data = path.encode() + b"\0" + b"".join(b"\0\0" + name + b"\0" for name in names)
+        data = path + b"\0" + b"".join(b"\0\0" + name + b"\0" for name in names)
         if which == "set":
             data += b"".join(struct.pack(">i", 3 * n) + b"val" * n for n, _ in enumerate(names))
         code = ["del", "get", "list", "set"].index(which)
         options = 0x10 if which == "list" else self.pick.choice([0, 0, 1]) if which == "set" else 0
-        parameters = bytes(4) + bytes([code, len(names), options])
+        what = bytes([code, len(names), options])
         normal = attributes if which == "list" else bytes
-        return Step(f"fattr {which}", raw.FATTR, lambda _: (parameters, data), f"{path} {names} options {options}", normal=normal)
+        shown = f"{shown} {names} options {options}"
+        return Step(f"fattr {which}", raw.FATTR, lambda slot: (handle(slot) + what, data), shown, normal=normal, **more)
+
+    def op_prepare(self) -> Step:
+        """Staged, cancelled, evicted; and asked how far it is, which each server says in its own words."""
+        which = self.pick.choice(["stage", "hint", "evict", "cancel", "query"])
+        if which in ("cancel", "query"):
+            of = self.path().encode()
+            parameters = bytes([PREPARE_CANCEL]) if which == "cancel" else struct.pack(">H", QUERY_PREPARE)
+            code, lines = (raw.PREPARE, b"") if which == "cancel" else (raw.QUERY, b"\n" + of)
+            return Step(f"prepare {which}", code, lambda given: (parameters, given + lines), repr(of), handle=PREPARED, normal=nothing)
+        paths = "\n".join(self.path() for _ in range(self.pick.randint(0, 3))).encode()
+        options = sum(self.pick.sample([PREPARE_NOERRS, PREPARE_WMODE, PREPARE_COLOC, PREPARE_FRESH], self.pick.randint(0, 2)))
+        options |= PREPARE_STAGE if which == "stage" else 0
+        parameters = struct.pack(">BBHH", options, self.pick.choice([0, 1, 3]), 0, PREPARE_EVICT if which == "evict" else 0)
+        shown = f"{paths!r} options {options}"
+        return Step(f"prepare {which}", raw.PREPARE, lambda _: (parameters, paths), shown, normal=nothing, prepares=which == "stage")
+
+    def op_bind(self) -> Step | None:
+        """A further connection of the session."""
+        if self.bound == STREAMS:
+            return None
+        known = self.pick.random() < 0.9
+        self.bound += known
+        return Step("bind", raw.BIND, lambda session: (session if known else bytes(16), b""), f"known {known}", binds=True)
 
     def op_other(self) -> Step:
         code, payload, normal = self.pick.choice(
@@ -342,11 +432,9 @@ class Session:
                 (raw.SET, b"appid test", bytes),
                 (raw.SET, b"monitor on", bytes),
                 (raw.SET, b"nonsense", bytes),
-                (raw.PREPARE, self.path().encode(), nothing),
             ]
         )
-        parameters = b"\x08" if code == raw.PREPARE else b""
-        return Step(f"request {code}", code, lambda _: (parameters, payload), repr(payload), normal=normal)
+        return Step(f"request {code}", code, lambda _: (b"", payload), repr(payload), normal=normal)
 
     # By handle.
 
@@ -384,10 +472,10 @@ class Session:
             return None  # weir takes a file up under the name at which it was opened
         steps = [Step("lose", 0, lambda _: (b"", b""), "the connection", loses=True)]
         self.checkpoints.clear()
+        self.bound = 0
         self.posc_was_lost |= bool(self.posc)
         for slot, (path, writes) in sorted(self.open.items()):
             steps.append(opening(path, raw.OPEN_UPDATE if writes else raw.OPEN_READ, slot, 0, "open again"))
-            self.taken_up.add(slot)
         return steps
 
     def _written(self) -> int | None:
@@ -400,12 +488,15 @@ class Session:
         if slot is None:
             return None
         path, _ = self.open[slot]
-        return Step("rm of a written file", raw.RM, lambda _: (b"", path.encode()), path, normal=nothing, about={"of": slot})
+        self.nameless.add(slot)
+        about = {"of": slot, "old": path}
+        return Step("rm of a written file", raw.RM, lambda _: (b"", path.encode()), path, normal=nothing, about=about)
 
     def op_mv_written(self) -> Step | None:
         slot = self._written()
         if slot is None:
             return None
+        self.nameless.add(slot)
         old, new = self.open[slot][0], f"{self.top}/moved-{len(self.steps)}"
         self.open[slot] = (new, True)
         return moving(old, new, "mv of a written file", of=slot)
@@ -416,8 +507,8 @@ class Session:
             return None
         self.open.pop(slot)
         self.posc.discard(slot)
-        self.taken_up.discard(slot)
         self.replacing.discard(slot)
+        self.nameless.discard(slot)
         self.checkpoints.discard(slot)
         return closing(slot)
 
@@ -425,8 +516,6 @@ class Session:
         slot = self.slot(writes)
         if slot is None and self.pick.random() > 0.05:
             return None  # a handle that is not open: now and then
-        if code == raw.READ and slot in self.taken_up:
-            return None  # the stock server ends the connection, some of the time
         # What is written past an open checkpoint is under it at weir, and not at the stock server.
         under = slot in self.checkpoints and code in (raw.WRITE, raw.WRITEV, raw.PGWRITE, raw.TRUNCATE)
         if under and code == raw.PGWRITE:
@@ -458,20 +547,31 @@ class Session:
         sync = self.pick.choice([0, 1])
         return self._on("writev", raw.WRITEV, make, f"{parts}", nothing, True, length=16 * len(parts))
 
+    def path_id(self) -> int:
+        """Which connection is to be answered on."""
+        return self.pick.choice([0, *range(self.bound + 1)])
+
     def op_pgwrite(self) -> Step | None:
         offset, count = self.extent()
-        data, units, room = self.data(count), b"", PAGE - offset % PAGE
-        while data:
-            units += struct.pack(">I", page_sum(data[:room])) + data[:room]
-            data, room = data[room:], PAGE
-        return self._on(
-            "pgwrite",
-            raw.PGWRITE,
-            lambda handle: (handle + struct.pack(">q", offset), units),
-            f"{offset}+{count}",
-            lambda body: body[16:24],
-            True,
-        )
+        units = b"".join(page_units(offset, self.data(count)))
+        place = struct.pack(">q", offset)
+        return self._on("pgwrite", raw.PGWRITE, lambda handle: (handle + place, units), f"{offset}+{count}", written_pages, True)
+
+    def op_pgwrite_damaged(self) -> list[Step] | None:
+        """One page is damaged on its way, and sent again."""
+        slot, (offset, count) = self._written(), self.extent()
+        if slot is None or slot in self.checkpoints:
+            return None
+        units, place = page_units(offset, self.data(count)), struct.pack(">q", offset)
+        bad = self.pick.randrange(len(units))
+        sent = b"".join(unit if at != bad else bytes([unit[0] ^ 1]) + unit[1:] for at, unit in enumerate(units))
+        begin = (offset // PAGE + bad) * PAGE if bad else offset
+        again = struct.pack(">qBB", begin, 0, PGRETRY)
+        shown = f"{slot}: {offset}+{count}"
+        return [
+            Step("pgwrite", raw.PGWRITE, lambda handle: (handle + place, sent), f"{shown} bad {bad}", handle=slot, normal=written_pages),
+            Step("pgwrite again", raw.PGWRITE, lambda handle: (handle + again, units[bad]), shown, handle=slot, normal=written_pages),
+        ]
 
     def op_truncate(self) -> Step | None:
         length = self.pick.choice([0, 1, PAGE, 10_000, 70_000])
@@ -480,23 +580,24 @@ class Session:
         return self._on("truncate", raw.TRUNCATE, lambda handle: (handle + payload, b""), f"to {length}", nothing, True, about=about)
 
     def op_read(self) -> Step | None:
-        offset, count = self.extent()
-        place = struct.pack(">qi", offset, count)
-        about = {"count": count}
-        return self._on("read", raw.READ, lambda handle: (handle + place, b""), f"{offset}+{count}", bytes, None, about=about)
+        (offset, count), path_id = self.extent(), self.path_id()
+        place, on = struct.pack(">qi", offset, count), struct.pack("B7x", path_id) if path_id else b""
+        shown, about = f"{offset}+{count} on {path_id}", {"count": count}
+        return self._on("read", raw.READ, lambda handle: (handle + place, on), shown, bytes, None, about=about, path_id=path_id)
 
     def op_readv(self) -> Step | None:
-        parts = [(*self.extent(),) for _ in range(self.pick.randint(1, 4))]
+        parts, path_id = [(*self.extent(),) for _ in range(self.pick.randint(1, 4))], self.path_id()
 
         def make(handle: bytes) -> tuple[bytes, bytes]:
-            return b"", b"".join(handle + struct.pack(">iq", count, offset) for offset, count in parts)
+            return struct.pack("15xB", path_id), b"".join(handle + struct.pack(">iq", count, offset) for offset, count in parts)
 
-        return self._on("readv", raw.READV, make, f"{parts}", segments_of, None)
+        return self._on("readv", raw.READV, make, f"{parts} on {path_id}", segments_of, None, path_id=path_id)
 
     def op_pgread(self) -> Step | None:
-        offset, count = self.extent()
-        place = struct.pack(">qi", offset, count)
-        return self._on("pgread", raw.PGREAD, lambda handle: (handle + place, b""), f"{offset}+{count}", pages, None)
+        (offset, count), path_id = self.extent(), self.path_id()
+        place, on = struct.pack(">qi", offset, count), bytes([path_id, 0]) if path_id else b""
+        shown = f"{offset}+{count} on {path_id}"
+        return self._on("pgread", raw.PGREAD, lambda handle: (handle + place, on), shown, pages, None, path_id=path_id)
 
     def op_sync(self) -> Step | None:
         return self._on("sync", raw.SYNC, lambda handle: (handle, b""), "", nothing, None)
@@ -507,11 +608,11 @@ class Session:
     def op_chkpoint(self) -> Step | None:
         if self.posc or self.posc_was_lost:
             return None  # weir takes checkpoints of such files, too; and the stock server remembers what they were after their close
-        operation = self.pick.choice([raw.CKP_BEGIN, raw.CKP_BEGIN, raw.CKP_COMMIT, raw.CKP_ROLLBACK])
+        operation = self.pick.choice([raw.CKP_BEGIN, raw.CKP_BEGIN, raw.CKP_QUERY, raw.CKP_COMMIT, raw.CKP_ROLLBACK])
         name = ["begin", "commit", "query", "rollback"][operation]
         step = self._on(f"chkpoint {name}", raw.CHKPOINT, lambda handle: (handle + bytes(11) + bytes([operation]), b""), "", nothing, True)
         if step and operation == raw.CKP_BEGIN:
             self.checkpoints.add(step.handle)
-        elif step:
+        elif step and operation != raw.CKP_QUERY:
             self.checkpoints.discard(step.handle)
         return step

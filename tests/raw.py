@@ -80,7 +80,10 @@ class Raw:
         return stream
 
     def request(self, code: int, parameters: bytes = b"", data: bytes = b"", **more) -> Answer:
-        stream = self.send(code, parameters, data, **more)
+        return self.answer(self.send(code, parameters, data, **more))
+
+    def answer(self, stream: bytes) -> Answer:
+        """To the request that was sent with this number."""
         answer = self.receive()
         assert answer.stream == stream, f"answer to {answer.stream!r} instead of {stream!r}"
         while answer.status == OKSOFAR:

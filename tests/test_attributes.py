@@ -82,6 +82,10 @@ def test_each_attribute_has_its_own_result(remote, path):
 def test_of_an_open_file(node, path):
     with client.File() as file:
         assert file.open(f"{node.url}{path}", OpenFlags.READ)[0].ok
+        status, _ = file.set_xattr([("of", "handle")])
+        assert status.errno == raw.INVALID_REQUEST
+    with client.File() as file:
+        assert file.open(f"{node.url}{path}", OpenFlags.UPDATE)[0].ok
         status, results = file.set_xattr([("of", "handle")])
         assert status.ok and results[0][1]["ok"]
         status, results = file.get_xattr(["of"])
@@ -100,10 +104,12 @@ def test_they_outlive_a_kill(own_node, tmp_path):
     assert status.ok and {name: value for name, value, _ in listed} == {f"n{n}": str(n) for n in range(20)}
 
 
-def fattr(connection: Raw, operation: int, path: bytes, names: list[bytes], values: list[bytes] = [], options: int = 0) -> raw.Answer:
+def fattr(connection: Raw, operation: int, of: bytes, names: list[bytes], values: list[bytes] = [], options: int = 0) -> raw.Answer:
+    """`of`: a path, or a handle."""
+    handle, path = (bytes(4), of) if of.startswith(b"/") else (of, b"")
     data = path + b"\0" + b"".join(b"\0\0" + name + b"\0" for name in names)
     data += b"".join(len(value).to_bytes(4, "big") + value for value in values)
-    return connection.request(raw.FATTR, b"\0" * 4 + bytes([operation, len(names), options]), data)
+    return connection.request(raw.FATTR, handle + bytes([operation, len(names), options]), data)
 
 
 DEL, GET, LIST, SET = range(4)
@@ -116,6 +122,35 @@ def test_only_new_ones_on_request(node, path):
         again = fattr(connection, SET, where, [b"once"], [b"2"], options=1).body
         assert again[0] == 1 and int.from_bytes(again[2:4], "big") == EXISTS
         assert fattr(connection, GET, where, [b"once"]).body.endswith(b"\0\0\0\x011")
+
+
+@pytest.mark.peer_ok
+def test_a_handle_for_reading_changes_no_attributes(node, path):
+    with Raw(node.port) as connection:
+        assert fattr(connection, SET, path.encode(), [b"run"], [b"1"]).body[:1] == b"\0"
+        reads = connection.open(path)
+        assert fattr(connection, SET, reads, [b"run"], [b"2"]).error == raw.INVALID_REQUEST
+        assert fattr(connection, DEL, reads, [b"run"]).error == raw.INVALID_REQUEST
+        assert fattr(connection, GET, reads, [b"run"]).body.endswith(b"\0\0\0\x011")
+        assert connection.close(reads).status == raw.OK
+        writes = connection.open(path, raw.OPEN_UPDATE)
+        assert fattr(connection, SET, writes, [b"run"], [b"3"]).body[:1] == b"\0"
+        assert connection.close(writes).status == raw.OK
+        assert fattr(connection, GET, path.encode(), [b"run"]).body.endswith(b"\0\0\0\x013")
+
+
+def test_a_handle_leads_to_its_file_wherever_that_was_moved(node, path):
+    """And not to what has its old name now."""
+    with Raw(node.port) as connection:
+        writes = connection.open(path, raw.OPEN_UPDATE)
+        moved = f"{path}-moved"
+        assert connection.request(raw.MV, struct.pack(">14xH", len(path)), f"{path} {moved}".encode()).status == raw.OK
+        other = connection.open(path, raw.OPEN_NEW)
+        assert connection.close(other).status == raw.OK
+        assert fattr(connection, SET, writes, [b"run"], [b"1"]).body[:1] == b"\0"
+        assert connection.close(writes).status == raw.OK
+        assert fattr(connection, LIST, path.encode(), []).body == b""
+        assert fattr(connection, LIST, moved.encode(), []).body == b"run\0"
 
 
 def test_the_longest_values_come_back_and_longer_ones_are_refused(node, path):

@@ -10,7 +10,7 @@ import pytest
 import raw
 from differential import INTENDED, SILENT, Comparison, Difference, History, Outcome, compare, why_different
 from harness import ROOT, Weir, Xrootd
-from random_sessions import Session, Step, closing, making, moving, opening, reading, truncating, writing
+from random_sessions import Session, Step, closing, making, marking, moving, opening, reading, removing, truncating, writing
 from shrink import shrink
 
 FIRST = int(os.environ.get("WEIR_SEED", "0"))
@@ -61,12 +61,12 @@ FOUND: dict[str, tuple[Callable[[str], list[Step]], Outcome, str]] = {
             *(opening(f"{at}/d/x", READ, 0), moving(f"{at}/d", f"{at}/a"), opening(f"{at}/d/x", READ, 1)),
         ],
         Outcome("error", raw.NOT_FOUND),
-        "moved-name-is-free",
+        "left-name-is-free",
     ),
     "a written file is moved": (
         lambda at: [opening(f"{at}/x", NEW, 0), moving(f"{at}/x", f"{at}/y"), opening(f"{at}/x", raw.OPEN_DELETE, 1)],
         Outcome("ok"),
-        "moved-name-is-free",
+        "left-name-is-free",
     ),
     "a file that is read is moved": (
         lambda at: [
@@ -74,7 +74,20 @@ FOUND: dict[str, tuple[Callable[[str], list[Step]], Outcome, str]] = {
             *(opening(f"{at}/x", READ, 0), moving(f"{at}/x", f"{at}/y"), opening(f"{at}/x", NEW, 1)),
         ],
         Outcome("ok"),
-        "moved-name-is-free",
+        "left-name-is-free",
+    ),
+    "a written file is removed": (
+        lambda at: [opening(f"{at}/x", NEW, 0), removing(f"{at}/x"), opening(f"{at}/x", NEW, 1)],
+        Outcome("ok"),
+        "left-name-is-free",
+    ),
+    "a written file is moved, removed, and looked for where it was": (
+        lambda at: [
+            *(opening(f"{at}/x", NEW, 0), moving(f"{at}/x", f"{at}/y"), removing(f"{at}/y")),
+            opening(f"{at}/x", UPDATE, 1),
+        ],
+        Outcome("error", raw.FILE_NOT_OPEN),
+        "removed-while-written",
     ),
     "a file is read behind its new end": (
         lambda at: [
@@ -83,6 +96,11 @@ FOUND: dict[str, tuple[Callable[[str], list[Step]], Outcome, str]] = {
         ],
         Outcome("ok", body=b""),
         "cut-while-open",
+    ),
+    "a file that is being made gets an attribute": (
+        lambda at: [opening(f"{at}/x", raw.OPEN_NEW, 0), marking(0, b"run", b"4711")],
+        Outcome("ok", body=b"\0\1\0\0run\0"),
+        "made-file-has-attributes",
     ),
 }
 

@@ -4,8 +4,8 @@ mod world;
 
 use types::{Adler32, Crc32c};
 use wire::request::{
-    Access, Chmod, DirlistOptions, Locate, LocateOptions, MkdirOptions, OpenOptions, QueryKind, Rmdir, Segment, Set,
-    Stat, StatOptions, Statx, Target,
+    Access, Chmod, DirlistOptions, Fattr, FattrOp, Locate, LocateOptions, MkdirOptions, OpenOptions, QueryKind, Rmdir,
+    Segment, Set, Stat, StatOptions, Statx, Target,
 };
 use wire::response::{ConfigReply, LocateReply, OpenReply, SpaceReply, StatFlags, VfsReply};
 use wire::{ErrorNumber as E, Request};
@@ -38,6 +38,25 @@ fn names_are_made_shown_moved_and_removed() {
     assert_eq!(me.list("/a/b", DirlistOptions::NONE), []);
     me.call(&Request::Chmod(Chmod { mode: Access(0o700), target: arg("/a") })).ok();
     assert_eq!(me.stat("/a").unwrap().extra.unwrap().mode, 0o700);
+}
+
+#[test]
+fn attributes_by_a_handle_are_those_of_its_file_and_change_if_it_is_for_writing() {
+    let world = World::new();
+    let mut me = world.connect();
+    me.put("/file", NEW, b"some bytes");
+    let fattr = |handle, op| Request::Fattr(Fattr { target: Target::Handle(handle), op });
+    let set = |value: &[u8]| FattrOp::Set { only_new: false, pairs: vec![(b"run".to_vec(), value.to_vec())] };
+    let reads = me.open("/file", READ);
+    assert_eq!(me.call(&fattr(reads, set(b"1"))).number(), E::INVALID_REQUEST);
+    assert_eq!(me.call(&fattr(reads, FattrOp::Del(vec![b"run".to_vec()]))).number(), E::INVALID_REQUEST);
+    let writes = me.open("/file", UPDATE);
+    me.mv("/file", "/moved").ok();
+    me.put("/file", NEW, b"another one");
+    assert_eq!(me.call(&fattr(writes, set(b"2"))).ok(), b"\0\x01\0\0run\0");
+    assert_eq!(me.call(&fattr(reads, FattrOp::List { with_values: true })).ok(), b"run\0\0\0\0\x012");
+    let by_name = Request::Fattr(Fattr { target: Target::Path(arg("/file")), op: FattrOp::List { with_values: true } });
+    assert_eq!(me.call(&by_name).ok(), b"");
 }
 
 #[test]

@@ -12,11 +12,14 @@ use wire::{ErrorNumber, ResponseStatus, StreamId};
 
 use crate::answer::Reply;
 use crate::connection::{Connection, Stop};
+use crate::open_file::Access;
 use crate::refusal::Refusal;
 use crate::requests::parse_path;
 
 /// Before each name, in the namespace.
 const PREFIX: &[u8] = b"user.";
+/// What is refused, in errors.
+const VERB: &str = "reach the attributes of";
 /// A list of attributes longer than this comes in several frames.
 const FRAME_BYTES: usize = 1 << 20;
 
@@ -67,7 +70,8 @@ fn encoded(results: Vec<FattrResult>) -> Result<Vec<u8>, Refusal> {
 impl Connection {
     /// kXR_fattr. As with the stock server, each attribute has its own result, also where there is no such file.
     pub(crate) fn fattr(&mut self, stream: StreamId, r: Fattr) -> Result<Result<(), Refusal>, Stop> {
-        let path = match self.fattr_path(&r.target) {
+        let changes = matches!(r.op, FattrOp::Set { .. } | FattrOp::Del(_));
+        let path = match self.fattr_path(&r.target, changes) {
             Ok(path) => path,
             Err(refusal) => return Ok(self.fattr_of_nothing(stream, r.op, refusal)),
         };
@@ -90,14 +94,31 @@ impl Connection {
         }
     }
 
-    /// The path, after a look whether anything is there: a file that is not refuses the whole request.
-    fn fattr_path(&self, target: &Target) -> Result<NsPath, Refusal> {
-        let path = match target {
-            Target::Path(target) => parse_path(&target.path)?,
-            Target::Handle(handle) => self.file(*handle)?.path.clone(),
+    /// The path, after a look whether anything is there: a file that is not refuses the whole request. Of an open file it is the one
+    /// that the file has now; and only a handle for writing changes anything.
+    fn fattr_path(&self, target: &Target, changes: bool) -> Result<NsPath, Refusal> {
+        let file = match target {
+            Target::Path(target) => {
+                let path = parse_path(&target.path)?;
+                self.node.stat(&VERB, &path)?;
+                return Ok(path);
+            }
+            Target::Handle(handle) => self.file(*handle)?,
         };
-        self.node.stat(&"reach the attributes of", &path)?;
-        Ok(path)
+        if changes && matches!(file.access, Access::Read(_)) {
+            let text = format!(
+                "{} is open for reading only; its attributes are changed by its path, or if it is open for update",
+                file.path
+            );
+            return Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text));
+        }
+        if self.node.stat(&VERB, &file.path).is_ok_and(|inode| inode.ino == file.ino) {
+            return Ok(file.path.clone());
+        }
+        // It was moved since it was opened: what has its old name is another file.
+        let found = self.node.namespace.read(|read| namespace::path_of(read, file.ino));
+        let found = found.map_err(|error| Refusal::of_namespace(&VERB, &error))?;
+        parse_path(&found)
     }
 
     /// As the stock server tells it: each attribute that was named has the reason for its result.
@@ -110,7 +131,10 @@ impl Connection {
         };
         let number = match why.number() {
             // Nothing was looked at.
-            ErrorNumber::FILE_NOT_OPEN | ErrorNumber::ARG_INVALID | ErrorNumber::NOT_AUTHORIZED => return Err(why),
+            ErrorNumber::FILE_NOT_OPEN
+            | ErrorNumber::ARG_INVALID
+            | ErrorNumber::INVALID_REQUEST
+            | ErrorNumber::NOT_AUTHORIZED => return Err(why),
             number => u16::try_from(number.0).unwrap_or(u16::MAX),
         };
         let result = |name| FattrResult { number, name, value: gets.then(Vec::new) };
