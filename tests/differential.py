@@ -286,6 +286,7 @@ class Comparison:
     difference: Difference | None = None
     played: list[str] = field(default_factory=list)  # in words
     last: tuple[Outcome, Outcome] | None = None  # what was told last
+    done: set[str] = field(default_factory=set)  # the requests that both servers did
 
 
 def compare(steps: Sequence[Step], weir_port: int, stock_port: int) -> Comparison:
@@ -304,6 +305,7 @@ def compare(steps: Sequence[Step], weir_port: int, stock_port: int) -> Compariso
                 if silent or mine.kind == "closed":
                     break
                 if mine.ok:
+                    found.done.add(step.name)
                     history.happened(step)
                 continue
             reason = why_different(step, mine, other, history)

@@ -226,6 +226,7 @@ class Session:
         self.posc_was_lost = False
         self.checkpoints: set[int] = set()  # slots that have one
         self.bound = 0  # further connections
+        self.prepared = False  # there is a prepare request to ask about
         self.nameless: set[int] = set()  # slots of files that were moved or removed since they were opened, or may have been
         # Something to begin with, or most requests would find nothing.
         self.steps = [making(path, mkpath=True) for path in (f"{self.top}/d", f"{self.top}/e/f")]
@@ -404,15 +405,17 @@ class Session:
 
     def op_prepare(self) -> Step:
         """Staged, cancelled, evicted; and asked how far it is, which each server says in its own words."""
-        which = self.pick.choice(["stage", "hint", "evict", "cancel", "query"])
+        known = self.prepared or self.pick.random() < 0.1
+        which = self.pick.choice(["stage", "hint", "evict"] + ["cancel", "query"] * known)
         if which in ("cancel", "query"):
             of = self.path().encode()
             parameters = bytes([PREPARE_CANCEL]) if which == "cancel" else struct.pack(">H", QUERY_PREPARE)
             code, lines = (raw.PREPARE, b"") if which == "cancel" else (raw.QUERY, b"\n" + of)
             return Step(f"prepare {which}", code, lambda given: (parameters, given + lines), repr(of), handle=PREPARED, normal=nothing)
-        paths = "\n".join(self.path() for _ in range(self.pick.randint(0, 3))).encode()
+        paths = "\n".join(self.path() for _ in range(self.pick.choice([0, 1, 1, 2, 3]))).encode()
         options = sum(self.pick.sample([PREPARE_NOERRS, PREPARE_WMODE, PREPARE_COLOC, PREPARE_FRESH], self.pick.randint(0, 2)))
         options |= PREPARE_STAGE if which == "stage" else 0
+        self.prepared |= which == "stage"
         parameters = struct.pack(">BBHH", options, self.pick.choice([0, 1, 3]), 0, PREPARE_EVICT if which == "evict" else 0)
         shown = f"{paths!r} options {options}"
         return Step(f"prepare {which}", raw.PREPARE, lambda _: (parameters, paths), shown, normal=nothing, prepares=which == "stage")
@@ -472,7 +475,7 @@ class Session:
             return None  # weir takes a file up under the name at which it was opened
         steps = [Step("lose", 0, lambda _: (b"", b""), "the connection", loses=True)]
         self.checkpoints.clear()
-        self.bound = 0
+        self.bound, self.prepared = 0, False
         self.posc_was_lost |= bool(self.posc)
         for slot, (path, writes) in sorted(self.open.items()):
             steps.append(opening(path, raw.OPEN_UPDATE if writes else raw.OPEN_READ, slot, 0, "open again"))
@@ -512,8 +515,8 @@ class Session:
         self.checkpoints.discard(slot)
         return closing(slot)
 
-    def _on(self, name: str, code: int, make, shown: str, normal, writes: bool | None, **more) -> Step | None:
-        slot = self.slot(writes)
+    def _on(self, name: str, code: int, make, shown: str, normal, writes: bool | None, slot: int | None = -1, **more) -> Step | None:
+        slot = self.slot(writes) if slot == -1 else slot
         if slot is None and self.pick.random() > 0.05:
             return None  # a handle that is not open: now and then
         # What is written past an open checkpoint is under it at weir, and not at the stock server.
@@ -608,9 +611,12 @@ class Session:
     def op_chkpoint(self) -> Step | None:
         if self.posc or self.posc_was_lost:
             return None  # weir takes checkpoints of such files, too; and the stock server remembers what they were after their close
-        operation = self.pick.choice([raw.CKP_BEGIN, raw.CKP_BEGIN, raw.CKP_QUERY, raw.CKP_COMMIT, raw.CKP_ROLLBACK])
+        slot = self.slot(True)
+        likely = [raw.CKP_QUERY, raw.CKP_COMMIT, raw.CKP_ROLLBACK] if slot in self.checkpoints else [raw.CKP_BEGIN]
+        operation = self.pick.choice([*likely * 6, raw.CKP_BEGIN, raw.CKP_QUERY, raw.CKP_COMMIT, raw.CKP_ROLLBACK])
         name = ["begin", "commit", "query", "rollback"][operation]
-        step = self._on(f"chkpoint {name}", raw.CHKPOINT, lambda handle: (handle + bytes(11) + bytes([operation]), b""), "", nothing, True)
+        what = bytes(11) + bytes([operation])
+        step = self._on(f"chkpoint {name}", raw.CHKPOINT, lambda handle: (handle + what, b""), "", nothing, True, slot=slot)
         if step and operation == raw.CKP_BEGIN:
             self.checkpoints.add(step.handle)
         elif step and operation != raw.CKP_QUERY:

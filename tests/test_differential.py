@@ -10,7 +10,25 @@ import pytest
 import raw
 from differential import INTENDED, SILENT, Comparison, Difference, History, Outcome, compare, why_different
 from harness import ROOT, Weir, Xrootd
-from random_sessions import Session, Step, closing, making, marking, moving, opening, reading, removing, truncating, writing
+from random_sessions import (
+    QUERY_CHECKSUM,
+    QUERY_CHECKSUM_CANCEL,
+    QUERY_CONFIG,
+    QUERY_SPACE,
+    QUERY_STATS,
+    QUERY_XATTR,
+    Session,
+    Step,
+    closing,
+    making,
+    marking,
+    moving,
+    opening,
+    reading,
+    removing,
+    truncating,
+    writing,
+)
 from shrink import shrink
 
 FIRST = int(os.environ.get("WEIR_SEED", "0"))
@@ -26,6 +44,12 @@ def servers(base: Path):
         assert weir.alive() and stock.alive()
 
 
+@pytest.fixture(scope="module")
+def done() -> set[str]:
+    """The requests of random sessions that both servers did."""
+    return set()
+
+
 def shortened(seed: int, found: Difference, weir: Weir, stock: Xrootd) -> str:
     """In words: the shortest session with the difference that this one has."""
     fresh = itertools.count()
@@ -39,16 +63,38 @@ def shortened(seed: int, found: Difference, weir: Weir, stock: Xrootd) -> str:
 
 
 @pytest.mark.parametrize("part", range(-(-SEEDS // PER_TEST)))
-def test_the_same_session_is_told_the_same(servers, part):
+def test_the_same_session_is_told_the_same(servers, done, part):
     unexplained, compared = [], 0
     for seed in range(FIRST + part * PER_TEST, min(FIRST + (part + 1) * PER_TEST, FIRST + SEEDS)):
         found = compare(Session(seed).steps, servers[0].port, servers[1].port)
         compared += found.compared
+        done |= found.done
         if found.difference:
             played = "\n".join(found.played[-4:])
             unexplained.append(f"seed {seed}:\n{played}\n shortened:\n{shortened(seed, found.difference, *servers)}")
     assert not unexplained, "\n\n".join(unexplained)
     assert compared > 10 * PER_TEST or SEEDS < PER_TEST, "sessions that end at once compare nothing"
+
+
+# What is never refused alone: a request that only ever fails compares nothing but its refusal.
+ASKED = {
+    *("open", "open again", "close", "lose", "bind", "read", "readv", "pgread", "write", "writev", "pgwrite", "pgwrite again", "sync"),
+    *("truncate", "stat", "stat of a handle", "stat of the space", "statx", "dirlist", "locate", "mkdir", "rm", "rmdir", "mv", "chmod"),
+    *("rm of a written file", "mv of a written file", "fattr set", "fattr get", "fattr list", "fattr del"),
+    *("chkpoint begin", "chkpoint commit", "chkpoint query", "chkpoint rollback"),
+    *("prepare stage", "prepare evict", "prepare cancel", "prepare query", "prepare hint"),
+    *(f"query {kind}" for kind in (QUERY_STATS, QUERY_CHECKSUM, QUERY_XATTR, QUERY_SPACE, QUERY_CHECKSUM_CANCEL, QUERY_CONFIG)),
+    *(f"request {code}" for code in (raw.PING, raw.SET)),
+}
+
+
+def test_the_sessions_ask_everything(servers, done):
+    """Each kind of request is done by both servers at some time: in the sessions before, or in some more."""
+    for seed in range(FIRST + SEEDS, FIRST + SEEDS + 400):
+        if done >= ASKED:
+            return
+        done |= compare(Session(seed).steps, servers[0].port, servers[1].port).done
+    assert done >= ASKED, f"never done: {ASKED - done}"
 
 
 # What random sessions have found, in their shortest form: the steps in a directory of their own, weir's answer to the last of them, and the
