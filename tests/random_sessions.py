@@ -1,6 +1,6 @@
 """
 Sessions of random requests: from a seed come the steps. Each is a frame that is the same for every server but for the handles, which are
-its own, and knows what of its answer a client can count on: not ids, times, owners, the order of a listing.
+its own, and knows what of its answer a client can count on.
 """
 
 import random
@@ -9,6 +9,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import raw
+from answers import (
+    PAGE,
+    attributes,
+    fields,
+    keys,
+    listing,
+    names,
+    nothing,
+    opened,
+    opened_posc,
+    pages,
+    places,
+    posc_fields,
+    segments_of,
+    stat_fields,
+    without_nul,
+    written_pages,
+)
 from content import page_sum
 
 QUERY_STATS, QUERY_PREPARE, QUERY_CHECKSUM, QUERY_XATTR, QUERY_SPACE, QUERY_CHECKSUM_CANCEL, QUERY_CONFIG, QUERY_VISA = range(1, 9)
@@ -18,9 +36,7 @@ FORCE, ASYNC, REFRESH, MKPATH, APPEND, RETSTAT, POSC, NOWAIT, SEQIO = 4, 0x40, 0
 PREPARE_CANCEL, PREPARE_NOERRS, PREPARE_STAGE, PREPARE_WMODE, PREPARE_COLOC, PREPARE_FRESH = 1, 4, 8, 16, 32, 64
 PREPARE_EVICT = 1  # in a field of its own
 PGRETRY = 1
-POSC_PENDING, STICKY = 64, 0o1000
 NEW, DELETE = raw.OPEN_NEW | raw.OPEN_UPDATE, raw.OPEN_DELETE | raw.OPEN_UPDATE
-PAGE = 4096
 HANDLES = 3
 PREPARED = "prepared"
 # Further connections of a session.
@@ -52,104 +68,6 @@ class Step:
 
     def __str__(self) -> str:
         return f"{self.name} {self.shown}"
-
-
-# What is compared of an answer.
-
-
-def stat_fields(line: bytes) -> tuple:
-    """Size, flags and permission bits; a directory has no size that means anything."""
-    _, size, flags, _, *more = line.rstrip(b"\0").split()
-    is_dir = int(flags) & 2
-    mode = more[2] if len(more) > 2 else None
-    return (None if is_dir else int(size), int(flags), mode)
-
-
-def posc_fields(line: bytes) -> tuple:
-    """Of a file that is to stay only if it is closed: while it is written the stock server shows it as such."""
-    size, flags, mode = stat_fields(line)
-    return (size, flags & ~POSC_PENDING, b"%04o" % (int(mode, 8) & ~STICKY) if mode else None)
-
-
-def opened(body: bytes) -> object:
-    return stat_fields(body[12:]) if len(body) > 12 else None
-
-
-def opened_posc(body: bytes) -> object:
-    return posc_fields(body[12:]) if len(body) > 12 else None
-
-
-def names(body: bytes) -> object:
-    return sorted(body.rstrip(b"\0").split(b"\n")) if body.rstrip(b"\0") else []
-
-
-def listing(body: bytes) -> object:
-    lines = body.rstrip(b"\0").rstrip(b"\n").split(b"\n")
-    assert lines[:2] == [b".", b"0 0 0 0"], body[:100]
-    entries = {}
-    for name, line in zip(lines[2::2], lines[3::2], strict=True):
-        stat, bracket, checksum = line.partition(b"[ ")
-        entries[name] = (stat_fields(stat), checksum.rstrip(b" ]") if bracket else None)
-    return entries
-
-
-def keys(body: bytes) -> object:
-    """Of `a=1&b=2`, what is said and not what it says."""
-    return [part.split(b"=")[0] for part in body.rstrip(b"\0\n").split(b"&")]
-
-
-def attributes(body: bytes) -> object:
-    """Of an answer of fattr that lists: the pairs, whatever their order."""
-    pairs, at = [], 0
-    while at < len(body):
-        end = body.index(b"\0", at)
-        length = struct.unpack(">i", body[end + 1 : end + 5])[0]
-        pairs.append((body[at:end], body[end + 5 : end + 5 + length]))
-        at = end + 5 + length
-    return sorted(pairs)
-
-
-def fields(body: bytes) -> object:
-    """Of figures that are each server's own: how many."""
-    return len(body.rstrip(b"\0").split())
-
-
-def written_pages(body: bytes) -> object:
-    """Of pgwrite, behind its header: where, and the pages that do not match their sums."""
-    return (body[16:24], body[24:])
-
-
-def nothing(_: bytes) -> object:
-    return None
-
-
-def without_nul(body: bytes) -> object:
-    return body.rstrip(b"\0")
-
-
-def places(body: bytes) -> object:
-    """Of locate: what kinds of servers, and whether they can be written to."""
-    return [part[:2] for part in body.rstrip(b"\0").split()]
-
-
-def pages(body: bytes) -> object:
-    """Of pgread, behind its header: the data, each page compared with its sum."""
-    offset = struct.unpack(">q", body[16:24])[0]
-    data, rest, room = b"", body[24:], PAGE - offset % PAGE
-    while rest:
-        told, page = struct.unpack(">I", rest[:4])[0], rest[4 : 4 + room]
-        assert told == page_sum(page), "a page that does not match its sum"
-        data, rest, room = data + page, rest[4 + room :], PAGE
-    return data
-
-
-def segments_of(body: bytes) -> object:
-    found = []
-    while body:
-        length, offset = struct.unpack(">4xiq", body[:16])
-        found.append((offset, body[16 : 16 + length]))
-        body = body[16 + length :]
-    return found
 
 
 # Steps of any session.
