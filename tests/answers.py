@@ -45,8 +45,8 @@ def listing(body: bytes) -> object:
 
 
 def keys(body: bytes) -> object:
-    """Of `a=1&b=2`, what is said and not what it says."""
-    return [part.split(b"=")[0] for part in body.rstrip(b"\0\n").split(b"&")]
+    """Of `a=1&b=2`, what is said and not what it says; behind the NUL at its end the stock server sends a byte that it never set."""
+    return [part.split(b"=")[0] for part in body.partition(b"\0")[0].rstrip(b"\n").split(b"&")]
 
 
 def attributes(body: bytes) -> object:
