@@ -27,6 +27,8 @@ lint: ## format, lints, dependency policy, scripts
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	scripts/check_dependencies.py
+	scripts/setup.sh test
+	.venv/bin/ruff check
 
 test-rust: ## the crates' own tests
 	cargo test --locked --workspace

@@ -72,7 +72,8 @@ def tree(server: Server, runs: int, folder: Path, figures: rows.Figures) -> None
                 for row, arguments in (("tree-up", [str(source), f"{up}/"]), ("tree-down", [f"{up}/tree", str(down)])):
                     wall, cpu = timed([*command, "-r", *arguments])
                     figures.add(f"{row}-rate", client, FILES / wall)
-                    print(f"{'weir cp' if client == 'weir' else 'xrdcp':8} {row:9} {FILES / wall:8.0f} files/s  {cpu:6.2f} s CPU", flush=True)
+                    who = "weir cp" if client == "weir" else "xrdcp"
+                    print(f"{who:8} {row:9} {FILES / wall:8.0f} files/s  {cpu:6.2f} s CPU", flush=True)
                 found = sum(1 for path in down.rglob("f*") if path.is_file())
                 if found != FILES:
                     raise SystemExit(f"{client} brought {found} files back instead of {FILES}")

@@ -40,6 +40,7 @@ part() {
 part setup one scripts/setup.sh test
 part format one cargo fmt --all --check
 part dependencies one scripts/check_dependencies.py
+part scripts one .venv/bin/ruff check
 part clippy one cargo clippy --locked --workspace --all-targets -- -D warnings
 part crates cargo cargo test --locked --workspace --no-fail-fast
 part build one cargo build --release --locked -p weir

@@ -233,7 +233,7 @@ def test_misuses_leave_the_connection_as_it_was(node, place, old):
 
 
 def test_those_that_are_never_ended_hold_nobody_up(own_node, tmp_path):
-    """A dozen, each with a megabyte to undo: others write on, the log is trimmed all the same; after a kill all files are what they were."""
+    """A dozen, each with a megabyte to undo: others write on, the log is trimmed all the same; a kill leaves all files what they were."""
     config = tmp_path / "weir.toml"
     config.write_text('grace_seconds = 1\n[journal]\nsegment_size = "4MiB"\n')
     server = own_node("--config", str(config))

@@ -346,10 +346,12 @@ def test_links_and_touch(place, tmp_path):
 def test_man_pages_and_completions(tmp_path):
     ok("generate", tmp_path)
     assert {"weir.1", "weir-cp.1", "weir-serve.1"} <= {path.name for path in (tmp_path / "man").iterdir()}
-    page = subprocess.run(["man", "-l", str(tmp_path / "man" / "weir-cp.1")], capture_output=True, text=True) if os.path.exists("/usr/bin/man") else None
-    assert page is None or "resume" in page.stdout
+    if os.path.exists("/usr/bin/man"):
+        page = subprocess.run(["man", "-l", tmp_path / "man" / "weir-cp.1"], capture_output=True, text=True)
+        assert "resume" in page.stdout
     bash = tmp_path / "completions" / "weir.bash"
-    done = subprocess.run(["bash", "-c", f'source {bash}; COMP_WORDS=(weir c); COMP_CWORD=1; _weir weir c weir; echo "${{COMPREPLY[@]}}"'], capture_output=True, text=True)
+    script = f'source {bash}; COMP_WORDS=(weir c); COMP_CWORD=1; _weir weir c weir; echo "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     assert "cp" in done.stdout and "cat" in done.stdout, done
 
 
@@ -529,7 +531,10 @@ def test_times_and_modes_are_kept(node, place, tmp_path):
     ok("cp", "-r", tree, f"{place}/not")
     ok("cp", "-p", "-f", tree / "small", f"{place}/not/small")
     ok("cp", "-p", "--tpc", f"{place}/kept/large", f"{place}/by-tpc")
-    mtime = lambda name: json.loads(ok("stat", "--json", f"{place}/{name}"))["info"]["mtime"]
+
+    def mtime(name: str) -> int:
+        return json.loads(ok("stat", "--json", f"{place}/{name}"))["info"]["mtime"]
+
     assert [mtime(f"kept/{name}") for name in ("small", "large", "huge")] == [1_000_000_000, 1_000_000_001, 1_000_000_002]
     assert mtime("by-tpc") == 1_000_000_001 and mtime("not/small") == 1_000_000_000
     assert mtime("not/large") > 1_700_000_000, "only where it was asked for"
@@ -671,8 +676,12 @@ def test_rm_does_not_go_around_us(place, tmp_path):
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_bytes(b"1")
     all_of_it = files(tmp_path)
-    rm = lambda *arguments: subprocess.run([WEIR_BIN, "rm", "-rf", *map(str, arguments)], cwd=here, capture_output=True, text=True)
-    for path in (".", "..", "./", "../", "sub/..", "sub/../..", "sub/.", "..//", here, f"{here}/", tmp_path, f"{here}/../../top", "../here"):
+
+    def rm(*arguments: object) -> subprocess.CompletedProcess:
+        return subprocess.run([WEIR_BIN, "rm", "-rf", *map(str, arguments)], cwd=here, capture_output=True, text=True)
+
+    around = (".", "..", "./", "../", "sub/..", "sub/../..", "sub/.", "..//", here, f"{here}/", tmp_path, f"{here}/../../top", "../here")
+    for path in around:
         done = rm(path)
         assert done.returncode == 2 and str(path).rstrip("/") in done.stderr, (path, done)
         assert files(tmp_path) == all_of_it, path
@@ -798,7 +807,8 @@ def test_what_may_have_been_done_is_not_asked_for_again():
         return False
 
     with FakeServer(answers=answers) as server:
-        for arguments, code in ((["xattr", "rm", f"{server.url}/f", "colour"], FATTR), (["ln", f"{server.url}/f", f"{server.url}/g"], QUERY)):
+        file = f"{server.url}/f"
+        for arguments, code in ((["xattr", "rm", file, "colour"], FATTR), (["ln", file, f"{server.url}/g"], QUERY)):
             done = weir(*arguments)
             assert done.returncode == 15 and "lost" in done.stderr and server.count(code) == 1, (done, server.requests)
 

@@ -113,7 +113,8 @@ def shell(script: str, *arguments: Path) -> str:
 
 def test_xrootdfs_is_a_file_system(mount, node, fs, place, tmp_path):
     source = write(tmp_path / "source", "mounted", 2_000_003)
-    # FUSE closes a file some time after its user has; until then the mount holds back the last bytes, and the kernel what it was told of the size
+    # FUSE closes a file some time after its user has; until then the mount holds back the last bytes, and the kernel what it was told
+    # of the size
     closed = f'until [[ $(stat -c %s "$1/file") == {source.stat().st_size} ]]; do sleep 0.1; done'
     shell(f'cp "$2" "$1/file"; {closed}; cmp "$2" "$1/file"', mount, source)
     shell(f"until [[ $(xrdfs {node.url} stat {place}/file | grep Size) == *{source.stat().st_size} ]]; do sleep 0.1; done")

@@ -10,7 +10,6 @@ import pytest
 from harness import ROOT, WEIR_BIN, weir
 
 
-
 @pytest.fixture(scope="module")
 def package():
     made = subprocess.run([ROOT / "scripts/deb.sh", WEIR_BIN], cwd=ROOT, check=True, capture_output=True, text=True, timeout=300)

@@ -205,7 +205,9 @@ def test_a_row_that_is_measured_anew_counts_again(tmp_path):
     assert now.samples["streams-share"] == {"weir": [0.95]} and now.samples["put-wall"] == {"weir": [0.5]}
 
 
-@pytest.mark.parametrize(("share", "fio", "why"), [(0.95, 1.0, None), (1.09, 1.0, None), (1.3, 1.0, "1.30 of it"), (0.95, 0.8, "0.80 of fio")])
+@pytest.mark.parametrize(
+    ("share", "fio", "why"), [(0.95, 1.0, None), (1.09, 1.0, None), (1.3, 1.0, "1.30 of it"), (0.95, 0.8, "0.80 of fio")]
+)
 def test_a_share_of_a_sink_that_was_held_up_does_not_count(share, fio, why):
     figures = rows.Figures()
     for row, value in (("streams-share", share), ("bare sink's writes / fio", fio), ("bare sink's sockets / iperf3", 1.0)):

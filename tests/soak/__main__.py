@@ -20,6 +20,7 @@ from pathlib import Path
 
 from harness import ROOT, StartFailed, Weir, weir
 from loopfs import loop_file_system, why_not
+
 from soak.bursts import Bursts
 from soak.client import LOST, Client
 from soak.full import FullDisk

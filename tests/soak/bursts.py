@@ -13,6 +13,7 @@ from statistics import median
 import raw
 from harness import Server
 from raw import Raw
+
 from soak.ledger import Content
 from soak.load import STILL, STILL_BYTES, Load
 from soak.yardstick import Yardstick

@@ -5,6 +5,7 @@ import time
 
 import raw
 from raw import Answer, Closed, Raw
+
 from soak.ledger import Content
 
 WAIT = 4005

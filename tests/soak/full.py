@@ -7,6 +7,7 @@ from pathlib import Path
 
 from content import MIB
 from loopfs import free_bytes
+
 from soak.client import NO_SPACE, Client, Refused
 from soak.load import Load
 

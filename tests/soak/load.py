@@ -16,6 +16,7 @@ from pathlib import Path
 from clients import STUBBORN, environment
 from content import KIB, MIB
 from harness import WEIR_BIN, Server
+
 from soak.client import LOST, NO_SPACE, Client, Refused
 from soak.ledger import Content, Ledger
 from soak.report import say

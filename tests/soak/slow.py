@@ -9,6 +9,7 @@ from contextlib import suppress
 import raw
 from content import KIB, MIB
 from raw import Raw
+
 from soak.client import Client
 from soak.load import LARGE_BYTES, Load
 

@@ -121,34 +121,39 @@ def server_frames(heard):
     return frames
 
 
+def in_turn(asks, answers):
+    """The two directions were recorded without times; a stream id is used again only when its answer is there."""
+    lines, waiting, dropped = [], set(), set()
+
+    def answer():
+        ends, frame = answers.pop(0)
+        if ends in dropped:
+            dropped.discard(ends)
+        else:
+            lines.extend(frame)
+        waiting.discard(ends)
+
+    for stream, frame in asks:
+        while stream in waiting and answers:
+            answer()
+        if frame is None:
+            dropped.add(stream)
+        else:
+            lines.extend(frame)
+        if stream is not None:
+            waiting.add(stream)
+    while answers:
+        answer()
+    return lines
+
+
 def text(args):
     lines = ["# " + args.title]
     for path in sorted(glob.glob(args.folder + "/*.c"), key=lambda path: int(os.path.basename(path)[:-2])):
         with open(path, "rb") as said, open(path[:-2] + ".s", "rb") as heard:
             asks, answers = client_frames(said.read()), server_frames(heard.read())
         lines.append(f"connection {os.path.basename(path)[:-2]}")
-        waiting, dropped = set(), set()
-
-        # the two directions were recorded without times; a stream id is used again only when its answer is there
-        def answer():
-            ends, frame = answers.pop(0)
-            if ends in dropped:
-                dropped.discard(ends)
-            else:
-                lines.extend(frame)
-            waiting.discard(ends)
-
-        for stream, frame in asks:
-            while stream in waiting and answers:
-                answer()
-            if frame is None:
-                dropped.add(stream)
-            else:
-                lines.extend(frame)
-            if stream is not None:
-                waiting.add(stream)
-        while answers:
-            answer()
+        lines += in_turn(asks, answers)
     with open(args.file, "w") as file:
         file.write("\n".join(lines) + "\n")
 
