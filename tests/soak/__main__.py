@@ -78,8 +78,8 @@ class Plan:
 
 
 class Soak:
-    def __init__(self, plan: Plan, server: Weir, load: Load, yardstick: Yardstick, disk: Path | None, plant: str | None):
-        self.plan, self.server, self.load, self.disk, self.plant = plan, server, load, disk, plant
+    def __init__(self, plan: Plan, server: Weir, load: Load, yardstick: Yardstick, disk: Path | None, plants: list[str]):
+        self.plan, self.server, self.load, self.disk, self.plants = plan, server, load, disk, plants
         self.rounds, self.bursts, self.pick = Rounds(), Bursts(server, load, yardstick), load.pick
         self.begin = time.monotonic()
         self.checked = self.kills = self.cut = self.refused = 0
@@ -199,13 +199,13 @@ class Soak:
             self.problem(complaint)
 
     def plant_something(self, number: int) -> None:
-        if self.plant == "loss" and number == 1:
+        if "loss" in self.plants and number == 1:
             client = Client(self.server.port)
             client.remove(self.load.ledger.standing()[-1])
             client.close()
-        elif self.plant == "error" and number == 1:
-            self.load.still["/still/0"] = self.load.still["/still/large"]
-        elif self.plant == "leak":
+        if "error" in self.plants and number == 0:  # in many, as each is seldom read; from the next round on
+            self.load.still |= dict.fromkeys(list(self.load.still)[::10], self.load.still["/still/large"])
+        if "leak" in self.plants:
             for _ in range(40):  # each is a thread, a descriptor and some memory that the node never gets back
                 client = Client(self.server.port)
                 client.stat("/")
@@ -233,7 +233,7 @@ def configuration(home: Path, plan: Plan) -> tuple[str, ...]:
     return ("--config", str(path))
 
 
-def run(plan: Plan, home: Path, seed: int, plant: str | None) -> int:
+def run(plan: Plan, home: Path, seed: int, plants: list[str]) -> int:
     pick = random.Random(seed)
     say(f"soak: {plan.minutes:g} min in {plan.rounds} rounds of {plan.round_seconds:.0f} s, seed {seed}, in {home}")
     say(f"rounds {plan.life[0] + 1} to {plan.life[-1] + 1} are one life of the node; it is killed at the end of each other one")
@@ -249,7 +249,7 @@ def run(plan: Plan, home: Path, seed: int, plant: str | None) -> int:
         load.populate()
         load.start()
         stack.callback(load.end)
-        soak = Soak(plan, server, load, yardstick, disk, plant)
+        soak = Soak(plan, server, load, yardstick, disk, plants)
         try:
             for number in range(plan.rounds):
                 soak.play(number)
@@ -301,7 +301,7 @@ def main() -> int:
     where = "where data, logs, rounds.csv and report.txt go; emptied first"
     parser.add_argument("--home", type=Path, default=ROOT / "build/soak", help=where)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SOAK_SEED", "0")) or random.SystemRandom().randrange(1, 2**32))
-    parser.add_argument("--plant", choices=PLANTS, help="do a wrong to see that it is noticed")
+    parser.add_argument("--plant", choices=PLANTS, action="append", default=[], help="do a wrong to see that it is noticed")
     options = parser.parse_args()
     home = options.home.resolve()
     if home.exists() and not (home / MARK).exists():
