@@ -1,11 +1,14 @@
 """A recording whose writer has died is kept, marked, refused to who asks for a whole file, readable to who asks for a part."""
 
+import json
 import time
 
 import pytest
 from clients import INTERRUPTED, Xrdfs, start_xrdcp, xrdcp
 from content import MIB, adler32, content, write
+from harness import weir
 from proxy import UP, Proxy
+from raw import OPEN_NEW, OPEN_UPDATE, Raw
 from recorder import acknowledged, start_writer
 
 GRACE_SECONDS = 2
@@ -153,3 +156,16 @@ def test_posc_leaves_nothing_behind(server, tmp_path):
         copy.wait()
     time.sleep(GRACE_SECONDS + 2)
     assert Xrdfs(server.url).names("/") == []
+
+
+def test_an_open_that_a_kill_cut_off_before_the_first_byte_is_no_damage(server):
+    with Raw(server.port) as client:
+        client.open("/begun", OPEN_NEW | OPEN_UPDATE)
+        server.kill()
+    checked = weir("fsck", "--json", "--data", str(server.data))
+    assert checked.returncode == 0 and json.loads(checked.stdout)["in_making"] == 1, checked
+    server.start()
+    until_interrupted(server.url, "/begun")
+    server.stop()
+    checked = weir("fsck", "--data", str(server.data))
+    assert checked.returncode == 0, checked

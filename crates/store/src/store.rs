@@ -253,6 +253,12 @@ impl Store {
         }
     }
 
+    /// Whether a piece of `body` was ever begun here, as far as the log and the index tell: not if it was forgotten with a stop of the process
+    /// (see [`Store::create`]), and also where numbers were skipped so often and so long ago that the gaps are remembered no more.
+    pub fn has_begun(&self, body: BodyId) -> bool {
+        self.inner.seen.lock().seen.has(body)
+    }
+
     /// Ends a piece in the making without completing it. Returns the length that is kept: everything without a gap from the
     /// beginning, made durable (after a failed sync: what was durable before). Appended, not synced. An update in place is ended
     /// as complete with what was written.

@@ -66,13 +66,33 @@ impl World {
 
     /// Runs a server meanwhile.
     fn served(&self, what: impl FnOnce(&mut Session)) {
+        self.served_as(|_| (), what, || ());
+    }
+
+    fn served_as(
+        &self,
+        set: impl FnOnce(&mut server::ServerConfig),
+        what: impl FnOnce(&mut Session),
+        before_the_stop: impl FnOnce(),
+    ) {
         self.opened(|foundation| {
-            let config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
+            let mut config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
+            set(&mut config);
             let (namespace, store) = (Arc::clone(&foundation.namespace), Arc::clone(&foundation.store));
             let server = server::Server::start(config, namespace, store).unwrap();
-            what(&mut Session::open(server.address(), 4711));
+            let mut session = Session::open(server.address(), 4711);
+            what(&mut session);
+            before_the_stop();
             server.stop(Instant::now() + Duration::from_secs(5));
         });
+    }
+
+    /// What a server leaves that is killed after `what`, before its keeper has come round: all that is in the kernel by then, and nothing else.
+    fn killed(&self, what: impl FnOnce(&mut Session)) -> Self {
+        let left = Self { place: tempfile::tempdir().unwrap() };
+        let unkept = |config: &mut server::ServerConfig| config.times.keeper = Duration::from_secs(3600);
+        self.served_as(unkept, what, || copy(&self.data(), &left.data()));
+        left
     }
 
     fn look(&self, args: &FsckArgs) -> (Counts, Report) {
@@ -125,6 +145,19 @@ fn walk(root: &Path) -> Vec<PathBuf> {
         if path.is_dir() { files.extend(walk(&path)) } else { files.push(path) }
     }
     files
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (entry, to) = (entry.as_ref().unwrap(), to.join(entry.as_ref().unwrap().file_name()));
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            copy(&entry.path(), &to);
+        } else if kind.is_file() {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
 }
 
 fn parsed(path: &str) -> NsPath {
@@ -317,6 +350,36 @@ fn a_recording_and_an_upload_without_bytes() {
         (ProblemKind::UploadWithoutContent, "/run/small".into()),
     ];
     assert_eq!(findings, expected);
+}
+
+/// An open is answered when the namespace's record is in the kernel; the content's beginning comes there with the first bytes.
+#[test]
+fn an_open_that_a_kill_cut_off_before_the_first_byte_is_no_damage() {
+    let world = World::new().killed(|session| {
+        session.create("/run/new");
+        session.open_file("/run/small", OpenOptions::DELETE | OpenOptions::UPDATE);
+        let begun = session.create("/run/begun");
+        session.write(begun, 0, b"some");
+        session.create("/run/newer");
+    });
+    let (counts, report) = world.look(&FsckArgs { data: world.data(), ..FsckArgs::default() });
+    assert_eq!((counts.in_making, report.listed()), (4, &[][..]));
+    world.opened(|foundation| {
+        let writers = foundation.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
+        let there = |writer: &&namespace::WriterRecord| foundation.store.status(writer.piece()).unwrap().is_some();
+        let there: Vec<_> = writers.iter().filter(there).map(|writer| writer.path.escape_ascii().to_string()).collect();
+        assert!(there.contains(&"/run/begun".into()) && !there.contains(&"/run/newer".into()), "{there:?}");
+        foundation.store.delete(piece(foundation, "/run/begun")).unwrap();
+        synced(foundation);
+    });
+    assert_eq!(world.findings(), [(ProblemKind::WriterWithoutContent, "/run/begun".into())]);
+    // The clients come back, or not: nobody finds anything wrong later either.
+    world.served_as(
+        |config| config.times.grace = Duration::from_millis(100),
+        |_| (),
+        || std::thread::sleep(Duration::from_millis(2500)),
+    );
+    assert_eq!(world.findings(), []);
 }
 
 /// Any one key of the namespace taken away is noticed.

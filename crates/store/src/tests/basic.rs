@@ -231,6 +231,22 @@ fn removal_leaves_open_readers_and_nothing_else() {
     }
 }
 
+#[test]
+fn a_beginning_is_known_once_it_is_in_the_kernel() {
+    let world = World::new(1);
+    let (first, _second) = (world.create(1, None), world.create(2, None));
+    let begun = |world: &World| [1, 2, 3].map(|body| world.store.has_begun(piece(body).body));
+    assert_eq!(begun(&world), [true, true, false]);
+    assert_eq!(begun(&world.killed()), [false; 3]);
+    first.write(0, b"x").unwrap();
+    let killed = world.killed();
+    assert_eq!(begun(&killed), [true, true, false], "in the log's order");
+    killed.store.delete(piece(1)).unwrap();
+    killed.journal.sync_to(killed.journal.appended()).unwrap();
+    let removed = killed.power_lost();
+    assert_eq!((begun(&removed), removed.store.status(piece(1)).unwrap()), ([true, true, false], None));
+}
+
 pub(crate) fn object_files(world: &World) -> Vec<String> {
     let mut files = Vec::new();
     world
