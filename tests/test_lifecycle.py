@@ -137,6 +137,16 @@ def test_a_wrong_value_is_named(base, text):
     assert str(config) in refused.stderr
 
 
+@pytest.mark.parametrize(
+    "text,code", [("grace_seconds = 5", 0), ("grace_seconds = 'soon'", USAGE), ("log = 'a=b=c'", USAGE), ("listen = '0.0.0.0:1094'", 7)]
+)
+def test_a_configuration_is_checked_without_being_used(base, text, code):
+    config = base / "checked.toml"
+    config.write_text(text + "\n")
+    checked = weir("serve", "--check", "--existing", "--data", str(base / "config"), "--config", str(config), timeout=20)
+    assert (checked.returncode, checked.stdout, bool(checked.stderr)) == (code, "", code != 0), checked
+
+
 def test_a_missing_configuration_file(base):
     refused = weir("serve", "--data", str(base / "config"), "--config", str(base / "missing.toml"), timeout=20)
     assert refused.returncode == USAGE and "missing.toml" in refused.stderr

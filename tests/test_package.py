@@ -3,10 +3,13 @@
 import os
 import socket
 import subprocess
+import time
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from booted import Booted, NotHere
 from harness import ROOT, WEIR_BIN, weir
 
 
@@ -70,7 +73,7 @@ def test_installed_upgraded_and_purged(package, tmp_path):
             return subprocess.run(["chroot", root, *command], capture_output=True, text=True, timeout=120)
 
         (root / "tmp/weir.deb").write_bytes(package.read_bytes())
-        done = inside("dpkg", "-i", "/tmp/weir.deb")
+        done = inside("dpkg", "--no-triggers", "-i", "/tmp/weir.deb")
         assert done.returncode == 0, done.stderr
         marker = root / "var/lib/weir/data/FORMAT"
         owner = inside("stat", "-c", "%U:%G %a", "/var/lib/weir", "/var/lib/weir/data").stdout.split("\n")
@@ -82,12 +85,125 @@ def test_installed_upgraded_and_purged(package, tmp_path):
         # An upgrade keeps what somebody has set, and does not make a data directory that is gone: it is not mounted, perhaps.
         (root / "etc/weir/weir.toml").write_text('data = "/elsewhere"\n')
         marker.parent.rename(root / "var/lib/weir/away")
-        assert inside("dpkg", "-i", "/tmp/weir.deb").returncode == 0
+        assert inside("dpkg", "--no-triggers", "-i", "/tmp/weir.deb").returncode == 0
         assert (root / "etc/weir/weir.toml").read_text() == 'data = "/elsewhere"\n' and not marker.parent.exists()
         (root / "var/lib/weir/away").rename(marker.parent)
-        assert inside("dpkg", "-P", "weir").returncode == 0
+        assert inside("dpkg", "--no-triggers", "-P", "weir").returncode == 0
         assert not (root / "usr/bin/weir").exists() and not (root / "etc/weir/weir.toml").exists()
         assert marker.read_text() == made, "a purge leaves what the node holds"
+
+
+@pytest.fixture(scope="module")
+def system(package, tmp_path_factory):
+    """A system with the package on it; its data directory's folder is a mount that root has made."""
+    place = tmp_path_factory.mktemp("booted")
+    (place / "held").mkdir()
+    machine = Booted(place / "base", place / "held", "/var/lib/weir")
+    try:
+        machine.__enter__()
+    except NotHere as reason:
+        pytest.skip(f"no systemd can be started here: {reason}")
+    try:
+        machine.path("/tmp/weir.deb").write_bytes(package.read_bytes())
+        machine.ok("dpkg", "--no-triggers", "-i", "/tmp/weir.deb", timeout=120)
+        yield machine
+    finally:
+        machine.__exit__()
+
+
+def said(system: Booted, *more: str) -> str:
+    """What the journal has of the unit."""
+    system.ok("journalctl", "--sync")
+    return system.ok("journalctl", "--no-pager", "-o", "cat", "-u", "weir", *more)
+
+
+def warned(system: Booted) -> str:
+    """What was a warning, or worse."""
+    return said(system, "-p", "warning").replace("-- No entries --", "")
+
+
+def shown(system: Booted, name: str) -> str:
+    return system.ok("systemctl", "show", "-P", name, "weir")
+
+
+def until(what: str, holds: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"waited in vain: {what}"
+        time.sleep(0.1)
+
+
+def test_systemd_runs_it_and_confines_it(system, tmp_path):
+    assert (shown(system, "ActiveState"), shown(system, "UnitFileState"), shown(system, "Type")) == ("active", "enabled", "notify")
+    assert "ready root://127.0.0.1:1094/" in said(system) and not warned(system)
+    checked = system("systemd-analyze", "verify", "weir.service")
+    assert checked.returncode == 0 and not checked.stdout + checked.stderr, checked
+    assert system("systemd-analyze", "security", "--no-pager", "--threshold=20", "weir.service").returncode == 0
+    status = system.path(f"/proc/{shown(system, 'MainPID')}/status").read_text().split("\n")
+    facts = dict(line.split(":\t", 1) for line in status if ":\t" in line)
+    assert (facts["NoNewPrivs"], facts["Seccomp"], int(facts["CapBnd"], 16), int(facts["CapEff"], 16)) == ("1", "2", 0, 0)
+    assert facts["Uid"].split() == [system.ok("id", "-u", "weir")] * 4
+    # Everything that it does works in its confinement: small and large files, copies to itself, what talks to its control socket.
+    for name, size in (("small", 3000), ("large", 20_000_000)):
+        system.path(f"/tmp/{name}").write_bytes(os.urandom(size))
+        system.ok("xrdcp", "-p", f"/tmp/{name}", f"root://127.0.0.1//run/{name}")
+        system.ok("xrdcp", "--tpc", "only", f"root://127.0.0.1//run/{name}", f"root://127.0.0.1//run/{name}-copy")
+        system.ok("xrdcp", f"root://127.0.0.1//run/{name}-copy", f"/tmp/{name}-back")
+        system.ok("cmp", f"/tmp/{name}", f"/tmp/{name}-back")
+    assert "read back and whole" in system.ok("weir", "backup", "--data", "/var/lib/weir/data", "/root/backup")
+    system.ok("weir", "scrub", "--data", "/var/lib/weir/data", "--now", "--rate", "1GiB")
+    until("a scrub", lambda: "0 damaged" in system.ok("weir", "scrub", "--data", "/var/lib/weir/data").partition("the last pass")[2])
+    assert not warned(system)
+
+
+def test_systemd_reloads_kills_and_stops_it(system):
+    settings = system.path("/etc/weir/weir.toml")
+    good, pid = settings.read_text(), shown(system, "MainPID")
+    system.ok("bash", "-c", "echo kept >/tmp/kept && xrdcp -f /tmp/kept root://127.0.0.1//kept")
+    settings.write_text(good + 'log = "info,server=debug"\n')
+    system.ok("systemctl", "reload", "weir")
+    until("the new settings", lambda: "taken over: `log`" in said(system))
+    settings.write_text(good + "nonsense = 1\n")
+    refused = system("systemctl", "reload", "weir")
+    assert refused.returncode != 0 and "unknown key `nonsense`" in warned(system), refused
+    assert (shown(system, "MainPID"), shown(system, "ActiveState")) == (pid, "active"), "it goes on with what it has"
+    settings.write_text(good)
+    system.ok("kill", "-9", pid)
+    until("a new start after a kill", lambda: shown(system, "NRestarts") == "1" and shown(system, "ActiveState") == "active")
+    assert system.ok("xrdfs", "127.0.0.1", "cat", "/kept") == "kept"
+    # A client that says nothing more holds nobody up.
+    begin = time.monotonic()
+    stop = "exec 3<>/dev/tcp/127.0.0.1/1094; systemctl stop weir"
+    system.ok("bash", "-c", stop)
+    assert time.monotonic() - begin < 12
+    assert (shown(system, "ActiveState"), shown(system, "Result"), shown(system, "ExecMainStatus")) == ("inactive", "success", "0")
+    assert "stopped cleanly" in said(system)
+
+
+def test_systemd_leaves_what_waits_for_a_person(system):
+    """A disk that is not mounted: the reason is in the journal, and it is not started over and over."""
+    held = system.path("/var/lib/weir")
+    (held / "data").rename(held / "away")
+    assert system("systemctl", "restart", "weir").returncode != 0
+    time.sleep(3)
+    assert (shown(system, "ActiveState"), shown(system, "ExecMainStatus"), shown(system, "NRestarts")) == ("failed", "3", "0")
+    assert "is its disk mounted?" in warned(system)
+    system.ok("umount", "/var/lib/weir")
+    system.ok("rmdir", "/var/lib/weir")
+    assert system("systemctl", "restart", "weir").returncode != 0
+    assert shown(system, "ExecMainStatus") == "3", "weir says it, and not that a name space cannot be made"
+
+
+def test_systemd_and_the_package(system):
+    """It is started again by an upgrade, stopped by a removal."""
+    system.ok("install", "-d", "-o", "weir", "-g", "weir", "/var/lib/weir")
+    system.ok("setpriv", "--reuid", "weir", "--regid", "weir", "--clear-groups", "weir", "init", "--data", "/var/lib/weir/data")
+    system.ok("systemctl", "start", "weir")
+    pid = shown(system, "MainPID")
+    system.ok("dpkg", "--no-triggers", "-i", "/tmp/weir.deb", timeout=120)
+    assert shown(system, "MainPID") != pid and shown(system, "ActiveState") == "active"
+    system.ok("dpkg", "--no-triggers", "-P", "weir", timeout=120)
+    assert system("systemctl", "is-active", "weir").stdout == "inactive\n" and system.path("/var/lib/weir/data/FORMAT").exists()
 
 
 @pytest.mark.parametrize("abstract", [False, True])

@@ -122,6 +122,9 @@ pub struct ServeArgs {
     /// What to log: error, warn, info, debug, trace, or a filter such as `info,server=debug` [default: info].
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<String>,
+    /// Only read the settings, say what is wrong with them, and end: with 0 if a node would take them.
+    #[arg(long)]
+    pub check: bool,
 }
 
 /// Arguments of `weir init`.

@@ -1,7 +1,14 @@
-//! The log: lines on stderr, for people or (as JSON) for programs; how much is said is set by `--log`, also while it runs.
+//! The log: lines on stderr, for people or (as JSON) for programs; how much is said is set by `--log`, also while it runs. Where stderr
+//! is systemd's journal, which has the time and asks for a priority, lines for people begin with that (sd-daemon(3)) and leave the time out.
 
+use std::ffi::OsStr;
+
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{Format, Full, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::prelude::*;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::Failure;
@@ -21,6 +28,9 @@ pub fn start_as(level: &str, json: bool) -> Result<Logging, Failure> {
     let (filter, handle) = reload::Layer::new(filter(level).map_err(|reason| Failure::message(Exit::Usage, reason))?);
     let lines = if json {
         fmt::layer().with_writer(std::io::stderr).json().flatten_event(true).boxed()
+    } else if goes_to_journal() {
+        let format = ForJournal(fmt::format().without_time());
+        fmt::layer().with_writer(std::io::stderr).with_ansi(false).event_format(format).boxed()
     } else {
         fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).boxed()
     };
@@ -42,5 +52,62 @@ impl Logging {
         if let Err(error) = self.0.reload(filter) {
             tracing::error!("the log's filter stays as it was: {error}");
         }
+    }
+}
+
+/// Whether stderr is systemd's journal.
+#[must_use]
+pub fn goes_to_journal() -> bool {
+    let stderr = rustix::fs::fstat(std::io::stderr());
+    stderr.is_ok_and(|stderr| is_journal(std::env::var_os("JOURNAL_STREAM").as_deref(), stderr.st_dev, stderr.st_ino))
+}
+
+/// `JOURNAL_STREAM` (systemd.exec(5)) holds device and inode of the journal's socket; who inherits it may have another stderr.
+fn is_journal(stream: Option<&OsStr>, device: u64, inode: u64) -> bool {
+    let ids = stream.and_then(OsStr::to_str).and_then(|stream| stream.split_once(':'));
+    ids.is_some_and(|(dev, ino)| dev.parse() == Ok(device) && ino.parse() == Ok(inode))
+}
+
+/// What the journal is told before an error of ours; nothing where stderr is something else.
+#[must_use]
+pub fn error_mark() -> &'static str {
+    if goes_to_journal() { priority(Level::ERROR) } else { "" }
+}
+
+/// As in syslog(3).
+fn priority(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "<3>",
+        Level::WARN => "<4>",
+        Level::INFO => "<6>",
+        _ => "<7>",
+    }
+}
+
+struct ForJournal(Format<Full, ()>);
+
+impl<S, N> FormatEvent<S, N> for ForJournal
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> std::fmt::Result {
+        to.write_str(priority(*event.metadata().level()))?;
+        self.0.format_event(context, to, event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_journal_is_known_by_device_and_inode() {
+        let stream = |text: &'static str| is_journal(Some(OsStr::new(text)), 9, 12345);
+        assert!(stream("9:12345"));
+        for other in ["9:12346", "8:12345", "9:", "9", "", "9:12345:1", "x:12345"] {
+            assert!(!stream(other), "{other}");
+        }
+        assert!(!is_journal(None, 9, 12345));
     }
 }

@@ -38,6 +38,9 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let logging = logging::start_as(&config.log, config.log_json)?;
     let address =
         listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
+    if args.check {
+        return Ok(Exit::Done);
+    }
     let boot = boot_id()?;
     // Before anything is opened, so that an impatient signal does not cut the recovery in a place of its own.
     let stop =

@@ -21,7 +21,7 @@ pub enum LockError {
         holder: String,
     },
     /// The system said no.
-    #[error("cannot lock: {0}")]
+    #[error("cannot lock: {}{}", .0, what_helps(.0))]
     Io(io::Error),
 }
 
@@ -47,6 +47,13 @@ impl Drop for Lock {
     fn drop(&mut self) {
         // Closing lets go, at the latest.
         let _ = self.file.unlock();
+    }
+}
+
+fn what_helps(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => "; under systemd its folder has to be among the unit's ReadWritePaths",
+        _ => "",
     }
 }
 
