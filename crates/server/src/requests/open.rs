@@ -1,35 +1,29 @@
 //! open: for reading at once, from a view of the namespace and the store; for writing through the committer, whose
 //! completion makes the piece and answers.
 
+mod reading;
+mod writing;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
-use namespace::{Durability, How, NsError, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched};
-use store::{NewPiece, PieceState, Reader, StoreError, Writer};
-use types::{ClientIdentity, ErrorCode, NsPath, PieceId, Timestamp, UploadId};
+use namespace::{How, OpenWrite, Resume};
+use types::{ClientIdentity, NsPath, UploadId};
 use wire::request::{Open, OpenOptions, OpenOptions2};
-use wire::response::{OpenReply, StatReply};
 use wire::{ErrorNumber, StreamId};
 
-use crate::answer::Reply;
-use crate::config::Planted;
 use crate::connection::{Connection, Stop};
 use crate::endings;
 use crate::handles::NoHandle;
-use crate::node::{Node, wall_clock};
-use crate::open_file::{Access, Copying, Lease, LeaseFacts, LeaseState, OpenFile, WriteAccess};
+use crate::open_file::{Copying, OpenFile};
 use crate::refusal::Refusal;
-use crate::requests::attributes::shown_bare;
 use crate::requests::{own, parse_new_path, parse_path};
-use crate::session::Session;
-use crate::third_party::{Asking, Grant, Part, PullJob, PullSource, addresses_of};
-use crate::writer_memory::Room;
-use crate::writers::{Owner, TakeUp};
+use crate::third_party::{Asking, Grant, Part, PullSource, addresses_of};
+use reading::Reading;
+use writing::Opening;
 
-/// How often a reader looks again when the content that it found was replaced and deleted under its eyes.
-const LOOKS_MAX: usize = 4;
 /// From this version on a client may mean what stands in the reserved bytes of an open.
 const OPTIONS2_VERSION: u32 = 0x520;
 /// Files made without permission bits get these.
@@ -275,59 +269,6 @@ impl Connection {
     }
 }
 
-/// An open for reading.
-struct Reading {
-    node: Arc<Node>,
-    session: Arc<Session>,
-    path: NsPath,
-    partial: bool,
-    with_stat: bool,
-}
-
-impl Reading {
-    fn open(self, copying: Copying) -> Result<OpenReply, Refusal> {
-        let Self { node, session, path, partial, with_stat } = self;
-        let actor = &node.config.actor;
-        let mut looks = 0;
-        let (inode, body, reader) = loop {
-            let inode = node
-                .namespace
-                .read(|read| namespace::open_read(read, actor, &path, partial))
-                .map_err(|error| Refusal::of_namespace(&"open", &error))?;
-            let Some(body) = inode.content().map(|content| content.body) else {
-                return Err(Refusal::new(ErrorNumber::NOT_FILE, format!("Cannot open {path}: not a file")));
-            };
-            // What it has written itself, a client sees at once.
-            let reader = match node.own_writer(&session, body) {
-                Some(_) => node.store.open_read_of_writer(PieceId::first(body)),
-                None => node.store.open_read(PieceId::first(body)),
-            };
-            match reader {
-                Ok(reader) => break (inode, body, reader),
-                Err(StoreError::NotFound { .. }) if looks < LOOKS_MAX => looks += 1,
-                Err(error) => return Err(Refusal::of_store(&format_args!("open {path}"), &error)),
-            }
-        };
-        let stat = with_stat.then(|| reader_stat(&node, &inode, &reader));
-        let (ino, mode) = (inode.ino, inode.access.mode);
-        let file = OpenFile { ino, body, path, mode, access: Access::Read(reader), copying };
-        let handle = session.handles.insert(move |_| Arc::new(file)).map_err(no_handle)?;
-        Ok(OpenReply { handle, compression: None, stat })
-    }
-
-    /// The same where the answer is somebody's duty.
-    fn answer(self, copying: Result<Copying, Refusal>, reply: Reply) {
-        match copying.and_then(|copying| self.open(copying)) {
-            Ok(opened) => reply.ok(|out| opened.encode(out)),
-            Err(refusal) => reply.refuse(&refusal),
-        }
-    }
-}
-
-fn reader_stat(node: &Node, inode: &namespace::Inode, reader: &Reader) -> StatReply {
-    StatReply { size: reader.len(), ..node.show(inode) }
-}
-
 fn no_handle(reason: NoHandle) -> Refusal {
     let text = match reason {
         NoHandle::SessionFull(limit) => format!("This session has {limit} open files, which is the limit; close some"),
@@ -342,249 +283,4 @@ fn no_handle(reason: NoHandle) -> Refusal {
         NoHandle::Ended => "The session has ended".into(),
     };
     Refusal::new(ErrorNumber::NO_MEMORY, text)
-}
-
-/// An open for writing on its way through the committer.
-struct Opening {
-    node: Arc<Node>,
-    session: Arc<Session>,
-    client: Arc<ClientIdentity>,
-    op: OpenWrite,
-    with_stat: bool,
-    room: Option<Room>,
-    /// It is the target of a third-party copy.
-    fetched: Option<PullSource>,
-    /// What the file's last change is to be, if the client says so.
-    mtime: Option<Timestamp>,
-    /// Who fills it before the client gets the handle.
-    granted: Option<SyncSender<(OpenReply, Reply)>>,
-}
-
-impl Opening {
-    /// Hands the operation to the committer. Not to be called from a completion.
-    fn submit(self, reply: Reply) {
-        let node = self.node.clone();
-        let op = self.op.clone();
-        node.namespace.change(Durability::Written, node.context(), op, move |result| self.decided(result, reply));
-    }
-
-    /// Whether this client wrote hidden content for the same path before and went away without a close.
-    fn has_own_detached_uploads(&self) -> bool {
-        !self.op.restarted && !endings::own_detached_uploads(&self.node, &self.client, &self.op.path).is_empty()
-    }
-
-    /// Bytes of an earlier boot that were not synced may be lost without a trace, so the store cannot say that all is
-    /// there; but it says how much is.
-    fn after_a_boot(mut self, reply: Reply) {
-        let found = self.node.namespace.read(|read| namespace::find_writer(read, &self.client, &self.op.path));
-        let found = match found {
-            Ok(found) => found,
-            Err(error) => return reply.refuse(&Refusal::of_namespace(&"open", &error)),
-        };
-        if let Some(record) = found.iter().find(|record| record.boot != self.node.config.boot) {
-            let kept_len = match self.node.store.status(record.piece()) {
-                Ok(Some(status)) => match status.state {
-                    PieceState::InMaking { durable_prefix, .. } => durable_prefix,
-                    _ => status.len,
-                },
-                Ok(None) => 0,
-                // Of what is there nobody may say that nothing is.
-                Err(error) => return reply.refuse(&Refusal::of_store(&format_args!("open {}", self.op.path), &error)),
-            };
-            self.op.vouched = Some(Vouched { body: record.body, all_there: false, kept_len });
-        }
-        self.submit(reply);
-    }
-
-    /// The committer's completion: must not block.
-    fn decided(self, result: Result<OpenedWrite, NsError>, reply: Reply) {
-        let node = self.node.clone();
-        let opened = match result {
-            Ok(opened) => opened,
-            Err(error @ NsError::LostBytes { .. }) => {
-                let refusal = Refusal::of_namespace(&"open", &error);
-                // It was marked by this open; otherwise its grace period goes on.
-                let NsError::LostBytes { body, marked: true, .. } = error else { return reply.refuse(&refusal) };
-                return node.must_do(reply, move |reply| {
-                    endings::lost(&self.node, body);
-                    reply.refuse(&refusal);
-                });
-            }
-            Err(error) => return self.refused(error, reply),
-        };
-        if opened.dropped.is_empty() {
-            self.proceed(opened, reply);
-        } else {
-            node.must_do(reply, move |reply| {
-                opened.dropped.iter().for_each(|body| endings::dropped(&self.node, *body));
-                self.proceed(opened, reply);
-            });
-        }
-    }
-
-    /// A client that repeats an open whose answer it did not get finds its own file in the way.
-    fn refused(mut self, error: NsError, reply: Reply) {
-        let in_the_way = matches!(error.code(), ErrorCode::Exists | ErrorCode::Busy);
-        if !in_the_way || self.op.restarted || self.op.how == How::Update {
-            return reply.refuse(&Refusal::of_namespace(&"open", &error));
-        }
-        let node = self.node.clone();
-        node.must_do(reply, move |reply| {
-            let found = self.node.namespace.read(|read| namespace::find_writer(read, &self.client, &self.op.path));
-            let writers = self.node.writers.lock();
-            let own = found.is_ok_and(|found| found.iter().any(|record| writers.is_detached(record.body)));
-            drop(writers);
-            if own {
-                self.op.restarted = true;
-                self.submit(reply);
-            } else {
-                reply.refuse(&Refusal::of_namespace(&"open", &error));
-            }
-        });
-    }
-
-    fn owner(&self) -> Owner {
-        Owner(self.session.number)
-    }
-
-    /// The namespace has opened it: now the store. Does not block.
-    fn proceed(mut self, opened: OpenedWrite, reply: Reply) {
-        let fresh = matches!(opened.kind, OpenKind::New | OpenKind::Upload(_));
-        if fresh {
-            return match self.create(opened.piece) {
-                Ok(writer) => {
-                    let lease = self.lease(&opened, true, Some(writer));
-                    self.node.writers.lock().attach(opened.body, self.owner(), Arc::clone(&lease));
-                    self.grant(lease, 0, reply);
-                }
-                Err(error) => {
-                    let refusal = Refusal::of_store(&format_args!("open {}", self.op.path), &error);
-                    let (node, token) = (self.node.clone(), opened.writer);
-                    node.must_do(reply, move |reply| {
-                        endings::abandon(&self.node, token);
-                        reply.refuse(&refusal);
-                    });
-                }
-            };
-        }
-        let taken = {
-            let node = Arc::clone(&self.node);
-            let mut writers = node.writers.lock();
-            match writers.take_up(opened.body, self.owner()) {
-                TakeUp::Yours(lease) => Some(lease),
-                TakeUp::Wait => None,
-                TakeUp::Unknown => {
-                    let fresh = matches!(opened.kind, OpenKind::Resumed(_));
-                    let lease = self.lease(&opened, fresh, None);
-                    writers.attach(opened.body, self.owner(), Arc::clone(&lease));
-                    Some(lease)
-                }
-            }
-        };
-        let Some(lease) = taken else {
-            let text = format!("{} is being closed at this moment", self.op.path);
-            return reply.refuse(&Refusal::Wait { seconds: 1, text });
-        };
-        let node = self.node.clone();
-        node.must_do(reply, move |reply| self.take_over(&opened, lease, reply));
-    }
-
-    /// The length that the client has announced.
-    fn announced(&self) -> Option<u64> {
-        match &self.fetched {
-            Some(source) => source.expected_len,
-            None if self.granted.is_some() => None,
-            None => self.op.expected_len,
-        }
-    }
-
-    fn create(&self, piece: PieceId) -> Result<Arc<Writer>, StoreError> {
-        let path_hint = self.op.path.as_bytes();
-        let incarnation = self.node.namespace.incarnation();
-        self.node.store.create(piece, NewPiece { path_hint, expected_len: self.announced(), incarnation })
-    }
-
-    fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<Arc<Writer>>) -> Arc<Lease> {
-        // It came back to something that has ended meanwhile, or that nobody knew of: the room that it was to find there is missing.
-        let room = self
-            .room
-            .take()
-            .unwrap_or_else(|| self.node.writer_memory.take_regardless(self.session.peer.ip(), self.announced()));
-        let facts = LeaseFacts {
-            path: self.op.path.clone(),
-            client: Arc::clone(&self.client),
-            fresh,
-            begun: opened.kind == OpenKind::Update,
-            expected_len: self.announced(),
-            boot: self.node.config.boot,
-            room: Some(room),
-        };
-        let owner = writer.is_some().then(|| self.owner());
-        Lease::new((opened.ino, opened.body), facts, LeaseState { owner, token: opened.writer, writer })
-    }
-
-    /// On a worker: waits for what the old handle has begun, and opens the store's side.
-    fn take_over(self, opened: &OpenedWrite, lease: Arc<Lease>, reply: Reply) {
-        let owner = self.owner();
-        let still = || self.node.writers.lock().is_attached(opened.body, owner);
-        let open = || match self.node.store.reopen(opened.piece) {
-            // Stopped between the namespace's record and the store's.
-            Err(StoreError::NotFound { .. }) if lease.fresh => self.create(opened.piece),
-            result => result,
-        };
-        match lease.hand_over(owner, opened.writer, still, open) {
-            Ok(Some(writer)) => {
-                let len = writer.len();
-                self.grant(lease, len, reply);
-            }
-            Ok(None) => reply.refuse(&Refusal::fenced(&self.op.path)),
-            Err(error) => {
-                self.node.writers.lock().failed(opened.body, false, Instant::now());
-                reply.refuse(&Refusal::of_store(&format_args!("open {}", self.op.path), &error));
-            }
-        }
-    }
-
-    /// Gives the handle out. Does not block.
-    fn grant(self, lease: Arc<Lease>, len: u64, reply: Reply) {
-        let owner = self.owner();
-        let (ino, body, path) = (lease.ino, lease.body, self.op.path.clone());
-        if let Some(mtime) = self.mtime {
-            lease.set_mtime(mtime);
-        }
-        let found = self.node.namespace.read(|read| namespace::stat_ino(read, ino));
-        // A file that is overwritten keeps its permission bits.
-        let mode = found.as_ref().map_or_else(|_| *lease.mode.get_or_init(|| self.op.mode), |inode| inode.access.mode);
-        let stat = self.with_stat.then(|| match &found {
-            Ok(inode) if !lease.fresh => StatReply { size: len, ..self.node.show(inode) },
-            _ => shown_bare(ino.0, len, mode, wall_clock()),
-        });
-        if self.granted.is_some() {
-            // Until it is filled. Whatever comes between, nobody closes it as whole.
-            lease.missing.lock().refused(0, u64::MAX, ErrorNumber::IN_PROGRESS);
-        }
-        let unfenced = self.node.config.has(Planted::ForgetFence);
-        let copying = match self.fetched {
-            Some(source) => Copying::Fetched(PullJob::new(source, Arc::clone(&lease), owner)),
-            None => Copying::No,
-        };
-        let inserted = self.session.handles.insert(move |_| {
-            let access = Access::Write(WriteAccess::new(owner, lease, unfenced));
-            Arc::new(OpenFile { ino, body, path, mode, access, copying })
-        });
-        match inserted {
-            Ok(handle) => {
-                let opened = OpenReply { handle, compression: None, stat };
-                match self.granted {
-                    // There is room for the one.
-                    Some(granted) => drop(granted.send((opened, reply))),
-                    None => reply.ok(|out| opened.encode(out)),
-                }
-            }
-            Err(reason) => {
-                self.node.writers.lock().detach(body, owner, false, Instant::now());
-                reply.refuse(&no_handle(reason));
-            }
-        }
-    }
 }
