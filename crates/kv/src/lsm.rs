@@ -10,7 +10,11 @@
 //! files, the engine goes on empty in a new folder: checkpoint and log have everything. The old folder stays where it
 //! is, because its readers go on reading it, and until the new one is whole it may be the last copy.
 
+mod compaction;
 mod inner;
+mod snapshot;
+#[cfg(test)]
+mod trees;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -21,7 +25,8 @@ use parking_lot::Mutex;
 
 use crate::engine::{Applied, Engine, EntrySource};
 use crate::{KvError, Read, ScanOrder, Visit};
-use inner::{Inner, LsmSnapshot};
+use inner::Inner;
+use snapshot::LsmSnapshot;
 
 /// The tree's first folder inside the engine's. Those after it are `live-1`, `live-2`, and so on; the last one counts.
 const LIVE: &str = "live";

@@ -1,0 +1,35 @@
+//! Trees for the tests.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use journal::Seq;
+
+use super::LsmConfig;
+use super::inner::Inner;
+use crate::KvError;
+use crate::engine::{Applied, Entry, EntrySource};
+
+struct One(Option<(&'static [u8], Option<Vec<u8>>)>, Option<(&'static [u8], Option<Vec<u8>>)>);
+
+impl EntrySource for One {
+    fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
+        self.1 = self.0.take();
+        Ok(self.1.as_ref().map(|(key, value)| (*key, value.as_deref())))
+    }
+}
+
+pub(super) fn change(inner: &Inner, seq: u64, key: &'static [u8], value: Option<&[u8]>) {
+    let mut one = One(Some((key, value.map(<[u8]>::to_vec))), None);
+    inner.apply(&mut one, Applied { seq: Seq(seq), incarnation: 1 }).unwrap();
+}
+
+/// Compacts only when the test does.
+pub(super) fn open(folder: &Path) -> Arc<Inner> {
+    let inner = Inner::open(folder, LsmConfig { flushed_runs: 2, ..LsmConfig::default() }).unwrap();
+    inner.stop();
+    inner.ways.give_up.store(false, Ordering::Relaxed);
+    inner.signal.0.lock().stop = false;
+    inner
+}
