@@ -36,6 +36,6 @@ for file in frames.glob("*.frames"):
 if target == "pages":
     for offset, length in [(0, 4096), (100, 10240), (4095, 2), (1 << 62, 5000), (8191, 0)]:
         keep(offset.to_bytes(8, "big") + length.to_bytes(8, "big") + bytes(range(256)) * (length // 256))
-if target == "sessions":  # each byte is a choice: any bytes are a good beginning
-    for number in range(200):
+if target == "sessions":  # each byte is a choice: any bytes are a good beginning; few, as each takes up to 2 s of the time that there is
+    for number in range(20):
         keep(random.Random(number).randbytes(1500))
