@@ -25,6 +25,7 @@ test: ## everything that must pass before a change goes in (CI runs this)
 
 lint: ## format, lints, dependency policy, scripts
 	cargo fmt --all --check
+	rustfmt --check --edition 2024 fuzz/fuzz_targets/*.rs
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	scripts/check_dependencies.py
 	scripts/setup.sh test

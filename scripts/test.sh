@@ -39,6 +39,7 @@ part() {
 
 part setup one scripts/setup.sh test
 part format one cargo fmt --all --check
+part fuzz-format one rustfmt --check --edition 2024 fuzz/fuzz_targets/*.rs
 part dependencies one scripts/check_dependencies.py
 part scripts one .venv/bin/ruff check
 part clippy one cargo clippy --locked --workspace --all-targets -- -D warnings

@@ -38,13 +38,16 @@ fuzz_target!(|bytes: &[u8]| {
     }
     again!(bytes, LoginReply, BindReply, OpenReply, LocateReply, ChecksumReply, ChkpointReply, BadPages, VfsReply);
     // these clean what they write, or have more than one way to say a thing: no panic is all that is asked
-    let _ = (ProtocolReply::decode(bytes), StatReply::decode(bytes), SpaceReply::decode(bytes), ConfigReply::decode(bytes));
+    let _ =
+        (ProtocolReply::decode(bytes), StatReply::decode(bytes), SpaceReply::decode(bytes), ConfigReply::decode(bytes));
     let _ = (FattrReply::decode(bytes, true), FattrReply::decode(bytes, false));
     let _ = (FattrList::decode(bytes, true), FattrList::decode(bytes, false), ReadvSegment::decode_all(bytes));
     if let Ok(listing) = Dirlisting::decode(bytes) {
         let mut again = DirlistBody::new(listing.with_stat);
         for entry in &listing.entries {
-            again.push(&entry.name, entry.stat.as_ref(), entry.checksum.as_deref()).expect("a listed name can be listed");
+            again
+                .push(&entry.name, entry.stat.as_ref(), entry.checksum.as_deref())
+                .expect("a listed name can be listed");
         }
         let again = Dirlisting::decode(&again.finish()).expect("our own listing");
         assert_eq!(again.entries.len(), listing.entries.len());

@@ -59,8 +59,10 @@ struct Running {
 impl Node {
     fn fresh() -> Self {
         // In memory, if there is such a place: its syncs cost nothing.
-        let place = ["/dev/shm", "/tmp"].into_iter().find(|place| std::path::Path::new(place).is_dir()).expect("a place");
-        let mut node = Self { folder: tempfile::tempdir_in(place).expect("a folder"), running: None, inputs: 0, starts: 0 };
+        let place =
+            ["/dev/shm", "/tmp"].into_iter().find(|place| std::path::Path::new(place).is_dir()).expect("a place");
+        let mut node =
+            Self { folder: tempfile::tempdir_in(place).expect("a folder"), running: None, inputs: 0, starts: 0 };
         node.start();
         let mut honest = node.honest();
         honest.mkdir(TOP);
@@ -77,15 +79,17 @@ impl Node {
         let journal = Arc::new(journal);
         let index = |stream, place: &str| {
             let engine = Box::new(MemoryEngine::new());
-            LoggedIndex::open(Arc::clone(&journal), stream, engine, Arc::clone(&disk), place, IndexConfig::default()).expect("an index").0
+            LoggedIndex::open(Arc::clone(&journal), stream, engine, Arc::clone(&disk), place, IndexConfig::default())
+                .expect("an index")
+                .0
         };
         let names = index(StreamId::NAMESPACE, "namespace/checkpoint");
         let records = index(StreamId::STORE_INDEX, "store/checkpoint");
         let embedded = Arc::new(Embedded::new(Arc::clone(&names), EmbeddedConfig::default()).expect("the committer"));
         embedded.on_batch_done(Arc::new(server::batch_done));
         let kv = Arc::clone(&embedded) as Arc<dyn kv::Kv>;
-        let namespace =
-            Namespace::open(kv, Timestamp::from_secs(1_700_000_000), NamespaceConfig::default()).expect("the namespace");
+        let namespace = Namespace::open(kv, Timestamp::from_secs(1_700_000_000), NamespaceConfig::default())
+            .expect("the namespace");
         let config = StoreConfig { floor: Some(0), ..StoreConfig::default() };
         let index = Arc::clone(&records) as Arc<dyn store::RecordIndex>;
         let (store, _) = Store::open(disk, "store", Arc::clone(&journal), index, config).expect("the store");
@@ -197,7 +201,11 @@ impl Honest {
             let header = self.take(8);
             let status = u16::from_be_bytes([header[2], header[3]]);
             whole.extend(self.take(u32::from_be_bytes([header[4], header[5], header[6], header[7]]) as usize));
-            assert!(header[..2] == [0, 7] && [0, 4000].contains(&status), "request {code}: {status} {}", whole.escape_ascii());
+            assert!(
+                header[..2] == [0, 7] && [0, 4000].contains(&status),
+                "request {code}: {status} {}",
+                whole.escape_ascii()
+            );
             if status == 0 {
                 return whole;
             }
