@@ -19,6 +19,7 @@ from soak.load import STILL, STILL_BYTES, Load
 from soak.yardstick import Yardstick
 
 BATCH = 200
+READ_BYTES = 4096
 WRITERS, FILES_EACH, FILE_BYTES = 16, 16, 4096
 SLICE_SECONDS = 0.4
 
@@ -41,7 +42,7 @@ class Bursts:
         self.handle = self.reader.open("/still/large")
         kinds: dict[str, tuple[Callable[[], int], str]] = {
             "stat": (self.stats, "echo"),
-            "read": (self.reads, "echo"),
+            "read": (self.reads, "long echo"),
             "create": (self.creates, "sync"),
         }
         rates: dict[str, list[float]] = defaultdict(list)
@@ -55,7 +56,7 @@ class Bursts:
                 cpu_before = self.yardstick.cpu_seconds()
                 count, echo_rate = self.slice(self.echoes)
                 echo_cpu, echoes = echo_cpu + self.yardstick.cpu_seconds() - cpu_before, echoes + count
-                yard = {"echo": echo_rate, "sync": self.slice(self.syncs)[1]}
+                yard = {"echo": echo_rate, "long echo": self.slice(self.long_echoes)[1], "sync": self.slice(self.syncs)[1]}
                 for kind, (work, measure) in kinds.items():
                     cpu_before, bytes_before = self.server.cpu_seconds(), written_bytes(self.server)
                     count, rate = self.slice(work)
@@ -68,7 +69,7 @@ class Bursts:
                 for kind, rate in yard.items():
                     rates[kind].append(rate)
         finally:
-            for one in (self.reader.socket, self.echo, *(writer.socket for writer in self.writers)):
+            for one in (self.reader.socket, self.echo.socket, *(writer.socket for writer in self.writers)):
                 one.close()
         figures = {f"{kind} rate": median(values) for kind, values in rates.items()}
         figures |= {f"{kind} cpu us": cpu[kind] / operations[kind] * 1e6 for kind in kinds}
@@ -89,6 +90,10 @@ class Bursts:
         self.yardstick.echo(self.echo, BATCH)
         return BATCH
 
+    def long_echoes(self) -> int:
+        self.yardstick.echo(self.echo, BATCH, READ_BYTES)
+        return BATCH
+
     def syncs(self) -> int:
         self.yardstick.sync()
         return 1
@@ -102,11 +107,11 @@ class Bursts:
         return BATCH
 
     def reads(self) -> int:
-        place = [self.handle + struct.pack(">qi", number * 40960, 4096) for number in range(BATCH)]
+        place = [self.handle + struct.pack(">qi", number * 40960, READ_BYTES) for number in range(BATCH)]
         self.reader.socket.sendall(b"".join(Raw.frame(raw.READ, one) for one in place))
         for _ in range(BATCH):
             answer = self.reader.receive()
-            assert answer.status == raw.OK and len(answer.body) == 4096, answer
+            assert answer.status == raw.OK and len(answer.body) == READ_BYTES, answer
         return BATCH
 
     def creates(self) -> int:

@@ -15,7 +15,7 @@ METRICS = [
     Metric("descriptors", "", +1, absolute=16),
     Metric("threads", "", +1, absolute=8),
     Metric("stat relative rate", "x echo", -1, relative=0.20),
-    Metric("read relative rate", "x echo", -1, relative=0.20),
+    Metric("read relative rate", "x long echo", -1, relative=0.20),
     Metric("create relative rate", "x sync", -1, relative=0.25),
     Metric("stat cpu", "x echo", +1, relative=0.25),
     Metric("read cpu", "x echo", +1, relative=0.25),
@@ -50,6 +50,7 @@ METRICS = [
     Metric("read rate", "/s", 0),
     Metric("create rate", "/s", 0),
     Metric("echo rate", "/s", 0),
+    Metric("long echo rate", "/s", 0),
     Metric("sync rate", "/s", 0),
     Metric("stat p99 beside slow clients ms", "ms", 0),
 ]

@@ -1,27 +1,39 @@
 """
 What the machine itself gives at this moment: round trips over loopback to a process that only answers, and syncs of a small file on the
 node's file system. The node's figures are compared with these, so that what else runs on the machine is not taken for drift.
+
+Questions and answers are frames as the node's, each question with the length of its answer, and the client takes the answers one by one
+just as it does the node's: what it costs the client, and how the two processes share the processors, is in both figures alike.
 """
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
-ASK, ANSWER = 64, 48  # bytes, about those of a stat
+from raw import OK, Raw
+
+HERE = Path(__file__).resolve().parent.parent
+ASK = 64  # bytes, about those of a stat
+ANSWER, ANSWER_MAX = 40, 1 << 20  # bytes of an answer's body, about those of a stat
 
 
 def answer_for_ever() -> None:
-    """The process: `ANSWER` bytes for each `ASK`."""
+    """The process."""
 
     def serve(peer: socket.socket) -> None:
-        waiting = 0
+        asked = b""
         while got := peer.recv(1 << 16):
-            whole, waiting = divmod(waiting + len(got), ASK)
-            if whole:
-                peer.sendall(bytes(ANSWER) * whole)
+            asked += got
+            whole = len(asked) - len(asked) % ASK
+            for at in range(0, whole, ASK):
+                stream, length = struct.unpack_from(">2s2xI", asked, at)
+                length = min(length, ANSWER_MAX)
+                peer.sendall(struct.pack(">2sHi", stream, OK, length) + bytes(length))
+            asked = asked[whole:]
 
     listener = socket.create_server(("127.0.0.1", 0))
     print(listener.getsockname()[1], flush=True)
@@ -33,7 +45,7 @@ def answer_for_ever() -> None:
 
 class Yardstick:
     def __init__(self, folder: Path):
-        self.process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([sys.executable, "-m", "soak.yardstick"], cwd=HERE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         self.port = int(self.process.stdout.readline())
         self.path = folder / "yardstick"
         self.path.write_bytes(bytes(1 << 20))
@@ -51,18 +63,16 @@ class Yardstick:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def connect(self) -> socket.socket:
-        peer = socket.create_connection(("127.0.0.1", self.port), timeout=30)
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return peer
+    def connect(self) -> Raw:
+        return Raw(self.port, login=False, timeout=60)
 
     @staticmethod
-    def echo(peer: socket.socket, count: int = 1) -> None:
+    def echo(peer: Raw, count: int = 1, length: int = ANSWER) -> None:
         """That many round trips, pipelined."""
-        peer.sendall(bytes(ASK) * count)
-        left = ANSWER * count
-        while left:
-            left -= len(peer.recv(left))
+        peer.socket.sendall(struct.pack(">2s2xI", b"\0\1", length).ljust(ASK, b"\0") * count)
+        for _ in range(count):
+            answer = peer.receive()
+            assert answer.status == OK and len(answer.body) == length, answer
 
     def sync(self) -> None:
         """One page written and synced."""
