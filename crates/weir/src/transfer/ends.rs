@@ -79,7 +79,7 @@ impl Sink {
     /// The id of the file that this copy has made at a server, where nothing was.
     pub fn made(&self) -> Option<u64> {
         match self {
-            Self::Remote { writer, fresh: true } => Some(writer.file().stat().id),
+            Self::Remote { writer, fresh: true } => writer.file().stat().identity(),
             _ => None,
         }
     }
@@ -207,26 +207,25 @@ fn read_claims(
     algorithm: Option<Algorithm>,
     sender: &SyncSender<Summed>,
 ) -> Result<(), TransferError> {
-    let mut more = true;
+    // There may be just as many buffers as parts, and a writer that keeps them to the end: one is taken only for a part.
+    let claim = || Some(claims.fetch_add(CHUNK as u64, Ordering::Relaxed)).filter(|offset| *offset < end);
+    let mut next = claim();
     loop {
-        while more && reader.under_way() < window {
+        while let Some(offset) = next
+            && reader.under_way() < window
+        {
             // Only who has nothing under way may wait for others here.
             let buffer = match pool.try_take() {
                 Some(buffer) => buffer,
                 None if reader.under_way() > 0 => break,
                 None => pool.take().ok_or(TransferError::Stopped)?,
             };
-            let offset = claims.fetch_add(CHUNK as u64, Ordering::Relaxed);
-            if offset >= end {
-                pool.give(buffer);
-                more = false;
-                break;
-            }
+            next = claim();
             reader.ask(offset, usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK), buffer)?;
         }
         match reader.wait()? {
             Some(chunk) => hand_on(chunk, algorithm, sender)?,
-            None if more => {}
+            None if next.is_some() => {}
             None => return Ok(()),
         }
     }
