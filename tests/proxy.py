@@ -17,6 +17,7 @@ class Proxy:
         self.connections = 0
         self.cuts = 0
         self._triggers: list[tuple[str, int, Callable[[], None]]] = []
+        self._words: list[tuple[str, bytes, Callable[[Callable[[], None]], None]]] = []
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
         self._flow = threading.Event()
@@ -40,6 +41,12 @@ class Proxy:
     def at(self, direction: str, total_bytes: int, action: Callable[[], None]) -> None:
         with self._lock:
             self._triggers.append((direction, total_bytes, action))
+
+    def when(self, direction: str, words: bytes, action: Callable[[Callable[[], None]], None]) -> None:
+        """The first time that `words` go this way: `action` gets what lets them (and all that came with them) go on. Nothing more goes
+        this way on that connection until it returns."""
+        with self._lock:
+            self._words.append((direction, words, action))
 
     def cut(self) -> None:
         """Ends every connection: the client reads its end, the server finds it reset."""
@@ -98,9 +105,10 @@ class Proxy:
         try:
             while data := source.recv(65536):
                 self._flow.wait()
+                action = self._awaited(direction, data)
                 if not broken:
                     try:
-                        sink.sendall(data)
+                        action(lambda: sink.sendall(data)) if action else sink.sendall(data)
                     except OSError:  # go on reading: a client must be able to finish its write to find that the answer is an end
                         broken = True
                 for action in self._due(direction, len(data)):
@@ -113,6 +121,14 @@ class Proxy:
         else:
             _reset(source)
             _end(sink)
+
+    def _awaited(self, direction: str, data: bytes) -> Callable[[Callable[[], None]], None] | None:
+        with self._lock:
+            for awaited in self._words:
+                if awaited[0] == direction and awaited[1] in data:
+                    self._words.remove(awaited)
+                    return awaited[2]
+        return None
 
     def _due(self, direction: str, more: int) -> list[Callable[[], None]]:
         with self._lock:

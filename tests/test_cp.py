@@ -1,9 +1,11 @@
 """`weir cp` and its fellow commands, against weir and (with --peer) against a stock xrootd."""
 
+import contextlib
 import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import threading
@@ -146,6 +148,17 @@ def test_between_servers(node, place, tmp_path, base):
         assert digest(source) == digest(back)
 
 
+@pytest.mark.parametrize("size", [1 * MIB, 4 * MIB, 6 * MIB, 13 * MIB])
+def test_between_servers_in_a_few_requests(place, tmp_path, size):
+    """Fewer parts than requests that may be under way: reading does not wait for buffers that writing keeps."""
+    (tmp_path / "source").write_bytes(content(size))
+    ok("cp", tmp_path / "source", f"{place}/a")
+    ok("cp", f"{place}/a", f"{place}/b", timeout=30)
+    ok("cp", "-S", "3", f"{place}/b", f"{place}/c", timeout=30)
+    ok("cp", f"{place}/c", tmp_path / "back")
+    assert digest(tmp_path / "source") == digest(tmp_path / "back")
+
+
 def test_resume(place, tmp_path):
     source, back = tmp_path / "source", tmp_path / "back"
     data = content(40 * MIB + 123)
@@ -201,9 +214,150 @@ def test_small_files_survive_a_killed_server(base, tmp_path):
     for number in range(3000):
         (tree / f"f{number}").write_bytes(content(2000, number))
     with Weir(base / "cp-killed-small") as server, Proxy(server.port) as proxy:
-        Middle(proxy, server).hit(UP, 3_000_000, 6_000_000, "-r", tree, f"{proxy.url}/up")
+        said = Middle(proxy, server).hit(UP, 3_000_000, 6_000_000, "-r", tree, f"{proxy.url}/up")
+        assert "small files were under way: copying them again" in said
         ok("cp", "-r", f"{server.url}/up", tmp_path / "back")
         assert files(tree) == files(tmp_path / "back")
+
+
+class Break:
+    """Breaks the connection once the server has opened a file for the copy, and lets something happen before the copy is there again.
+    `answered`: the copy has had the answer to its open."""
+
+    def __init__(self, proxy: Proxy, words: bytes, answered: bool, is_there, meanwhile):
+        self.proxy, self.answered, self.is_there, self.meanwhile = proxy, answered, is_there, meanwhile
+        self.failed: BaseException | None = None
+        self.done = False
+        proxy.when(UP, words, self.act)
+
+    def act(self, go_on) -> None:
+        try:
+            before = self.proxy.count[DOWN]
+            if not self.answered:
+                self.proxy.stall()
+            go_on()
+            until(lambda: self.proxy.count[DOWN] > before if self.answered else self.is_there())
+            self.meanwhile()
+            self.done = True
+        except BaseException as failed:  # it is the copy that waits for this
+            self.failed = failed
+        finally:
+            self.proxy.cut()
+            self.proxy.resume()
+
+
+def until(true, seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize("at", ["weir", "stock"])
+def test_what_somebody_else_makes_while_the_connection_is_lost_stays(node, base, tmp_path, at, answered):
+    """A small file is begun, the connection breaks, and another file takes its name: it is nobody else's to replace."""
+    ours, other = tmp_path / "ours", tmp_path / "other"
+    ours.mkdir()
+    (ours / "f").write_bytes(content(2000, 1))
+    other.write_bytes(content(2000, 2))
+    with Xrootd(base / f"cp-break-{answered}") if at == "stock" else contextlib.nullcontext(node) as server, Proxy(server.port) as proxy:
+        for number, (meanwhile, flags, code) in enumerate(
+            [("other", [], 12), ("same", [], 0), ("other", ["-f"], 0), ("nothing", [], 0 if answered or at == "weir" else 12)]
+        ):
+            path = f"broken-{answered}/{number}"
+            direct = f"{server.url}/{path}/f"
+
+            def put(source=other if meanwhile == "other" else ours / "f", direct=direct, path=path):
+                if at == "stock":  # which removes nothing that somebody writes
+                    (server.data / "new").write_bytes(source.read_bytes())
+                    if os.getuid() == 0:
+                        shutil.chown(server.data / "new", "xrootd", "xrootd")
+                    os.replace(server.data / "new", server.data / path / "f")
+                else:
+                    ok("rm", direct)
+                    ok("cp", source, direct)
+
+            broken = Break(
+                proxy,
+                b"/f?oss.asize=2000",
+                answered,
+                lambda direct=direct: weir("stat", direct).returncode == 0,
+                put if meanwhile != "nothing" else lambda: None,
+            )
+            done = weir("cp", "--log", "info", "-r", *flags, str(ours), f"{proxy.url}/{path}")
+            assert broken.done and broken.failed is None and "copying them again" in done.stderr, (broken.failed, done)
+            assert done.returncode == code, (meanwhile, flags, done)
+            if code == 12 and meanwhile == "nothing":
+                assert "may be somebody else's" in done.stderr, done
+                ok("cp", "-r", "-f", ours, f"{server.url}/{path}")
+            back = tmp_path / f"back{number}"
+            ok("cp", direct, back)
+            assert digest(back) == digest(other if meanwhile == "other" and not flags else ours / "f"), (meanwhile, flags, done)
+
+
+def begin(server, path: str, data: bytes) -> None:
+    """A file whose writer went away before its end."""
+    with Raw(server.port) as raw:
+        handle = raw.open(path, OPEN_NEW | OPEN_UPDATE)
+        for offset in range(0, len(data), MIB):
+            assert raw.write(handle, offset, data[offset : offset + MIB]).status == 0
+        assert raw.request(SYNC, handle).status == 0
+    until(lambda: "interrupted" in weir("cat", f"{server.url}{path}").stderr)
+
+
+@pytest.mark.parametrize("verify", [[], ["--no-verify"]])
+@pytest.mark.parametrize("source", ["here", "at a server"])
+def test_resume_compares_what_a_server_has(own_node, node, place, tmp_path, source, verify):
+    """The part that was left at a server is the beginning of the source, or nothing is gone on with; also where no checksum is compared at the
+    end, and where the source is at a server too."""
+    server = own_node("--grace-seconds", "0")
+    size, begun = 9 * MIB + 7, 5 * MIB + 3
+    (tmp_path / "source").write_bytes(content(size))
+    ok("cp", tmp_path / "source", f"{place}/source")
+    source = tmp_path / "source" if source == "here" else f"{place}/source"
+    begin(server, "/same", content(size)[:begun])
+    said = [json.loads(line) for line in ok("cp", "--resume", "--json", *verify, source, f"{server.url}/same").splitlines()]
+    assert said[0]["bytes"] == size - begun and said[0]["verified"] == (not verify), said
+    ok("cp", f"{server.url}/same", tmp_path / "same")
+    assert digest(tmp_path / "same") == digest(tmp_path / "source")
+    begin(server, "/other", content(begun, 99))
+    done = weir("cp", "--resume", *verify, str(source), f"{server.url}/other")
+    if verify:
+        assert done.returncode == 12 and "no beginning" in done.stderr and "--force" in done.stderr, done
+        until(lambda: "interrupted" in weir("cat", f"{server.url}/other").stderr)
+    else:
+        assert done.returncode == 16, done
+    ok("cp", "--resume", "--force", *verify, source, f"{server.url}/other")
+    ok("cp", f"{server.url}/other", tmp_path / "other")
+    assert digest(tmp_path / "other") == digest(tmp_path / "source")
+
+
+def test_resume_compares_what_a_stock_server_has(node, place, base, tmp_path):
+    """A stock server keeps no mark of what is unfinished: what is there is compared, by its checksum if it gives one."""
+    size, begun = 9 * MIB + 7, 5 * MIB + 3
+    (tmp_path / "source").write_bytes(content(size))
+    ok("cp", tmp_path / "source", f"{place}/source")
+    with Xrootd(base / "cp-resume-stock") as peer:
+        for number, (source, verify) in enumerate((source, verify) for source in (tmp_path / "source", f"{place}/source") for verify in ([], ["--no-verify"])):
+            target = f"{peer.url}/resumed{number}"
+            # It knows the checksum of a file by the second of its change: what it was asked for before must not be of the same one.
+            age = lambda number=number: os.utime(peer.data / f"resumed{number}", (1_000_000_000, 1_000_000_000))
+            (tmp_path / "part").write_bytes(content(size)[:begun])
+            ok("cp", tmp_path / "part", target)
+            age()
+            said = [json.loads(line) for line in ok("cp", "--resume", "--json", *verify, source, target).splitlines()]
+            assert said[0]["bytes"] == size - begun, said
+            ok("cp", "-f", target, tmp_path / "back")
+            assert digest(tmp_path / "back") == digest(tmp_path / "source")
+            (tmp_path / "part").write_bytes(content(begun, 99))
+            time.sleep(1.1)
+            ok("cp", "-f", tmp_path / "part", target)
+            age()
+            done = weir("cp", "--resume", *verify, str(source), target)
+            assert done.returncode == 12 and "no beginning" in done.stderr, done
+            ok("cp", "-f", target, tmp_path / "back")
+            assert digest(tmp_path / "back") == digest(tmp_path / "part"), "it is as it was"
 
 
 def test_damage_is_told_and_nothing_put_in_place(base, tmp_path):

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use wire::{ErrorNumber, WireError};
+use wire::{ErrorNumber, Response, WireError};
 
 use crate::{Endpoint, UrlError};
 
@@ -75,6 +75,18 @@ pub enum Kind {
 }
 
 impl ClientError {
+    /// The error that an answer of `server` to `what` is.
+    pub(crate) fn refused(server: &Endpoint, what: &str, response: Response) -> Self {
+        let server = server.clone();
+        match response {
+            Response::Error { number, text } => {
+                let text = String::from_utf8_lossy(&text).trim_end().to_owned();
+                Self::Refused { server, what: what.to_owned(), number, text }
+            }
+            other => Self::Unexpected { server, what: format!("{:?} as the answer to: {what}", other.status()) },
+        }
+    }
+
     /// What kind it is.
     #[must_use]
     pub fn kind(&self) -> Kind {

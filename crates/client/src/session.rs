@@ -517,14 +517,7 @@ impl Session {
 
     /// The error that an answer is.
     pub(crate) fn refused(&self, what: &str, response: Response) -> ClientError {
-        let server = self.server.clone();
-        match response {
-            Response::Error { number, text } => {
-                let text = String::from_utf8_lossy(&text).trim_end().to_owned();
-                ClientError::Refused { server, what: what.to_owned(), number, text }
-            }
-            other => ClientError::Unexpected { server, what: format!("{:?} as the answer to: {what}", other.status()) },
-        }
+        ClientError::refused(&self.server, what, response)
     }
 
     pub(crate) fn malformed(&self, source: wire::WireError) -> ClientError {

@@ -4,10 +4,8 @@ use std::io::Write as _;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use client::{Algorithm, Client, ClientError, Reader, Sum, Url};
-use disk::AlignedBuf;
+use client::{Algorithm, Client, Reader, Sum, Url};
 use parking_lot::Mutex;
-use wire::ErrorNumber;
 use wire::request::{OpenOptions, QueryKind};
 
 use super::context::Context;
@@ -17,6 +15,7 @@ use super::local::{Kept, LocalSink, LocalSource, mode_of};
 use super::place::Place;
 use super::plan::How;
 use super::pool::Pool;
+use super::resume::sum_part;
 use super::sums::SumOfParts;
 use super::times;
 
@@ -48,8 +47,8 @@ pub struct Bulk<'a> {
     pub to: &'a Place,
     /// What to do if something is there.
     pub how: How,
-    /// May it replace what is there, whatever the settings say? (It is ours, of an attempt that was cut.)
-    pub own: bool,
+    /// The file that an attempt which was cut has made at a server, where nothing was.
+    pub made: Option<u64>,
 }
 
 /// What the server says that the file's checksum is; `None`: it keeps none of this kind. A file that is being written, or is
@@ -62,24 +61,11 @@ pub fn told(client: &mut Client, url: &Url, algorithm: Algorithm) -> Result<Opti
     }
 }
 
-/// Adds the beginning of what is here of a copy.
-fn sum_part(sink: &LocalSink, len: u64, sums: &mut SumOfParts) -> Result<(), TransferError> {
-    let algorithm = sums.algorithm();
-    let (mut buffer, mut at) = (vec![0; CHUNK], 0);
-    while at < len {
-        let part = usize::try_from(len - at).unwrap_or(usize::MAX).min(CHUNK);
-        sink.read(at, &mut buffer[..part])?;
-        sums.add(at, part as u64, algorithm.of(&buffer[..part]));
-        at += part as u64;
-    }
-    Ok(())
-}
-
 type Work<'w> = Box<dyn FnOnce(SyncSender<Summed>) -> Result<(), TransferError> + Send + 'w>;
 
 impl Bulk<'_> {
     /// Copies it.
-    pub fn copy(&self, client: &mut Client) -> Result<Copied, TransferError> {
+    pub fn copy(&mut self, client: &mut Client) -> Result<Copied, TransferError> {
         let algorithm = self.algorithm(client);
         let Opened { mut source, len, mode, mtime } = self.open_source(client)?;
         let kept = mtime.filter(|_| self.context.options.preserve).map(|mtime| Kept { mtime, mode });
@@ -93,25 +79,31 @@ impl Bulk<'_> {
             }
             return Ok(done);
         }
-        let (mut sink, mut from) = match self.open_sink(client, len, mode, kept) {
+        let (mut sink, mut from, beginning) = match self.open_sink(client, (len, algorithm), mode, kept) {
             Ok(opened) => opened,
             Err(error) => {
                 source.end(client, self.from);
                 return Err(error);
             }
         };
+        self.made = sink.made().or(self.made);
         let mut sums = algorithm.map(SumOfParts::new);
         // Where nothing is compared at the end, the beginning of something else would become a part of the copy.
         if from > 0
             && sums.is_none()
-            && !self.is_beginning(&sink, from)?
             && let Sink::Local(part) = &mut sink
+            && !self.is_beginning(part, from)?
         {
             part.cut(0)?;
             from = 0;
         }
         if from > 0 {
-            self.sum_beginning(&sink, from, sums.as_mut())?;
+            self.context.progress.skipped(from);
+            match (&mut sums, &sink, beginning) {
+                (Some(sums), Sink::Local(part), _) => sum_part(part, from, sums)?,
+                (Some(sums), _, Some(beginning)) => sums.add(0, from, beginning),
+                _ => {}
+            }
             if let Source::Local(_) = &source
                 && let Place::Local(path) = self.from
             {
@@ -161,16 +153,8 @@ impl Bulk<'_> {
         Ok(Copied { bytes: moved, len, sum, verified, skipped: false })
     }
 
-    /// Is the target what the source is, whole?
-    pub fn is_whole(&self, client: &mut Client) -> Result<Option<Copied>, TransferError> {
-        let algorithm = self.algorithm(client);
-        let Opened { source, len, .. } = self.open_source(client)?;
-        source.end(client, self.from);
-        len.map_or(Ok(None), |len| self.is_there(client, len, algorithm))
-    }
-
     /// The checksum to compare: one that the target's server keeps, else the source's; of its own accord, or as wished.
-    fn algorithm(&self, client: &mut Client) -> Option<Algorithm> {
+    pub(super) fn algorithm(&self, client: &mut Client) -> Option<Algorithm> {
         if !self.context.options.verify {
             return None;
         }
@@ -181,7 +165,7 @@ impl Bulk<'_> {
         offered(self.to, client).or_else(|| offered(self.from, client))
     }
 
-    fn open_source(&self, client: &mut Client) -> Result<Opened, TransferError> {
+    pub(super) fn open_source(&self, client: &mut Client) -> Result<Opened, TransferError> {
         match self.from {
             Place::Local(path) => {
                 let source = LocalSource::open(path, 0, self.context.options.direct)?;
@@ -204,74 +188,23 @@ impl Bulk<'_> {
         }
     }
 
-    /// With `--resume`: is the whole file at its place already?
-    fn is_there(
-        &self,
-        client: &mut Client,
-        len: u64,
-        algorithm: Option<Algorithm>,
-    ) -> Result<Option<Copied>, TransferError> {
-        let there = match self.to {
-            Place::Local(path) => path.metadata().ok().filter(std::fs::Metadata::is_file).map(|found| found.len()),
-            Place::Remote(url) => client.look(url)?.map(|stat| stat.size),
-            Place::Standard => None,
-        };
-        if there != Some(len) {
-            return Ok(None);
-        }
-        // Where nobody keeps a checksum, what is here can still be read for it.
-        let algorithm = algorithm.unwrap_or(Algorithm::Crc32c);
-        let mut sum_of = |place: &Place| -> Result<Option<String>, TransferError> {
-            match place {
-                Place::Local(path) => Ok(Some(format!("{:08x}", self.sum_local(path, len, algorithm)?.value))),
-                Place::Remote(url) => told(client, url, algorithm),
-                Place::Standard => Ok(None),
-            }
-        };
-        let from = sum_of(self.from)?;
-        let to = match sum_of(self.to) {
-            // As long as it is to be, and not complete: whoever wrote it was cut off before the end of its close.
-            Err(TransferError::Client(ClientError::Refused { number: ErrorNumber::IN_PROGRESS, .. })) => None,
-            to => to?,
-        };
-        let same = match (from, to) {
-            (Some(from), Some(to)) => u32::from_str_radix(&from, 16) == u32::from_str_radix(&to, 16),
-            _ => false,
-        };
-        Ok(same.then_some(Copied { bytes: 0, len, sum: None, verified: true, skipped: true }))
-    }
-
-    fn sum_local(&self, path: &std::path::Path, len: u64, algorithm: Algorithm) -> Result<Sum, TransferError> {
-        let mut source = LocalSource::open(path, 0, self.context.options.direct)?;
-        let mut sum = algorithm.of_nothing();
-        let mut buffer = AlignedBuf::new(CHUNK);
-        let mut read = 0;
-        while read < len {
-            let Some(chunk) = source.read_next(buffer)? else { break };
-            let part = chunk.len.min(usize::try_from(len - read).unwrap_or(usize::MAX));
-            sum = sum.combine(algorithm.of(&chunk.buffer[..part]), part as u64);
-            read += part as u64;
-            buffer = chunk.buffer;
-        }
-        Ok(sum)
-    }
-
-    /// Opens the target, and tells from where on it is to be written.
+    /// Opens the target, and tells from where on it is to be written; where an earlier copy is gone on with at a server, also the sum of
+    /// the source up to there.
     fn open_sink(
         &self,
         client: &mut Client,
-        len: Option<u64>,
+        (len, algorithm): (Option<u64>, Option<Algorithm>),
         mode: u16,
         kept: Option<Kept>,
-    ) -> Result<(Sink, u64), TransferError> {
+    ) -> Result<(Sink, u64, Option<Sum>), TransferError> {
         let options = &self.context.options;
-        let force = options.force || self.own || self.how != How::New;
+        let force = options.force || self.how != How::New;
         match self.to {
-            Place::Standard => Ok((Sink::stream(Box::new(std::io::stdout()), "standard output".to_owned()), 0)),
+            Place::Standard => Ok((Sink::stream(Box::new(std::io::stdout()), "standard output".to_owned()), 0, None)),
             Place::Local(path) if is_stream(path) => {
                 let out = std::fs::OpenOptions::new().write(true).open(path);
                 let out = out.map_err(TransferError::local("open", path))?;
-                Ok((Sink::stream(Box::new(out), path.display().to_string()), 0))
+                Ok((Sink::stream(Box::new(out), path.display().to_string()), 0, None))
             }
             Place::Local(path) => {
                 let resume = options.resume && len.is_some();
@@ -280,7 +213,7 @@ impl Bulk<'_> {
                 let have = sink.len() - sink.len() % disk::ALIGNMENT as u64;
                 let have = if len.is_some_and(|len| have <= len) { have } else { 0 };
                 sink.cut(have)?;
-                Ok((Sink::Local(sink), have))
+                Ok((Sink::Local(sink), have, None))
             }
             Place::Remote(url) => {
                 let mut target = url.clone();
@@ -295,13 +228,8 @@ impl Bulk<'_> {
                 if options.resume
                     && let (Some(found), Some(len)) = (client.look(url)?, len)
                 {
-                    match self.must_be_a_beginning(client, url, found.size, len) {
-                        // One that is as long already, and was not completed, has only its end to come.
-                        Ok(()) => {
-                            target.add_words("weir.resume=1");
-                            let file = client.open(&target, OpenOptions::UPDATE, mode)?;
-                            return Ok((Sink::remote(file, false), found.size));
-                        }
+                    match self.go_on(client, &target, (found.size, len), mode, algorithm) {
+                        Ok((file, beginning)) => return Ok((Sink::remote(file, false), found.size, Some(beginning))),
                         Err(TransferError::NoBeginning { .. }) if force => {}
                         Err(error) => return Err(error),
                     }
@@ -312,65 +240,9 @@ impl Bulk<'_> {
                     client::Kind::Exists => TransferError::Exists { path: url.to_string() },
                     _ => error.into(),
                 })?;
-                Ok((Sink::remote(file, !force), 0))
+                Ok((Sink::remote(file, !force), 0, None))
             }
         }
-    }
-
-    /// Refuses to go on with a file that is complete and something else.
-    fn must_be_a_beginning(&self, client: &mut Client, url: &Url, len: u64, whole: u64) -> Result<(), TransferError> {
-        let no_beginning = || TransferError::NoBeginning { path: url.to_string(), from: self.from.to_string() };
-        if len > whole {
-            return Err(no_beginning());
-        }
-        let algorithm = self.context.offered(client, url).unwrap_or(Algorithm::Crc32c);
-        let told = match client.checksum(url, Some(algorithm.name())) {
-            Ok((name, value)) if name == algorithm.name() => value,
-            // Interrupted, or still being written: only what is whole has a checksum.
-            Err(ClientError::Refused { number: ErrorNumber::IN_PROGRESS, .. }) => return Ok(()),
-            _ => return Err(no_beginning()),
-        };
-        match self.from {
-            Place::Local(path) if self.sum_local(path, len, algorithm)?.is(&told) => Ok(()),
-            _ => Err(no_beginning()),
-        }
-    }
-
-    /// Is what an earlier copy has left here known to be the beginning of the source? What a server holds is compared elsewhere.
-    fn is_beginning(&self, sink: &Sink, len: u64) -> Result<bool, TransferError> {
-        match (sink, self.from) {
-            (Sink::Local(part), Place::Local(path)) => {
-                let algorithm = Algorithm::Crc32c;
-                let mut there = SumOfParts::new(algorithm);
-                sum_part(part, len, &mut there)?;
-                Ok(there.whole(len) == Some(self.sum_local(path, len, algorithm)?))
-            }
-            (Sink::Local(_), _) => Ok(false),
-            (Sink::Remote { .. } | Sink::Stream { .. }, _) => Ok(true),
-        }
-    }
-
-    /// The sum of what an earlier copy has left: of the local side of it, whichever that is.
-    fn sum_beginning(&self, sink: &Sink, len: u64, sums: Option<&mut SumOfParts>) -> Result<(), TransferError> {
-        self.context.progress.skipped(len);
-        let Some(sums) = sums else { return Ok(()) };
-        let algorithm = sums.algorithm();
-        match (sink, self.from) {
-            (Sink::Local(sink), _) => sum_part(sink, len, sums)?,
-            (_, Place::Local(path)) => {
-                let mut source = LocalSource::open(path, 0, self.context.options.direct)?;
-                let (mut buffer, mut at) = (AlignedBuf::new(CHUNK), 0);
-                while at < len {
-                    let Some(chunk) = source.read_next(buffer)? else { break };
-                    let part = chunk.len.min(usize::try_from(len - at).unwrap_or(usize::MAX));
-                    sums.add(at, part as u64, algorithm.of(&chunk.buffer[..part]));
-                    at += part as u64;
-                    buffer = chunk.buffer;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     /// The time and mode of what was there already.
@@ -522,11 +394,16 @@ impl Bulk<'_> {
         }
     }
 
+    /// Removes what an attempt that was cut has made, if that is what is there. Tells whether it did.
+    pub fn remove_made(&self, client: &mut Client) -> bool {
+        self.remove_ours(client, self.made)
+    }
+
     /// Removes the target, if it is the file that this copy has made: somebody else may have taken the name since.
     fn remove_ours(&self, client: &mut Client, made: Option<u64>) -> bool {
         let (Place::Remote(url), Some(made)) = (self.to, made) else { return false };
         match client.look(url) {
-            Ok(Some(found)) if found.id == made => client.rm(url).is_ok(),
+            Ok(Some(found)) if found.identity() == Some(made) => client.rm(url).is_ok(),
             _ => false,
         }
     }

@@ -16,6 +16,11 @@ pub enum TransferError {
     Local { what: &'static str, path: String, source: io::Error },
     #[error("{path} is there already; --force replaces it, --resume goes on with what is part of a copy")]
     Exists { path: String },
+    #[error(
+        "{path} is there, and is not what was to be copied: its connection was lost before the server said what became of it, and what is \
+         there may be somebody else's; look at it, then --force replaces it"
+    )]
+    PerhapsOurs { path: String },
     #[error("{path} is a directory; -r copies it with all that is in it")]
     IsDirectory { path: String },
     #[error("{path} is not a file that can be copied")]
@@ -93,7 +98,9 @@ impl TransferError {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::NoSpace,
                 _ => Exit::Failed,
             },
-            Self::Exists { .. } | Self::NoBeginning { .. } | Self::InTheWay { .. } => Exit::Exists,
+            Self::Exists { .. } | Self::PerhapsOurs { .. } | Self::NoBeginning { .. } | Self::InTheWay { .. } => {
+                Exit::Exists
+            }
             Self::Differs { .. } | Self::Damaged { .. } => Exit::Checksum,
             Self::NoSuchChecksum { .. }
             | Self::IntoItself { .. }

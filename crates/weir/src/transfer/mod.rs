@@ -10,6 +10,7 @@ mod place;
 mod plan;
 mod pool;
 mod progress;
+mod resume;
 mod sums;
 pub mod sync;
 mod third_party;

@@ -35,7 +35,7 @@ pub fn copy(context: &Context, client: &mut Client, from: &Place, to: &Place) ->
         client::Kind::Exists => TransferError::Exists { path: to_url.to_string() },
         _ => error.into(),
     })?;
-    let fresh = (!context.options.force).then(|| target.stat().id);
+    let fresh = target.stat().identity().filter(|_| !context.options.force);
     if let Err(error) = move_it(context, client, &at, &key, &mut target, len) {
         // Whatever it is that has failed: nobody waits for the target any more. Closing its connection stops the server.
         drop(target);
@@ -89,7 +89,7 @@ fn move_it(
 fn remove(context: &Context, url: &Url, made: u64) -> bool {
     let mut client = context.cleaner();
     let Ok(Some(found)) = client.look(url) else { return false };
-    found.id == made
+    found.identity() == Some(made)
         && client
             .rm(url)
             .inspect_err(|error| {

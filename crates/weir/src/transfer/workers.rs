@@ -1,9 +1,12 @@
 //! The workers of one copy: each takes files from the list, small ones by the dozen, large ones one at a time.
 
+use std::time::Duration;
+
 use client::{Client, Endpoint, ManyReader, ManyWriter, Session, SmallFile, Url};
 use disk::ALIGNMENT;
 use parking_lot::Mutex;
 use types::Timestamp;
+use wire::ErrorNumber;
 
 use super::bulk::{Bulk, Copied};
 use super::context::Context;
@@ -20,6 +23,8 @@ const SMALL_MAX: u64 = 64 * ALIGNMENT as u64;
 const WINDOW: usize = 64;
 /// A file that a lost connection has left undone is begun again this often.
 const ATTEMPTS_MAX: u32 = 3;
+/// How long a server is given to notice that a connection is gone, before each further attempt.
+const LOCKED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Told of each file that is done with.
 pub trait Reports: Send {
@@ -30,12 +35,11 @@ pub trait Reports: Send {
 /// What is known of the target of a file that is to be copied by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
-    /// Nothing.
+    /// Nothing was asked for, or it was refused.
     Untouched,
-    /// A request for it was under way when its connection broke: it may be there, by us.
-    Unsure,
-    /// We have made it, and it is not whole.
-    Ours,
+    /// A request for it was under way when its connection broke. It may be there, by us: if it is the file of this id; if the server has
+    /// told none, nobody knows.
+    Begun(Option<u64>),
 }
 
 /// Which way small files go: to or from which server, and as whom.
@@ -84,16 +88,18 @@ pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>)
 }
 
 fn alone(context: &Context, client: &mut Client, item: &Item, standing: Standing) -> Result<Copied, TransferError> {
-    let mut unsure = standing == Standing::Unsure;
-    let own = standing == Standing::Ours;
+    let (mut unsure, made) = match standing {
+        Standing::Untouched => (false, None),
+        Standing::Begun(made) => (true, made),
+    };
     // What has gone through a pipe is gone.
     let once = item.from == Place::Standard || item.to == Place::Standard || is_pipe(&item.from) || is_pipe(&item.to);
+    let mut bulk = Bulk { context, from: &item.from, to: &item.to, how: item.how, made };
     let mut attempt = 1;
     loop {
         if context.stopping() {
             return Err(TransferError::Stopped);
         }
-        let bulk = Bulk { context, from: &item.from, to: &item.to, how: item.how, own };
         let result = if context.options.tpc {
             third_party::copy(context, client, &item.from, &item.to)
         } else {
@@ -111,16 +117,29 @@ fn alone(context: &Context, client: &mut Client, item: &Item, standing: Standing
                 attempt += 1;
                 unsure = true;
             }
-            // An attempt whose answer was lost may have made it, whole.
-            Err(error @ TransferError::Exists { .. }) if unsure => {
-                return match bulk.is_whole(client) {
-                    Ok(Some(copied)) => Ok(Copied { bytes: copied.len, skipped: false, ..copied }),
-                    _ => Err(error),
-                };
+            // The server may not have noticed yet that the connection which had it open is gone.
+            Err(TransferError::Client(error)) if unsure && is_locked(&error) && attempt < ATTEMPTS_MAX => {
+                tracing::info!(%error, "copying {} again", item.from);
+                attempt += 1;
+                std::thread::sleep(LOCKED_PAUSE);
+            }
+            // An attempt whose answer was lost may have made it, whole or in part. Or it is somebody else's.
+            Err(TransferError::Exists { path }) if unsure => {
+                if let Some(copied) = bulk.is_whole(client)? {
+                    return Ok(Copied { bytes: copied.len, skipped: false, ..copied });
+                }
+                if attempt == ATTEMPTS_MAX || !bulk.remove_made(client) {
+                    return Err(TransferError::PerhapsOurs { path });
+                }
+                attempt += 1;
             }
             result => return result,
         }
     }
+}
+
+fn is_locked(error: &client::ClientError) -> bool {
+    matches!(error, client::ClientError::Refused { number: ErrorNumber::FILE_LOCKED, .. })
 }
 
 fn is_pipe(place: &Place) -> bool {
@@ -147,8 +166,15 @@ fn session_with_pages(client: &mut Client, url: &Url) -> Option<Session> {
     None
 }
 
-/// Copies `first` and the small files behind it to a server. Gives back what has to be done one by one, and whether what
-/// is there of it is our own.
+/// The connection of `count` small files was lost. (Whoever has stopped the copy knows.)
+fn copied_again(context: &Context, error: &client::ClientError, count: usize) {
+    if !context.stopping() {
+        tracing::info!(%error, "{count} small files were under way: copying them again, one by one");
+    }
+}
+
+/// Copies `first` and the small files behind it to a server. Gives back what has to be done one by one, and what is known of what is
+/// there of it.
 fn up(
     context: &Context,
     client: &mut Client,
@@ -164,7 +190,7 @@ fn up(
     let mut undone = Vec::new();
     let mut next = Some(first.clone());
     loop {
-        let mut broken = false;
+        let mut broken = None;
         while many.under_way() < WINDOW && !context.stopping() {
             // Whoever waits for answers anyway does not wait for the list.
             let fits = |item: &Item| way(item, context) == wanted;
@@ -179,16 +205,16 @@ fn up(
                 Ok((data, mode)) => {
                     let (path, replace) = (to.path.clone(), context.options.force || item.how == How::Replace);
                     let words = item.mtime.filter(|_| times).map(times::words);
-                    let file = SmallFile { path, mode, data, replace, words, tag: item, opened: false };
-                    broken = many.put(file).is_err();
+                    let file = SmallFile { replace, words, ..SmallFile::new(path, mode, data, item) };
+                    broken = many.put(file).err();
                 }
                 Err(error) => report(context, reports, &item, Err(error)),
             }
-            if broken {
+            if broken.is_some() {
                 break;
             }
         }
-        match if broken { Err(()) } else { many.wait().map_err(drop) } {
+        match broken.map_or_else(|| many.wait(), Err) {
             Ok(None) => {
                 client.give_back(many.into_session(), url);
                 return undone;
@@ -206,16 +232,16 @@ fn up(
                     }
                     // A redirect, for example: the careful way knows what to do.
                     Err(client::ClientError::Unexpected { .. }) => {
-                        let ours = written.file.opened && !written.file.replace;
-                        undone.push((item, if ours { Standing::Ours } else { Standing::Untouched }));
+                        let begun = Standing::Begun(written.file.made);
+                        undone.push((item, if written.file.opened { begun } else { Standing::Untouched }));
                     }
                     Err(error) => report(context, reports, &item, Err(error.into())),
                 }
             }
-            Err(()) => {
-                let standing = |ours: bool| if ours { Standing::Ours } else { Standing::Unsure };
-                let unfinished = many.unfinished().into_iter();
-                undone.extend(unfinished.map(|file| (file.tag, standing(file.opened && !file.replace))));
+            Err(error) => {
+                let unfinished = many.unfinished();
+                copied_again(context, &error, unfinished.len());
+                undone.extend(unfinished.into_iter().map(|file| (file.tag, Standing::Begun(file.made))));
                 return undone;
             }
         }
@@ -238,15 +264,15 @@ fn down(
     let mut undone = Vec::new();
     let mut next = Some(first.clone());
     loop {
-        let mut broken = false;
-        while many.under_way() < WINDOW && !context.stopping() && !broken {
+        let mut broken = None;
+        while many.under_way() < WINDOW && !context.stopping() && broken.is_none() {
             let fits = |item: &Item| way(item, context) == wanted;
             let Some(item) = next.take().or_else(|| queue.try_take(fits)) else { break };
             let Place::Remote(from) = &item.from else { continue };
             let len = usize::try_from(item.size.unwrap_or(0)).unwrap_or(0);
-            broken = many.ask(from.path.clone(), len, item).is_err();
+            broken = many.ask(from.path.clone(), len, item).err();
         }
-        match if broken { Err(()) } else { many.wait().map_err(drop) } {
+        match broken.map_or_else(|| many.wait(), Err) {
             Ok(None) => {
                 if let Ok(session) = many.into_session() {
                     client.give_back(session, url);
@@ -272,8 +298,10 @@ fn down(
                     Err(error) => report(context, reports, &item, Err(error.into())),
                 }
             }
-            Err(()) => {
-                undone.extend(many.unfinished().into_iter().map(|(item, _)| (item, Standing::Untouched)));
+            Err(error) => {
+                let unfinished = many.unfinished();
+                copied_again(context, &error, unfinished.len());
+                undone.extend(unfinished.into_iter().map(|(item, _)| (item, Standing::Untouched)));
                 return undone;
             }
         }

@@ -56,6 +56,13 @@ pub struct StatExtra {
 }
 
 impl StatReply {
+    /// What tells the file from others of its server, those that have its name later among them. `None`: nothing does. 0 is what servers
+    /// say that have no numbers for files; in stock servers it means that the file is not online (`XrdXrootdProtocol::StatGen`).
+    #[must_use]
+    pub fn identity(&self) -> Option<u64> {
+        Some(self.id).filter(|id| *id != 0)
+    }
+
     /// The line at the end of `out`, without end of line or NUL (a stat answer wants [`StatReply::encode`], an entry of
     /// a listing does not).
     pub fn write_line(&self, out: &mut Vec<u8>) {

@@ -1,0 +1,15 @@
+//! Many small files over one connection: the requests for dozens of them are under way at once, so that a file costs no
+//! round trip of its own.
+//!
+//! A file's write and close are sent together. Data travels as pages with their CRC32C where the server takes them, so
+//! each file is checked on arrival without a further question. After a lost connection nothing is repeated here: the
+//! caller gets back what was not finished, and knows what is known of each ([`SmallFile::made`]). A file that the server
+//! puts off (kXR_wait) is asked for again later, while the others go on.
+
+mod reader;
+mod upload;
+mod writer;
+
+pub use reader::{ManyReader, Read};
+pub use upload::SmallFile;
+pub use writer::{ManyWriter, Written};

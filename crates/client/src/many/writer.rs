@@ -1,0 +1,221 @@
+//! Writes small files by the dozen: sends what each is due, and hands on the answers. What follows an answer is decided in
+//! [`super::upload`].
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use types::Crc32c;
+use wire::request::{PgFlags, Pgwrite, Write};
+use wire::{FileHandle, Request, Response, StreamId};
+
+use super::upload::{Next, SmallFile, Upload, write_failed};
+use crate::{ClientError, Session};
+
+/// A small file that is done with.
+#[derive(Debug)]
+pub struct Written<T> {
+    /// The file.
+    pub file: SmallFile<T>,
+    /// Whether it is there, whole.
+    pub result: Result<(), ClientError>,
+}
+
+/// Writes small files.
+#[derive(Debug)]
+pub struct ManyWriter<T> {
+    session: Session,
+    files: HashMap<StreamId, Box<Upload<T>>>,
+    /// Writes whose answers are to come: the closes behind them.
+    closing: HashMap<StreamId, StreamId>,
+    /// What the server has put off, and what could not be sent when the connection was lost.
+    later: Vec<Box<Upload<T>>>,
+}
+
+impl<T> ManyWriter<T> {
+    /// Over this connection.
+    #[must_use]
+    pub fn new(session: Session) -> Self {
+        Self { session, files: HashMap::new(), closing: HashMap::new(), later: Vec::new() }
+    }
+
+    /// Files under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.files.len() + self.later.len()
+    }
+
+    /// Begins with a file.
+    ///
+    /// # Errors
+    /// Of the connection; the file is then among [`ManyWriter::unfinished`].
+    pub fn put(&mut self, file: SmallFile<T>) -> Result<(), ClientError> {
+        self.ask(Box::new(Upload::new(file))).map(drop)
+    }
+
+    /// Waits until one more file is done with; `None`: nothing is under way.
+    ///
+    /// # Errors
+    /// Of the connection: nothing more comes over it.
+    pub fn wait(&mut self) -> Result<Option<Written<T>>, ClientError> {
+        while self.under_way() > 0 {
+            if !self.send_what_is_due()? {
+                continue;
+            }
+            let (stream, response) = self.response()?;
+            // The answer to a write whose close is under way already changes what the close will tell.
+            if let Some(close) = self.closing.remove(&stream) {
+                if let Some(error) = write_failed(self.session.server(), response)
+                    && let Some(upload) = self.files.get_mut(&close)
+                {
+                    upload.failed = Some(error);
+                }
+                continue;
+            }
+            let Some(upload) = self.files.remove(&stream) else {
+                let what = "an answer to a question that was not asked".to_owned();
+                return Err(ClientError::Unexpected { server: self.session.server().clone(), what });
+            };
+            if let Some(done) = self.advance(stream, upload, response)? {
+                return Ok(Some(done));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Is an answer here already?
+    #[must_use]
+    pub fn has_input(&self) -> bool {
+        self.session.has_input()
+    }
+
+    /// Sends what was gathered.
+    ///
+    /// # Errors
+    /// Of the connection.
+    pub fn flush(&mut self) -> Result<(), ClientError> {
+        self.session.flush()
+    }
+
+    /// After an error of the connection: the files of which nobody knows whether they are there.
+    #[must_use]
+    pub fn unfinished(self) -> Vec<SmallFile<T>> {
+        self.files.into_values().chain(self.later).map(|upload| upload.file).collect()
+    }
+
+    /// The connection, when nothing is under way.
+    #[must_use]
+    pub fn into_session(self) -> Session {
+        self.session
+    }
+
+    fn advance(
+        &mut self,
+        stream: StreamId,
+        mut upload: Box<Upload<T>>,
+        response: Response,
+    ) -> Result<Option<Written<T>>, ClientError> {
+        match upload.answered(self.session.server(), response) {
+            Ok(Next::Await) => {
+                self.files.insert(stream, upload);
+                Ok(None)
+            }
+            Ok(Next::Write(handle)) => self.write_and_close(handle, upload).map(|()| None),
+            Ok(Next::Ask) => self.ask(upload).map(|_| None),
+            Ok(Next::Later(seconds, text)) => {
+                let what = upload.what();
+                match self.session.put_off(&mut upload.waits, &what, seconds, &text) {
+                    Ok(()) => {
+                        self.later.push(upload);
+                        Ok(None)
+                    }
+                    Err(waited) => {
+                        let result = Err(upload.given_up(waited));
+                        Ok(Some(Written { file: upload.file, result }))
+                    }
+                }
+            }
+            Ok(Next::Done(result)) => Ok(Some(Written { file: upload.file, result })),
+            Err(error) => {
+                self.files.insert(stream, upload);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends what the server had put off and is due; then tells whether an answer is to be received, or something is due again.
+    fn send_what_is_due(&mut self) -> Result<bool, ClientError> {
+        if self.later.is_empty() {
+            return Ok(true);
+        }
+        let now = Instant::now();
+        let (due, later) = std::mem::take(&mut self.later).into_iter().partition(|upload| upload.waits.is_due(now));
+        self.later = later;
+        let mut due: Vec<Box<Upload<T>>> = due;
+        while let Some(upload) = due.pop() {
+            if let Err(error) = self.ask(upload) {
+                self.later.append(&mut due);
+                return Err(error);
+            }
+        }
+        let next = self.later.iter().filter_map(|upload| upload.waits.until()).min();
+        self.session.ready_or_due(next, !self.files.is_empty())
+    }
+
+    fn write_and_close(&mut self, handle: FileHandle, upload: Box<Upload<T>>) -> Result<(), ClientError> {
+        let data = &upload.file.data;
+        let mut write = None;
+        if !data.is_empty() && self.session.has_pages() {
+            let sums: Vec<[u8; 4]> =
+                data.chunks(types::PAGE_SIZE).map(|page| Crc32c::of(page).0.to_be_bytes()).collect();
+            let mut parts: Vec<&[u8]> = Vec::with_capacity(2 * sums.len());
+            for (sum, page) in sums.iter().zip(data.chunks(types::PAGE_SIZE)) {
+                parts.push(sum);
+                parts.push(page);
+            }
+            let wire_len = u32::try_from(data.len() + 4 * sums.len()).unwrap_or(u32::MAX);
+            let request = Pgwrite { handle, offset: 0, path_id: 0, flags: PgFlags::NONE, wire_len };
+            write = Some(self.session.send(&Request::Pgwrite(request), &parts));
+        } else if !data.is_empty() {
+            let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+            let request = Write { handle, offset: 0, path_id: 0, len };
+            write = Some(self.session.send(&Request::Write(request), &[data]));
+        }
+        let write = match write.transpose() {
+            Ok(write) => write,
+            Err(error) => {
+                // It must not get lost: its caller asks for what is unfinished.
+                self.later.push(upload);
+                return Err(error);
+            }
+        };
+        let close = self.ask(upload)?;
+        if let Some(write) = write {
+            self.closing.insert(write, close);
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, mut upload: Box<Upload<T>>) -> Result<StreamId, ClientError> {
+        upload.waits.sent();
+        match self.session.queue(&upload.request()) {
+            Ok(stream) => {
+                self.files.insert(stream, upload);
+                Ok(stream)
+            }
+            Err(error) => {
+                // It must be told apart from what is finished.
+                self.later.push(upload);
+                Err(error)
+            }
+        }
+    }
+
+    /// The next answer; the list of bad pages that follows a status is read away.
+    fn response(&mut self) -> Result<(StreamId, Response), ClientError> {
+        let (stream, response) = self.session.response()?;
+        if let Response::Status(status) = &response {
+            let _ = self.session.body(status.data_len)?;
+        }
+        Ok((stream, response))
+    }
+}
