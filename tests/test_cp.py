@@ -290,7 +290,7 @@ def test_what_somebody_else_makes_while_the_connection_is_lost_stays(node, base,
             assert done.returncode == code, (meanwhile, flags, done)
             if code == 12 and meanwhile == "nothing":
                 assert "may be somebody else's" in done.stderr, done
-                ok("cp", "-r", "-f", ours, f"{server.url}/{path}")
+                ok("cp", "-f", ours / "f", direct)
             back = tmp_path / f"back{number}"
             ok("cp", direct, back)
             assert digest(back) == digest(other if meanwhile == "other" and not flags else ours / "f"), (meanwhile, flags, done)
