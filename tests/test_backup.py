@@ -351,3 +351,111 @@ def test_an_interrupted_restore_is_not_started_on_and_done_again(server, tmp_pat
     assert restore(server, target)[0] == 0
     server.start()
     all_there(server, files, tmp_path)
+
+
+class Halfway:
+    """Kills `weir restore` at any moment, and notes how far it was."""
+
+    def __init__(self, server: Weir, seed: int, *command: str | Path):
+        self.server, self.command = server, command
+        self.killer = Killer(seed, *command)
+        self.begun = self.placed = 0
+
+    def kill(self) -> bool:
+        """Whether the restore was under way."""
+        self.killer.run(*self.command)
+        mark = self.server.data / "RESTORING"
+        if not mark.exists():
+            return False
+        self.begun += 1
+        self.placed += "placed nothing" not in mark.read_text()
+        return True
+
+
+def state(server: Weir, tmp_path: Path) -> dict[str, bytes | None]:
+    """What the node has; None: it cannot be read."""
+    server.start()
+    fs = Xrdfs(server.url)
+    found = {}
+    for name in fs.names("/"):
+        (tmp_path / "back").unlink(missing_ok=True)
+        copied = weir("cp", f"{server.url}/{name}", str(tmp_path / "back"))
+        found[name] = (tmp_path / "back").read_bytes() if copied.returncode == 0 else None
+    server.stop()
+    return found
+
+
+def test_an_interrupted_restore_to_a_record_gives_what_an_undisturbed_one_gives(server, tmp_path):
+    """Killed at any moment, again and again: the log has then records of the attempts behind its end, and was perhaps trimmed."""
+    target = tmp_path / "backups"
+    kept = {"before": put(server, "/before", 3000, tmp_path)}
+    backup(server, target)
+    kept["wanted"] = put(server, "/wanted", 200 * KIB, tmp_path)
+    record = backup(server, tmp_path / "elsewhere")["upto"]
+    put(server, "/unwanted", 200 * KIB, tmp_path)
+    Xrdfs(server.url)("rm", "/before").ok()
+    put(server, "/last", 1000, tmp_path)
+    server.stop()
+    lose_the_namespace(server)
+    asked = ("--until", str(record))
+    lost, before = server.data, tmp_path / "lost"
+    shutil.copytree(lost, before, ignore=shutil.ignore_patterns("control"))
+    code, undisturbed = restore(server, target, *asked)
+    assert undisturbed["record"] == record and not undisturbed["nothing_lost"]
+    expected = state(server, tmp_path)
+    assert expected["wanted"] == kept["wanted"] and "unwanted" not in expected and "before" in expected
+    halfway = Halfway(server, 11, "restore", target, "--data", server.data, *asked)
+    for _ in range(60):
+        if halfway.begun > 5 and halfway.placed > 1:
+            break
+        shutil.rmtree(lost)
+        shutil.copytree(before, lost)
+        if not any([halfway.kill() for _ in range(2)]) or not (lost / "RESTORING").exists():
+            continue
+        with pytest.raises(StartFailed) as refused:
+            server.start()
+        assert refused.value.code == DAMAGED and "weir restore" in refused.value.log
+        again, report = restore(server, target, *asked)
+        assert again == code and {key: report[key] for key in ("record", "nothing_lost")} == {"record": record, "nothing_lost": False}, report
+        assert {kind: found["found"] for kind, found in report["kinds"].items()} == {
+            kind: found["found"] for kind, found in undisturbed["kinds"].items()
+        }, report
+        assert state(server, tmp_path) == expected
+    assert halfway.begun > 5 and halfway.placed > 1, (halfway.begun, halfway.placed)
+
+
+def almost_restored(server: Weir, target: Path, *asked: str) -> None:
+    """As a restore leaves it that is killed before its very last step, in which the mark goes."""
+    mark = server.data / "RESTORING"
+    child = subprocess.Popen([WEIR_BIN, "restore", str(target), "--data", str(server.data), *asked], stdout=subprocess.DEVNULL)
+    last = None
+    while child.poll() is None:
+        try:
+            last = mark.read_bytes()
+        except FileNotFoundError:
+            pass
+        time.sleep(0.001)
+    assert child.returncode in (0, 1) and last is not None and not mark.exists()
+    mark.write_bytes(last)
+
+
+@pytest.mark.parametrize("first", ["to a record", "to the end", "to the last record"])
+def test_after_an_interrupted_restore_the_logs_end_is_where_it_was(server, tmp_path, first):
+    """Whatever the attempt that was interrupted has written behind it; the next one may want another state, and loses nothing."""
+    target = tmp_path / "backups"
+    kept = {"before": put(server, "/before", 3000, tmp_path)}
+    backup(server, target)
+    kept["wanted"] = put(server, "/wanted", 200 * KIB, tmp_path)
+    record = backup(server, tmp_path / "elsewhere")["upto"]
+    kept["last"] = put(server, "/last", 1000, tmp_path)
+    server.stop()
+    lose_the_namespace(server)
+    before = tmp_path / "lost"
+    shutil.copytree(server.data, before, ignore=shutil.ignore_patterns("control"))
+    end = restore(server, target)[1]["record"]
+    shutil.rmtree(server.data)
+    shutil.copytree(before, server.data)
+    almost_restored(server, target, *{"to a record": ("--until", str(record)), "to the end": (), "to the last record": ("--until", str(end))}[first])
+    code, report = restore(server, target, "--until", str(end))
+    assert code == 0 and report["nothing_lost"] and report["record"] == end, report
+    assert state(server, tmp_path) == kept

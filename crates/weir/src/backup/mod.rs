@@ -6,6 +6,7 @@
 pub mod manifest;
 pub mod restore;
 pub mod target;
+mod under_way;
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};

@@ -5,17 +5,18 @@
 //! store has not, and the other way round, is listed as `weir fsck` does.
 //!
 //! Each step can be interrupted anywhere and done again. The namespace that was there is moved aside first. Then a mark says that a restore is
-//! under way, and no start goes on until it is gone.
+//! under way ([`super::under_way`]), and no start goes on until it is gone.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
 
-use disk::{Access, Disk, DiskError, OpenOptions};
+use disk::{Disk, DiskError};
 use journal::{Journal, JournalError, Seq, StreamId};
 use types::Incarnation;
 
 use super::manifest::{Kind, Manifest};
 use super::target::{Target, TargetError};
+use super::under_way::{FILE as UNDER_WAY, Placed, UnderWay};
 use crate::cli::{FsckArgs, RestoreArgs};
 use crate::config::Config;
 use crate::config::units::show_size;
@@ -33,8 +34,6 @@ use crate::table::table_lines;
 use crate::time_text::parse_time;
 use crate::{Failure, fsck, logging, new_log, rebuild};
 
-/// The mark.
-const UNDER_WAY: &str = "RESTORING";
 /// Where the namespace is made.
 const NEW: &str = "namespace.new";
 /// What an interrupted restore had made, on its way out.
@@ -122,7 +121,7 @@ enum Log {
 
 /// How far a backup is followed by the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+pub enum Way {
     /// To its end: nothing is lost.
     ToTheEnd,
     /// Up to this record, which somebody wants.
@@ -133,12 +132,13 @@ enum Way {
 
 impl Way {
     /// What is wanted, of a backup that stands at `upto`, beside a log that ends at `end`; `follows`: it has all that came after the backup.
-    /// Records tell no time: with one, it is a backup's.
-    fn of(until: Option<Until>, upto: Seq, end: Seq, follows: bool) -> Self {
+    /// `branched`: what it has behind that is none of the namespace's history. Records tell no time: with one, it is a backup's.
+    fn of(until: Option<Until>, upto: Seq, end: Seq, follows: bool, branched: bool) -> Self {
+        let all = if branched { Way::ToTheRecord(end) } else { Way::ToTheEnd };
         match until {
-            None if follows => Way::ToTheEnd,
+            None if follows => all,
             // There is nothing after it that could be lost.
-            Some(Until::Record(record)) if follows && record >= end => Way::ToTheEnd,
+            Some(Until::Record(record)) if follows && record >= end => all,
             Some(Until::Record(record)) if follows && record > upto => Way::ToTheRecord(record),
             _ => Way::AsOfTheBackup,
         }
@@ -172,19 +172,30 @@ fn restore(
     let unfinished = NewLog::read(&*disk).map_err(failed)?.is_some_and(|mark| !mark.finished);
     let found = if unfinished { Log::Gone } else { log_of(&*disk, config).map_err(|error| failed(error.into()))? };
     let upto = Seq(last.upto);
-    let (way, at, end) = match found {
-        Log::Gone => (Way::AsOfTheBackup, upto, upto),
+    let before = UnderWay::read(&*disk).map_err(|error| failed(error.into()))?;
+    // Until it is written, nothing is changed.
+    let nothing_found = UnderWay { log: 0, end: upto, branched: false, placed: None };
+    let (way, at, mark) = match found {
+        Log::Gone => (Way::AsOfTheBackup, upto, UnderWay { placed: None, ..before.unwrap_or(nothing_found) }),
         Log::There { oldest, last: end } => {
-            let has_what_follows = oldest <= upto.next() && upto <= end;
-            let (end, incarnation) = end_of_log(&disk, config).map_err(failed)?;
-            match Way::of(until, upto, end, has_what_follows && incarnation == last.log) {
-                Way::ToTheEnd => (Way::ToTheEnd, upto, end),
-                way => (way, end, end),
+            let has_the_backups_end = upto <= end;
+            let (end, log) = end_of_log(&disk, config).map_err(failed)?;
+            let known = before.map(|mark| if mark.log == log { mark } else { UnderWay { log, end, ..mark } });
+            let mark = known.unwrap_or(UnderWay { log, end, ..nothing_found });
+            let end_then = mark.end.min(end);
+            let follows = oldest <= upto.next() && has_the_backups_end && upto <= end_then && log == last.log;
+            // What an interrupted restore has put in place already needs no log any more, which may have been trimmed since.
+            let wanted = Way::of(until, upto, end_then, true, mark.branched);
+            let stands = mark.log == log && mark.placed == Some(Placed { backup: last.number, way: wanted });
+            match if stands { wanted } else { Way::of(until, upto, end_then, follows, mark.branched) } {
+                Way::ToTheEnd => (Way::ToTheEnd, upto, mark),
+                way => (way, end, mark),
             }
         }
     };
+    let end = mark.end;
     let whole = way == Way::ToTheEnd;
-    let aside = place(data, &disk, config, (target, chain), (way, at)).map_err(failed)?;
+    let aside = place(data, &disk, config, (target, chain), (way, at), mark).map_err(failed)?;
     let format =
         Format { incarnation: Incarnation(data.format.incarnation.0 + u64::from(!whole)), ..data.format.clone() };
     let mut report = Report::new(args.list_max);
@@ -218,10 +229,21 @@ fn restore(
         Way::ToTheEnd => end,
         Way::AsOfTheBackup => upto,
     };
+    // The log's end may have to be named where another attempt has written behind it.
+    let lost = match way {
+        Way::ToTheEnd => false,
+        Way::ToTheRecord(record) => record < end,
+        Way::AsOfTheBackup => true,
+    };
     let mut words = vec![match way {
         Way::ToTheEnd => {
             format!("restored from backup {}, and brought up to the end of the log: nothing is lost", last.number)
         }
+        Way::ToTheRecord(record) if !lost => format!(
+            "restored from backup {}, and brought up to record {record}, the end of the log when an interrupted restore began: nothing is \
+             lost",
+            last.number
+        ),
         Way::ToTheRecord(record) => format!(
             "restored from backup {}, and brought up to record {record} of the log; what was changed since is lost",
             last.number
@@ -237,7 +259,7 @@ fn restore(
         (Some(Until::Record(record)), Way::AsOfTheBackup) if record > upto => {
             words.push(format!("the log does not have what was changed from there to record {record}"));
         }
-        (Some(Until::Record(record)), Way::ToTheEnd) if record > end => {
+        (Some(Until::Record(record)), Way::ToTheEnd | Way::ToTheRecord(_)) if record > end => {
             words.push(format!("there is no record {record}: the log ends with {end}"));
         }
         _ => {}
@@ -248,7 +270,7 @@ fn restore(
         let mut value = report.to_json(&counts, true);
         if let Some(object) = value.as_object_mut() {
             object.insert("backup".into(), last.to_json());
-            object.insert("nothing_lost".into(), whole.into());
+            object.insert("nothing_lost".into(), (!lost).into());
             object.insert("record".into(), as_of.0.into());
         }
         writeln!(stdout, "{value}")
@@ -279,7 +301,12 @@ fn place(
     config: &Config,
     (target, chain): (&Target, &[Manifest]),
     (way, at): (Way, Seq),
+    mark: UnderWay,
 ) -> Result<Option<String>, OpenError> {
+    let number = chain.last().map_or(0, |last| last.number);
+    let placed = Placed { backup: number, way };
+    let standing = mark.placed == Some(placed);
+    let mark = UnderWay { branched: mark.branched || way != Way::ToTheEnd, placed: None, ..mark };
     let root = disk.list("")?;
     let is_there = |name: &str| root.iter().any(|entry| entry.name == name);
     let mut aside = None;
@@ -292,13 +319,17 @@ fn place(
             disk.sync_dir("")?;
             aside = Some(name);
         }
-        let mark = disk.open(UNDER_WAY, OpenOptions { access: Access::CreateNew, direct: false })?;
-        mark.sync_data()?;
-        disk.sync_dir("")?;
+        mark.write(&**disk)?;
     } else if is_there(NAMESPACE_DIR) {
+        if standing {
+            return Ok(None);
+        }
         // What an interrupted restore has put there. Under another name first: a half of it must never be taken for the whole.
+        mark.write(&**disk)?;
         disk.rename(NAMESPACE_DIR, GONE)?;
         disk.sync_dir("")?;
+    } else {
+        mark.write(&**disk)?;
     }
     remove_all(data, NEW)?;
     remove_all(data, GONE)?;
@@ -320,6 +351,8 @@ fn place(
     disk.rename(NEW, NAMESPACE_DIR)?;
     disk.create_dir_all(STORE_DIR)?;
     disk.sync_dir("")?;
+    // From here on the log may be trimmed below `at`: another attempt goes on with what stands there now.
+    UnderWay { placed: Some(placed), ..mark }.write(&**disk)?;
     Ok(aside)
 }
 
@@ -394,11 +427,15 @@ mod tests {
     #[test]
     fn the_log_follows_up_to_the_record_that_is_wanted() {
         let record = |record| Some(Until::Record(Seq(record)));
-        let way = |until, follows| Way::of(until, Seq(10), Seq(20), follows);
+        let way = |until, follows| Way::of(until, Seq(10), Seq(20), follows, false);
         assert_eq!([way(None, true), way(None, false)], [Way::ToTheEnd, Way::AsOfTheBackup]);
         assert_eq!(way(record(15), true), Way::ToTheRecord(Seq(15)));
         assert_eq!([way(record(20), true), way(record(99), true)], [Way::ToTheEnd, Way::ToTheEnd], "there is no more");
         assert_eq!(way(record(15), false), Way::AsOfTheBackup);
+        // An interrupted restore of an older state has written behind the end.
+        let branched = |until| Way::of(until, Seq(10), Seq(20), true, true);
+        assert_eq!([None, record(20), record(99)].map(branched), [Way::ToTheRecord(Seq(20)); 3]);
+        assert_eq!(branched(record(15)), Way::ToTheRecord(Seq(15)));
         assert_eq!(way(record(10), true), Way::AsOfTheBackup);
         assert_eq!(way(Some(Until::Time(types::Timestamp(0))), true), Way::AsOfTheBackup);
     }

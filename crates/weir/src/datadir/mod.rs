@@ -26,7 +26,8 @@ const LOCK_FILE: &str = "lock";
 const NAMES_OF_NOTHING: [&str; 3] = [LOCK_FILE, FORMAT_FILE_NEW, "lost+found"];
 
 /// What else is in one.
-const PARTS: [&str; 7] = ["journal", "namespace", "store", "ballast", "control", "control.new", "RESTORING"];
+const PARTS: [&str; 8] =
+    ["journal", "namespace", "store", "ballast", "control", "control.new", "RESTORING", "RESTORING.new"];
 
 /// Why a data directory was refused.
 #[derive(Debug, thiserror::Error)]
