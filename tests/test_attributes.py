@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Sequence
 
 import pytest
 import raw
@@ -104,7 +105,7 @@ def test_they_outlive_a_kill(own_node, tmp_path):
     assert status.ok and {name: value for name, value, _ in listed} == {f"n{n}": str(n) for n in range(20)}
 
 
-def fattr(connection: Raw, operation: int, of: bytes, names: list[bytes], values: tuple[bytes, ...] | list[bytes] = (), options: int = 0) -> raw.Answer:
+def fattr(connection: Raw, operation: int, of: bytes, names: list[bytes], values: Sequence[bytes] = (), options: int = 0) -> raw.Answer:
     """`of`: a path, or a handle."""
     handle, path = (bytes(4), of) if of.startswith(b"/") else (of, b"")
     data = path + b"\0" + b"".join(b"\0\0" + name + b"\0" for name in names)

@@ -416,7 +416,7 @@ def test_an_interrupted_restore_to_a_record_gives_what_an_undisturbed_one_gives(
             server.start()
         assert refused.value.code == DAMAGED and "weir restore" in refused.value.log
         again, report = restore(server, target, *asked)
-        assert again == code and {key: report[key] for key in ("record", "nothing_lost")} == {"record": record, "nothing_lost": False}, report
+        assert (again, report["record"], report["nothing_lost"]) == (code, record, False), report
         assert {kind: found["found"] for kind, found in report["kinds"].items()} == {
             kind: found["found"] for kind, found in undisturbed["kinds"].items()
         }, report
@@ -455,7 +455,8 @@ def test_after_an_interrupted_restore_the_logs_end_is_where_it_was(server, tmp_p
     end = restore(server, target)[1]["record"]
     shutil.rmtree(server.data)
     shutil.copytree(before, server.data)
-    almost_restored(server, target, *{"to a record": ("--until", str(record)), "to the end": (), "to the last record": ("--until", str(end))}[first])
+    until = {"to a record": ("--until", str(record)), "to the end": (), "to the last record": ("--until", str(end))}[first]
+    almost_restored(server, target, *until)
     code, report = restore(server, target, "--until", str(end))
     assert code == 0 and report["nothing_lost"] and report["record"] == end, report
     assert state(server, tmp_path) == kept

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import threading
 import time
+from functools import partial
+from itertools import product
 
 import pytest
 from fakeserver import FakeServer
@@ -309,8 +311,8 @@ def begin(server, path: str, data: bytes) -> None:
 @pytest.mark.parametrize("verify", [[], ["--no-verify"]])
 @pytest.mark.parametrize("source", ["here", "at a server"])
 def test_resume_compares_what_a_server_has(own_node, node, place, tmp_path, source, verify):
-    """The part that was left at a server is the beginning of the source, or nothing is gone on with; also where no checksum is compared at the
-    end, and where the source is at a server too."""
+    """The part that was left at a server is the beginning of the source, or nothing is gone on with; also where no checksum is
+    compared at the end, and where the source is at a server too."""
     server = own_node("--grace-seconds", "0")
     size, begun = 9 * MIB + 7, 5 * MIB + 3
     (tmp_path / "source").write_bytes(content(size))
@@ -339,10 +341,10 @@ def test_resume_compares_what_a_stock_server_has(node, place, base, tmp_path):
     (tmp_path / "source").write_bytes(content(size))
     ok("cp", tmp_path / "source", f"{place}/source")
     with Xrootd(base / "cp-resume-stock") as peer:
-        for number, (source, verify) in enumerate((source, verify) for source in (tmp_path / "source", f"{place}/source") for verify in ([], ["--no-verify"])):
+        for number, (source, verify) in enumerate(product((tmp_path / "source", f"{place}/source"), ([], ["--no-verify"]))):
             target = f"{peer.url}/resumed{number}"
             # It knows the checksum of a file by the second of its change: what it was asked for before must not be of the same one.
-            age = lambda number=number: os.utime(peer.data / f"resumed{number}", (1_000_000_000, 1_000_000_000))
+            age = partial(os.utime, peer.data / f"resumed{number}", (1_000_000_000, 1_000_000_000))
             (tmp_path / "part").write_bytes(content(size)[:begun])
             ok("cp", tmp_path / "part", target)
             age()

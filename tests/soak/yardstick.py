@@ -45,7 +45,8 @@ def answer_for_ever() -> None:
 
 class Yardstick:
     def __init__(self, folder: Path):
-        self.process = subprocess.Popen([sys.executable, "-m", "soak.yardstick"], cwd=HERE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", "soak.yardstick"]
+        self.process = subprocess.Popen(command, cwd=HERE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         self.port = int(self.process.stdout.readline())
         self.path = folder / "yardstick"
         self.path.write_bytes(bytes(1 << 20))
