@@ -305,7 +305,7 @@ class Session:
     def op_fattr_handle(self) -> Step | None:
         """By a handle: of a file that has a name already, and still the one at which it was opened, by which the stock server goes."""
         slot = self.slot()
-        named = slot is not None and slot not in self.posc | self.replacing and slot not in self.nameless
+        named = slot is not None and slot not in self.replacing and slot not in self.nameless
         return self._fattr(b"", f"{slot}:", lambda handle: handle, {"handle": slot}) if named else None
 
     def _fattr(self, path: bytes, shown: str, handle: Callable[[bytes], bytes], more: dict) -> Step:

@@ -13,6 +13,7 @@ from XRootD import client
 from XRootD.client.flags import OpenFlags, PrepareFlags, QueryCode
 
 NOT_FOUND, ATTR_NOT_FOUND, TOO_LONG, EXISTS = 3011, 3027, 3002, 3018
+POSC = 0x1000
 
 
 @pytest.fixture
@@ -152,6 +153,31 @@ def test_a_handle_leads_to_its_file_wherever_that_was_moved(node, path):
         assert connection.close(writes).status == raw.OK
         assert fattr(connection, LIST, path.encode(), []).body == b""
         assert fattr(connection, LIST, moved.encode(), []).body == b"run\0"
+
+
+def test_attributes_of_a_file_that_nobody_sees_yet_appear_with_it(node, path):
+    with Raw(node.port) as connection:
+        name = f"{path}-hidden"
+        hidden = connection.open(name, raw.OPEN_NEW | POSC)
+        assert fattr(connection, SET, hidden, [b"run", b"gone"], [b"1", b"2"]).body[:1] == b"\0"
+        assert fattr(connection, SET, hidden, [b"run"], [b"3"], options=1).body[0] == 1
+        assert fattr(connection, DEL, hidden, [b"gone"]).body[:1] == b"\0"
+        assert fattr(connection, GET, hidden, [b"run", b"gone"]).body[0] == 1
+        assert fattr(connection, LIST, hidden, []).body == b"run\0"
+        assert fattr(connection, LIST, name.encode(), []).error == NOT_FOUND
+        assert connection.close(hidden).status == raw.OK
+        assert fattr(connection, LIST, name.encode(), []).body == b"run\0"
+
+
+@pytest.mark.peer_ok
+@pytest.mark.parametrize("flags", [(), ("--posc",)])
+def test_xrdcp_takes_attributes_along(node, fs, place, path, flags):
+    """Into a new file, and into one that is there."""
+    target = f"{place}/taken"
+    for run, force in (("4711", ()), ("4712", ("-f",))):
+        fs("xattr", path, "set", f"run={run}").ok()
+        xrdcp(*force, *flags, "--xattr", f"{node.url}{path}", f"{node.url}{target}").ok()
+        assert f'run="{run}"' in fs("xattr", target, "list").ok().out
 
 
 def test_the_longest_values_come_back_and_longer_ones_are_refused(node, path):

@@ -158,15 +158,20 @@ def test_stop_and_a_node_that_is_not_there(own_node, tmp_path):
     put(server, "/file", 8 * MIB, tmp_path)
     assert scrub(server, "--rate", "1MiB")["running"]
     scrub(server, "--stop")
-    server.restart()
+    server.kill()
+    server.start()
     assert not scrub(server)["running"], "what was ended stays so"
+    assert scrub(server, "--rate", "1MiB")["running"]
+    scrub(server, "--stop")
+    server.restart()
+    assert not scrub(server)["running"], "also through an orderly stop"
     said = weir("scrub", "--data", str(server.data), "--status")
     assert said.returncode == 0 and "the next pass begins" in said.stdout, said.stdout
     server.kill()
     refused = weir("scrub", "--data", str(server.data))
     assert refused.returncode == 6 and "no node is running" in refused.stderr
     server.start()
-    assert scrub(server)["pass"] == 1
+    assert scrub(server)["pass"] == 2
 
 
 def cached_pages(path) -> int:

@@ -1,5 +1,6 @@
 //! The namespace against itself: every rule between keys, in bounded memory. For `weir fsck` and for the tests.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder};
@@ -12,8 +13,8 @@ use crate::node::{
     Dentry, Dir, InodeValue, decode_dentry, decode_inode_value, get_dentry, get_inode_value, get_record, locate,
 };
 use crate::{
-    BodyRecord, EndedWriter, NsError, TreeRecord, UploadRecord, UploadState, WriterKind, WriterRecord, body_record,
-    keys, totals,
+    BodyRecord, EndedWriter, HiddenAttributes, NsError, TreeRecord, UploadRecord, UploadState, WriterKind,
+    WriterRecord, body_record, keys, totals,
 };
 
 /// Something that should not be.
@@ -56,6 +57,8 @@ struct Check<'a> {
     untaken: Untaken,
     /// Sums over the entries of the directory whose entries are being read.
     sums: Option<Sums>,
+    /// Numbers under which attributes of files stand that nobody sees yet: as many as there are kept uploads with some.
+    hidden: BTreeSet<Ino>,
 }
 
 struct Sums {
@@ -68,7 +71,8 @@ struct Sums {
 /// error comes only from the engine; damaged records are findings.
 pub fn check(read: &dyn Read, report: &mut dyn FnMut(Finding)) -> Result<CheckCounts, NsError> {
     let untaken = untaken(read)?;
-    let mut check = Check { read, report, counts: CheckCounts::default(), untaken, sums: None };
+    let mut check =
+        Check { read, report, counts: CheckCounts::default(), untaken, sums: None, hidden: BTreeSet::new() };
     let mut start = Vec::new();
     loop {
         let mut page = Vec::with_capacity(PAGE);
@@ -129,7 +133,8 @@ impl Check<'_> {
             Some(b'U') => self.upload(key, UploadId(first()?), value),
             Some(b'W') => self.writer(key, value),
             Some(b'X') => {
-                let there = locate(self.read, Ino(first()?))?.is_some();
+                let ino = Ino(first()?);
+                let there = locate(self.read, ino)?.is_some() || self.hidden.contains(&ino);
                 self.must(there, key, "an attribute of an inode that is not there");
                 Ok(())
             }
@@ -265,12 +270,7 @@ impl Check<'_> {
         if let Kind::File(content) = &inode.kind {
             self.content(key, inode.ino, content)?;
         }
-        let prefix = keys::xattr(inode.ino, b"");
-        let mut attributes = 0;
-        self.read.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |_, _| {
-            attributes += 1;
-            ControlFlow::Continue(())
-        })?;
+        let attributes = crate::xattr::count(self.read, inode.ino)?;
         self.must(inode.xattrs == attributes, key, "the count of attributes is wrong");
         Ok(())
     }
@@ -352,6 +352,13 @@ impl Check<'_> {
         let in_making = record.state == UploadState::InMaking;
         self.must(writer == in_making, key, "whether somebody writes it and its state do not agree");
         self.must(in_making != record.deadline.is_some(), key, "its state and its deadline do not agree");
+        if let Some(HiddenAttributes { at, count }) = record.attributes {
+            // They come later than this: `X` sorts behind `U`.
+            self.hidden.insert(at);
+            self.must(crate::xattr::count(self.read, at)? == count, key, "the count of attributes is wrong");
+            let free = locate(self.read, at)?.is_none() && record.replaces.is_none();
+            self.must(free, key, "its attributes stand under the number of a file that is there");
+        }
         Ok(())
     }
 

@@ -189,6 +189,7 @@ fn commit_upload(
         Ok(place) => place,
         Err(refusal) => return Err(keep(txn, ctx, request, writer, upload, &refusal)),
     };
+    // The record alone: its attributes are the file's now.
     txn.delete(&keys::upload(id));
     let (ino, replaced) = match place {
         Place::Taken(mut located, old) => {
@@ -203,6 +204,8 @@ fn commit_upload(
             let access = Access { owner: upload.owner, group: upload.group, mode: upload.mode };
             let mut inode = new_inode(ctx, ino, access, Kind::File(content));
             inode.mtime = request.content.mtime.unwrap_or(ctx.now);
+            inode.xattrs =
+                upload.attributes.filter(|attributes| attributes.at == ino).map_or(0, |attributes| attributes.count);
             put_new(txn, upload.parent, &upload.name, &inode);
             body_of(ino, &content, writer.epoch).put(txn);
             let bytes = difference(content.len, 0);

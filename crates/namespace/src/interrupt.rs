@@ -41,7 +41,7 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
         let mut upload = UploadRecord::get(txn, upload)?.ok_or_else(missing)?;
         // Nobody goes on with nothing; and while the disk is full, each refused overwriting would leave a record.
         if request.kept_len == 0 {
-            txn.delete(&keys::upload(upload.upload));
+            upload.delete(txn)?;
             queue(txn, ctx, writer.body);
             return Ok(InterruptReply::Unlinked);
         }

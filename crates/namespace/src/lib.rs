@@ -78,7 +78,9 @@ pub use mkdir::{Made, Mkdir, mkdir};
 pub use open_write::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched, open_write};
 pub use path_of::path_of;
 pub use permission::{Access, Actor, Want, permit};
-pub use records::{BodyRecord, EndedHow, EndedWriter, UploadRecord, UploadState, WriterKind, WriterRecord};
+pub use records::{
+    BodyRecord, EndedHow, EndedWriter, HiddenAttributes, UploadRecord, UploadState, WriterKind, WriterRecord,
+};
 pub use recount_totals::{RecountTotals, recount_totals};
 pub use remove::{Remove, Removed, remove};
 pub use remove_any::{RemoveAny, remove_any};
@@ -93,5 +95,6 @@ pub use truncate::{Truncate, truncate};
 pub use uploads::{DropTombstones, ForgetUpload, drop_tombstones, due_uploads, forget_upload, uploads};
 pub use writers::{WriterToken, bodies, body_record, find_writer, writers};
 pub use xattr::{
-    NamedValue, RemoveXattr, SetXattr, XattrMode, get_xattr, list_xattrs, remove_xattr, set_xattr, xattr_of, xattrs_of,
+    NamedValue, RemoveXattr, SetXattr, XattrMode, XattrOf, get_xattr, is_hidden_upload, list_xattrs, remove_xattr,
+    set_xattr, xattr_of, xattrs_of,
 };

@@ -324,6 +324,7 @@ fn new_upload(
         epoch: 0,
         kept_len: 0,
         sums: None,
+        attributes: None,
     }
     .put(txn);
     let writer = writer(ctx, request, key, WriterKind::Upload(upload), ino, body);
@@ -365,9 +366,9 @@ fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Re
         let WriterKind::Upload(upload) = writer.kind else { continue };
         if let Some(record) = UploadRecord::get(txn, upload)? {
             crate::uploads::permit_own(ctx, &record)?;
+            record.delete(txn)?;
         }
         writer.delete(txn);
-        txn.delete(&keys::upload(upload));
         crate::deletion::queue(txn, ctx, writer.body);
         dropped.push(writer.body);
     }

@@ -118,6 +118,17 @@ pub struct UploadRecord {
     pub kept_len: u64,
     /// Checksums, if it was complete.
     pub sums: Option<Sums>,
+    /// Its attributes, where the name was free; `None`: it never had any.
+    pub attributes: Option<HiddenAttributes>,
+}
+
+/// Attributes of a file that nobody sees yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HiddenAttributes {
+    /// Under which number they stand: the one that the file will get.
+    pub at: Ino,
+    /// How many there are.
+    pub count: u32,
 }
 
 /// How a writer ended that its client may not know has ended.
@@ -171,6 +182,8 @@ const TAG_EXPECTED_LEN: u8 = 0x01;
 const TAG_SUMS_BEFORE: u8 = 0x02;
 const TAG_DEADLINE: u8 = 0x01;
 const TAG_REPLACES_CONTENT: u8 = 0x02;
+/// Who does not know it would leave the attributes behind.
+const TAG_ATTRIBUTES: u8 = 0x80;
 
 impl WriterRecord {
     fn encode(&self) -> Vec<u8> {
@@ -350,6 +363,12 @@ impl UploadRecord {
             field[8..].copy_from_slice(&generation.to_be_bytes());
             out.tag(TAG_REPLACES_CONTENT, &field);
         }
+        if let Some(HiddenAttributes { at, count }) = self.attributes {
+            let mut field = [0; 12];
+            field[..8].copy_from_slice(&at.0.to_be_bytes());
+            field[8..].copy_from_slice(&count.to_be_bytes());
+            out.tag(TAG_ATTRIBUTES, &field);
+        }
         out.0
     }
 
@@ -380,6 +399,7 @@ impl UploadRecord {
         let sums = decode_sums(&mut from)?;
         let mut deadline = None;
         let mut replaces_content = None;
+        let mut attributes = None;
         from.tags(|tag, field| match tag {
             TAG_DEADLINE => {
                 deadline = Some(Timestamp(field_u64(field)?.cast_signed()));
@@ -388,6 +408,11 @@ impl UploadRecord {
             TAG_REPLACES_CONTENT => {
                 let (body, generation) = field.split_at(field.len().min(8));
                 replaces_content = Some((BodyId(field_u64(body)?), field_u32(generation)?));
+                Ok(true)
+            }
+            TAG_ATTRIBUTES => {
+                let (at, count) = field.split_at(field.len().min(8));
+                attributes = Some(HiddenAttributes { at: Ino(field_u64(at)?), count: field_u32(count)? });
                 Ok(true)
             }
             _ => Ok(false),
@@ -411,6 +436,7 @@ impl UploadRecord {
             deadline,
             kept_len,
             sums,
+            attributes,
         })
     }
 
@@ -421,6 +447,12 @@ impl UploadRecord {
 
     pub(crate) fn put(&self, txn: &mut dyn Txn) {
         txn.put(&keys::upload(self.upload), &self.encode());
+    }
+
+    /// Takes it away for good, with its attributes.
+    pub(crate) fn delete(&self, txn: &mut dyn Txn) -> Result<(), NsError> {
+        txn.delete(&keys::upload(self.upload));
+        self.attributes.map_or(Ok(()), |attributes| crate::xattr::delete_all(txn, attributes.at))
     }
 }
 

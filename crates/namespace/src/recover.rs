@@ -199,7 +199,8 @@ fn resume_upload(
         return Err(busy(txn, path, record.writer, record.body));
     }
     let key = keys::writer_key(&request.client, path.as_bytes());
-    let ino = match record.replaces {
+    // Its attributes, if it has any, stand under the number that the file will get.
+    let ino = match record.replaces.or(record.attributes.map(|attributes| attributes.at)) {
         Some(ino) => ino,
         None => ctx.ids.next_ino()?,
     };

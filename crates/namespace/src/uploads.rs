@@ -64,7 +64,7 @@ pub fn forget_upload(txn: &mut dyn Txn, ctx: &Context, request: &ForgetUpload) -
         writer.delete(txn);
         writer.entomb(txn, EndedHow::Dropped, ctx.now.plus(ctx.limits.tombstone_keep));
     }
-    txn.delete(&keys::upload(upload.upload));
+    upload.delete(txn)?;
     queue(txn, ctx, upload.body);
     Ok(upload.body)
 }

@@ -1,14 +1,48 @@
-//! Extended attributes.
+//! Extended attributes: of what has a name, of an open file wherever it is, and of a file that nobody sees yet. The last are those of an
+//! upload under a free name: they stand under the number that the file will get, and appear with it. An upload that replaces a file has
+//! none of its own: the attributes are the file's.
 
+use std::fmt;
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder, Txn};
 use types::{Ino, NAME_MAX, NsPath};
 
 use crate::codec::{BadValue, VERSION};
-use crate::node::{Located, locate_entry, put_directory};
+use crate::commit::current_writer;
+use crate::node::{Located, locate, locate_entry, put_directory};
 use crate::walk::{Last, resolve_existing};
-use crate::{Actor, Context, Inode, Kind, NsError, OpTag, Operation, Want, keys, permit};
+use crate::{
+    Actor, Context, HiddenAttributes, Inode, Kind, NsError, OpTag, Operation, UploadRecord, Want, WriterKind,
+    WriterRecord, WriterToken, keys, permit,
+};
+
+/// Whose attributes are meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum XattrOf {
+    /// Of what has this path, for who is permitted.
+    Path(NsPath),
+    /// Of an open file, whatever names it has now; the open was what had to be permitted.
+    Inode(Ino),
+    /// Of what this writer uploads under a free name. [`NsError::Stale`] if it was fenced or has ended.
+    Upload(WriterToken),
+}
+
+impl From<NsPath> for XattrOf {
+    fn from(path: NsPath) -> Self {
+        Self::Path(path)
+    }
+}
+
+impl fmt::Display for XattrOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => path.fmt(f),
+            Self::Inode(ino) => write!(f, "inode {:016x}", ino.0),
+            Self::Upload(writer) => write!(f, "upload of body {:016x}", writer.body.0),
+        }
+    }
+}
 
 /// Whether the attribute may, must or must not be there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,8 +58,8 @@ pub enum XattrMode {
 /// Sets an extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetXattr {
-    /// The path.
-    pub path: NsPath,
+    /// Of what.
+    pub of: XattrOf,
     /// Its name: 1 to 255 bytes, no NUL.
     pub name: Vec<u8>,
     /// Its value, bounded by [`crate::Limits::xattr_value_max`].
@@ -37,8 +71,8 @@ pub struct SetXattr {
 /// Removes an extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemoveXattr {
-    /// The path.
-    pub path: NsPath,
+    /// Of what.
+    pub of: XattrOf,
     /// Its name.
     pub name: Vec<u8>,
 }
@@ -60,15 +94,85 @@ fn check_name(name: &[u8]) -> Result<(), NsError> {
     Ok(())
 }
 
-fn missing(path: &NsPath, name: &[u8]) -> NsError {
-    NsError::NotFound(format!("{path}: attribute {}", name.escape_ascii()), "attribute")
+fn missing(of: &XattrOf, name: &[u8]) -> NsError {
+    NsError::NotFound(format!("{of}: attribute {}", name.escape_ascii()), "attribute")
 }
 
-fn find(read: &dyn Read, actor: &Actor, path: &NsPath, want: Want) -> Result<Located, NsError> {
-    let (parent, name, entry) = resolve_existing(read, actor, path, Last::Follow)?;
-    let located = locate_entry(read, parent.ino, &name, entry)?;
-    permit(actor, &located.inode.access, want, &|| path.to_string())?;
-    Ok(located)
+/// What has attributes.
+#[allow(clippy::large_enum_variant)] // lives for one call
+enum Owner {
+    Inode(Located),
+    Hidden(Ino, UploadRecord),
+}
+
+impl Owner {
+    /// Under which number they stand.
+    fn ino(&self) -> Ino {
+        match self {
+            Self::Inode(located) => located.inode.ino,
+            Self::Hidden(ino, _) => *ino,
+        }
+    }
+
+    fn count(&self) -> u32 {
+        match self {
+            Self::Inode(located) => located.inode.xattrs,
+            Self::Hidden(_, upload) => upload.attributes.map_or(0, |attributes| attributes.count),
+        }
+    }
+
+    fn store(self, txn: &mut dyn Txn, ctx: &Context, count: u32) {
+        match self {
+            Self::Inode(mut located) => {
+                located.inode = Inode { xattrs: count, ctime: ctx.now, ..located.inode };
+                match &located.inode.kind {
+                    Kind::Directory(dir) => put_directory(txn, &located.inode, dir),
+                    _ => located.store(txn),
+                }
+            }
+            Self::Hidden(at, mut upload) => {
+                upload.attributes = Some(HiddenAttributes { at, count });
+                upload.put(txn);
+            }
+        }
+    }
+}
+
+fn find(read: &dyn Read, actor: &Actor, of: &XattrOf, want: Want) -> Result<Owner, NsError> {
+    match of {
+        XattrOf::Path(path) => {
+            let (parent, name, entry) = resolve_existing(read, actor, path, Last::Follow)?;
+            let located = locate_entry(read, parent.ino, &name, entry)?;
+            permit(actor, &located.inode.access, want, &|| path.to_string())?;
+            Ok(Owner::Inode(located))
+        }
+        XattrOf::Inode(ino) => {
+            let located = locate(read, *ino)?;
+            located.map(Owner::Inode).ok_or_else(|| NsError::NotFound(of.to_string(), "inode"))
+        }
+        XattrOf::Upload(token) => match hidden(read, token)? {
+            Some((writer, upload)) => Ok(Owner::Hidden(writer.ino, upload)),
+            None => {
+                let why = "it is no upload under a free name; its attributes are those of the file";
+                Err(NsError::Invalid { what: of.to_string(), why })
+            }
+        },
+    }
+}
+
+fn hidden(read: &dyn Read, token: &WriterToken) -> Result<Option<(WriterRecord, UploadRecord)>, NsError> {
+    let writer = current_writer(read, token)?;
+    let WriterKind::Upload(id) = writer.kind else { return Ok(None) };
+    let upload = UploadRecord::get(read, id)?.filter(|upload| upload.replaces.is_none());
+    Ok(upload.map(|upload| (writer, upload)))
+}
+
+/// Whether nobody sees yet what `writer` writes, so that its attributes are those of an [`XattrOf::Upload`].
+///
+/// # Errors
+/// [`NsError::Stale`] if the writer was fenced or has ended.
+pub fn is_hidden_upload(read: &dyn Read, writer: &WriterToken) -> Result<bool, NsError> {
+    Ok(hidden(read, writer)?.is_some())
 }
 
 fn payload<'a>(key: &[u8], value: &'a [u8]) -> Result<&'a [u8], NsError> {
@@ -95,15 +199,11 @@ fn all(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> {
     bad.map_or(Ok(found), Err)
 }
 
-/// The value of attribute `name` of what is at `path`. Whoever may read the file may.
-pub fn get_xattr(read: &dyn Read, actor: &Actor, path: &NsPath, name: &[u8]) -> Result<Vec<u8>, NsError> {
+/// The value of attribute `name`. Whoever may read the file may.
+pub fn get_xattr(read: &dyn Read, actor: &Actor, of: &XattrOf, name: &[u8]) -> Result<Vec<u8>, NsError> {
     check_name(name)?;
-    let located = find(read, actor, path, Want::Read)?;
-    let key = keys::xattr(located.inode.ino, name);
-    match read.get(&key)? {
-        Some(value) => payload(&key, &value).map(<[u8]>::to_vec),
-        None => Err(missing(path, name)),
-    }
+    let ino = find(read, actor, of, Want::Read)?.ino();
+    xattr_of(read, ino, name)?.ok_or_else(|| missing(of, name))
 }
 
 /// An attribute of an inode, whoever asks; for the server's own marks. `None`: it has no such one.
@@ -118,24 +218,31 @@ pub fn xattrs_of(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> 
 }
 
 /// Names and values of all attributes; at most [`crate::Limits::xattrs_max`]. Whoever may read the file may.
-pub fn list_xattrs(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Vec<NamedValue>, NsError> {
-    all(read, find(read, actor, path, Want::Read)?.inode.ino)
+pub fn list_xattrs(read: &dyn Read, actor: &Actor, of: &XattrOf) -> Result<Vec<NamedValue>, NsError> {
+    all(read, find(read, actor, of, Want::Read)?.ino())
 }
 
-/// Takes all attributes of an inode away, with the inode.
+/// Takes all attributes of an inode away, with the inode. What they hold is not looked at: a damaged one goes like any other.
 pub(crate) fn delete_all(txn: &mut dyn Txn, ino: Ino) -> Result<(), NsError> {
-    for (name, _) in all(txn, ino)? {
-        txn.delete(&keys::xattr(ino, &name));
-    }
+    let prefix = keys::xattr(ino, b"");
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    txn.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |key, _| {
+        found.push(key.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    found.iter().for_each(|key| txn.delete(key));
     Ok(())
 }
 
-fn store(txn: &mut dyn Txn, ctx: &Context, mut located: Located, count: u32) {
-    located.inode = Inode { xattrs: count, ctime: ctx.now, ..located.inode };
-    match &located.inode.kind {
-        Kind::Directory(dir) => put_directory(txn, &located.inode, dir),
-        _ => located.store(txn),
-    }
+/// How many there are, by their keys; for the check.
+pub(crate) fn count(read: &dyn Read, ino: Ino) -> Result<u32, NsError> {
+    let prefix = keys::xattr(ino, b"");
+    let mut count = 0;
+    read.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |_, _| {
+        count += 1;
+        ControlFlow::Continue(())
+    })?;
+    Ok(count)
 }
 
 /// See [`SetXattr`]. Whoever may write the file may.
@@ -146,18 +253,18 @@ pub fn set_xattr(txn: &mut dyn Txn, ctx: &Context, request: &SetXattr) -> Result
         let (len, bound) = (request.value.len() as u64, u64::from(bound));
         return Err(NsError::TooLarge { what: "the attribute's value", len, bound });
     }
-    let located = find(txn, &ctx.actor, &request.path, Want::Write)?;
-    let key = keys::xattr(located.inode.ino, &request.name);
+    let owner = find(txn, &ctx.actor, &request.of, Want::Write)?;
+    let key = keys::xattr(owner.ino(), &request.name);
     let there = txn.get(&key)?.is_some();
     match (there, request.mode) {
         (true, XattrMode::Create) => {
-            let at = format!("{}: attribute {}", request.path, request.name.escape_ascii());
+            let at = format!("{}: attribute {}", request.of, request.name.escape_ascii());
             return Err(NsError::Exists(at));
         }
-        (false, XattrMode::Replace) => return Err(missing(&request.path, &request.name)),
+        (false, XattrMode::Replace) => return Err(missing(&request.of, &request.name)),
         _ => {}
     }
-    let count = located.inode.xattrs + u32::from(!there);
+    let count = owner.count() + u32::from(!there);
     if count > ctx.limits.xattrs_max {
         return Err(NsError::TooMany { what: "attributes of one file", bound: u64::from(ctx.limits.xattrs_max) });
     }
@@ -165,21 +272,21 @@ pub fn set_xattr(txn: &mut dyn Txn, ctx: &Context, request: &SetXattr) -> Result
     value.push(VERSION);
     value.extend_from_slice(&request.value);
     txn.put(&key, &value);
-    store(txn, ctx, located, count);
+    owner.store(txn, ctx, count);
     Ok(())
 }
 
 /// See [`RemoveXattr`]. Whoever may write the file may.
 pub fn remove_xattr(txn: &mut dyn Txn, ctx: &Context, request: &RemoveXattr) -> Result<(), NsError> {
     check_name(&request.name)?;
-    let located = find(txn, &ctx.actor, &request.path, Want::Write)?;
-    let key = keys::xattr(located.inode.ino, &request.name);
+    let owner = find(txn, &ctx.actor, &request.of, Want::Write)?;
+    let key = keys::xattr(owner.ino(), &request.name);
     if txn.get(&key)?.is_none() {
-        return Err(missing(&request.path, &request.name));
+        return Err(missing(&request.of, &request.name));
     }
     txn.delete(&key);
-    let count = located.inode.xattrs.saturating_sub(1);
-    store(txn, ctx, located, count);
+    let count = owner.count().saturating_sub(1);
+    owner.store(txn, ctx, count);
     Ok(())
 }
 

@@ -71,7 +71,7 @@ fn everything(kv: &Arc<dyn Kv>) {
     let file = s.open("/d/file", ns::How::NewOnly, false);
     s.commit(file.writer, ns::Completion::ByClient).unwrap();
     s.change(ns::SetXattr {
-        path: path("/d/file"),
+        of: path("/d/file").into(),
         name: b"user.k".to_vec(),
         value: b"v".to_vec(),
         mode: ns::XattrMode::Set,
@@ -105,6 +105,9 @@ fn everything(kv: &Arc<dyn Kv>) {
     let number = |number| Some(RequestNumber { session, number });
     s.numbered(number(1), ns::Mkdir { path: path("/n"), mode: 0o755, parents: false }).unwrap();
     s.numbered(number(2), ns::Rmdir { path: path("/d") }).unwrap_err();
+    let hidden = s.open("/d/hidden", ns::How::NewOnly, true);
+    let of = ns::XattrOf::Upload(hidden.writer);
+    s.change(ns::SetXattr { of, name: b"user.h".to_vec(), value: b"w".to_vec(), mode: ns::XattrMode::Create }).unwrap();
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -168,12 +171,12 @@ fn what_was_written_is_read_and_goes_on() {
     let mut findings = Vec::new();
     let counts = ns::check(&*kv.snapshot(), &mut |finding| findings.push(finding)).unwrap();
     assert_eq!(findings, []);
-    assert_eq!((counts.writers, counts.uploads, counts.deletions), (3, 3, 1));
+    assert_eq!((counts.writers, counts.uploads, counts.deletions), (4, 4, 1));
     let ns = Namespace::open(Arc::clone(&kv), Timestamp(9_000), NamespaceConfig::default()).unwrap();
     let admin = Actor::admin();
     let inode = ns.read(|read| ns::stat(read, &admin, &path("/d/link"))).unwrap();
     assert_eq!((inode.len(), inode.access.owner.0, inode.access.group.0), (10, 5, 9));
-    let value = ns.read(|read| ns::get_xattr(read, &admin, &path("/d/file"), b"user.k")).unwrap();
+    let value = ns.read(|read| ns::get_xattr(read, &admin, &path("/d/file").into(), b"user.k")).unwrap();
     assert_eq!(value, b"v");
     let mut s = Script { ns, now: 10_000 };
     s.change(ns::Remove { path: path("/d/linked") }).unwrap();

@@ -291,6 +291,66 @@ fn an_upload_that_cannot_become_visible_is_kept_a_day_and_can_be_resumed() {
 }
 
 #[test]
+fn attributes_of_a_file_that_nobody_sees_yet_appear_with_it_or_go_with_it() {
+    let w = World::new();
+    let posc = |at: &str, pid| ns::OpenWrite { posc: true, ..open(at, How::NewOnly, pid) };
+    let of = ns::XattrOf::Upload;
+    let set = |writer, name: &str, mode| ns::SetXattr { of: of(writer), name: name.into(), value: b"v".to_vec(), mode };
+    let names = |writer: ns::WriterToken| {
+        let hidden = w.ns.read(|read| ns::is_hidden_upload(read, &writer)).unwrap();
+        hidden.then(|| {
+            let all = w.ns.read(|read| ns::list_xattrs(read, &Actor::admin(), &of(writer))).unwrap();
+            all.into_iter().map(|(name, _)| String::from_utf8(name).unwrap()).collect::<Vec<_>>()
+        })
+    };
+    let shown = |at: &str| w.ns.read(|read| ns::list_xattrs(read, &Actor::admin(), &path(at).into())).unwrap().len();
+
+    let seen = w.change(posc("/seen", 1)).unwrap().writer;
+    assert_eq!(names(seen), Some(vec![]));
+    for name in ["a", "b", "c"] {
+        w.change(set(seen, name, ns::XattrMode::Create)).unwrap();
+    }
+    assert_eq!(w.refusal(set(seen, "a", ns::XattrMode::Create)), ErrorCode::Exists);
+    assert_eq!(w.refusal(set(seen, "d", ns::XattrMode::Replace)), ErrorCode::NotFound);
+    w.change(ns::RemoveXattr { of: of(seen), name: b"b".to_vec() }).unwrap();
+    assert_eq!(w.refusal(ns::RemoveXattr { of: of(seen), name: b"b".to_vec() }), ErrorCode::NotFound);
+    assert_eq!(names(seen), Some(vec!["a".to_owned(), "c".to_owned()]));
+    assert_eq!(w.ns.read(|read| ns::get_xattr(read, &Actor::admin(), &of(seen), b"c")).unwrap(), b"v");
+    w.change(World::commit_op(seen, 3)).unwrap();
+    assert_eq!((shown("/seen"), w.stat("/seen").unwrap().xattrs), (2, 2));
+    assert_eq!(w.refusal(set(seen, "late", ns::XattrMode::Set)), ErrorCode::Stale);
+
+    // Kept, gone on with, and complete; then one that is forgotten, one of which nothing is kept, and one that begins again.
+    let kept = w.change(posc("/kept", 1)).unwrap();
+    w.change(set(kept.writer, "a", ns::XattrMode::Set)).unwrap();
+    w.change(ns::Interrupt { writer: kept.writer, kept_len: 5 }).unwrap();
+    let OpenKind::Upload(upload) = kept.kind else { panic!("{:?}", kept.kind) };
+    let resume = Some(ns::Resume::Upload(upload));
+    let resumed = w.change(ns::OpenWrite { resume, ..open("/kept", How::Update, 3) }).unwrap();
+    assert_eq!(names(resumed.writer), Some(vec!["a".to_owned()]));
+    w.change(World::commit_op(resumed.writer, 7)).unwrap();
+    assert_eq!(shown("/kept"), 1);
+    let forgotten = w.change(posc("/forgotten", 1)).unwrap();
+    w.change(set(forgotten.writer, "a", ns::XattrMode::Set)).unwrap();
+    w.change(ns::Interrupt { writer: forgotten.writer, kept_len: 5 }).unwrap();
+    let OpenKind::Upload(upload) = forgotten.kind else { panic!("{:?}", forgotten.kind) };
+    w.change(ns::ForgetUpload { upload }).unwrap();
+    let nothing = w.change(posc("/nothing", 1)).unwrap();
+    w.change(set(nothing.writer, "a", ns::XattrMode::Set)).unwrap();
+    w.change(ns::Interrupt { writer: nothing.writer, kept_len: 0 }).unwrap();
+    let first = w.change(posc("/again", 1)).unwrap();
+    w.change(set(first.writer, "a", ns::XattrMode::Set)).unwrap();
+    let again = w.change(ns::OpenWrite { restarted: true, ..posc("/again", 1) }).unwrap();
+    assert_ne!(again.body, first.body);
+    assert_eq!(names(again.writer), Some(vec![]));
+
+    // What replaces a file has none of its own.
+    let over = w.change(open("/seen", How::Replace, 1)).unwrap();
+    assert_eq!(names(over.writer), None);
+    assert_eq!(w.refusal(set(over.writer, "a", ns::XattrMode::Set)), ErrorCode::Invalid);
+}
+
+#[test]
 fn a_late_completion_undoes_nothing_that_was_acknowledged() {
     let late = |opened: &ns::OpenedWrite| ns::Commit {
         completion: ns::Completion::AtGraceEnd,
@@ -558,7 +618,7 @@ fn attributes_are_bounded() {
     let w = World::new();
     w.file("/f", 1);
     let set = |name: Vec<u8>, len: usize| ns::SetXattr {
-        path: path("/f"),
+        of: path("/f").into(),
         name,
         value: vec![0; len],
         mode: ns::XattrMode::Set,

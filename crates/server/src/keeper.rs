@@ -167,8 +167,12 @@ fn forget_uploads(node: &Arc<Node>) -> Result<(), NsError> {
         for upload in due {
             tracing::info!(path = %upload.path.escape_ascii(), upload = %upload.upload, "a kept upload's time is over");
             let op = ForgetUpload { upload: upload.upload };
-            let body = node.namespace.change_urgent_wait(Durability::Written, node.context(), op)?;
-            endings::dropped(node, body);
+            match node.namespace.change_urgent_wait(Durability::Written, node.context(), op) {
+                Ok(body) => endings::dropped(node, body),
+                // One that is damaged keeps nobody else's from being forgotten.
+                Err(error @ NsError::Damaged { .. }) => complain(node, "forgetting an upload", &error),
+                Err(error) => return Err(error),
+            }
         }
         after = next;
         if after.is_none() {

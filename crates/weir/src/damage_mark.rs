@@ -17,7 +17,7 @@ pub fn mark(namespace: &Namespace, path: &[u8], what: &str, body: Option<BodyId>
         return Err(NsError::NotFound(path.escape_ascii().to_string(), "path that can be asked for"));
     };
     let context = namespace.context(now(), &Actor::admin(), None);
-    let request = SetXattr { path, name: NAME.to_vec(), value: what.into_bytes(), mode: XattrMode::Set };
+    let request = SetXattr { of: path.into(), name: NAME.to_vec(), value: what.into_bytes(), mode: XattrMode::Set };
     match namespace.change_wait(kv::Durability::Synced, context, request) {
         // Renamed or removed just now: the next pass finds it where it is.
         Err(error) if error.code() == ErrorCode::NotFound => Ok(()),
@@ -29,7 +29,7 @@ pub fn mark(namespace: &Namespace, path: &[u8], what: &str, body: Option<BodyId>
 pub fn unmark(namespace: &Namespace, path: &[u8]) -> Result<(), NsError> {
     let Ok(path) = NsPath::parse(path) else { return Ok(()) };
     let context = namespace.context(now(), &Actor::admin(), None);
-    match namespace.change_wait(kv::Durability::Synced, context, RemoveXattr { path, name: NAME.to_vec() }) {
+    match namespace.change_wait(kv::Durability::Synced, context, RemoveXattr { of: path.into(), name: NAME.to_vec() }) {
         Err(error) if error.code() == ErrorCode::NotFound => Ok(()),
         done => done,
     }

@@ -1,6 +1,6 @@
 //! Random steps on the real namespace and the model side by side.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kv::{Durability, Kv, KvError};
@@ -13,6 +13,7 @@ use types::{
 };
 
 use super::life::{Handle, Open, OpenReply, Opened};
+use super::names::put_xattr;
 use super::view::{View, compare, real};
 use super::{Model, Pairs, UpState, Who};
 
@@ -369,8 +370,10 @@ impl World {
             45..50 => {
                 let names: [&[u8]; 5] = [b"k", b"user.l", b"m\xfe", b"n", b"o"];
                 let name = self.pick(&names).to_vec();
-                if self.rng.random_ratio(1, 4) {
-                    let op = ns::RemoveXattr { path: p, name: name.clone() };
+                if self.rng.random_ratio(1, 3) {
+                    self.hidden_attributes(&user, name)?;
+                } else if self.rng.random_ratio(1, 4) {
+                    let op = ns::RemoveXattr { of: p.into(), name: name.clone() };
                     let real = self.change(&user, op)?;
                     let model = self.model.remove_xattr(&user, &path, &name);
                     self.agree(real, model)?;
@@ -378,7 +381,7 @@ impl World {
                     let mode = self.rng.random_range(0..3u8);
                     let how = [ns::XattrMode::Set, ns::XattrMode::Create, ns::XattrMode::Replace][mode as usize];
                     let value = vec![self.rng.random(); self.rng.random_range(0..5)];
-                    let op = ns::SetXattr { path: p, name: name.clone(), value: value.clone(), mode: how };
+                    let op = ns::SetXattr { of: p.into(), name: name.clone(), value: value.clone(), mode: how };
                     let real = self.change(&user, op)?;
                     let model = self.model.set_xattr(&user, &path, &name, &value, mode, 3);
                     self.agree(real, model)?;
@@ -537,6 +540,40 @@ impl World {
         if self.rng.random_ratio(2, 3) { Some(self.handles.remove(at)) } else { Some(self.handles[at].clone()) }
     }
 
+    /// Attributes of what a writer uploads, whether nobody sees it or not.
+    fn hidden_attributes(&mut self, user: &Who, name: Vec<u8>) -> Checked {
+        if self.handles.is_empty() {
+            return Ok(());
+        }
+        let both = self.handles[self.rng.random_range(0..self.handles.len())].clone();
+        let of = ns::XattrOf::Upload(both.token);
+        self.say(format!("  attribute {} of {both:?}", name.escape_ascii()));
+        if self.rng.random_ratio(1, 4) {
+            let real = self.change(user, ns::RemoveXattr { of, name: name.clone() })?;
+            let model = self
+                .model
+                .clone()
+                .hidden_xattrs(&both.handle)
+                .and_then(|all| all.remove(&name).ok_or(ErrorCode::NotFound));
+            if self.agree(real, model)?.is_some() {
+                let _ = self.model.hidden_xattrs(&both.handle).map(|all| all.remove(&name));
+            }
+            return Ok(());
+        }
+        let mode = self.rng.random_range(0..3u8);
+        let how = [ns::XattrMode::Set, ns::XattrMode::Create, ns::XattrMode::Replace][mode as usize];
+        let value = vec![self.rng.random(); self.rng.random_range(0..5)];
+        let op = ns::SetXattr { of, name: name.clone(), value: value.clone(), mode: how };
+        let real = self.change(user, op)?;
+        // Tried on a copy: a refusal leaves nothing, not even the number that was taken.
+        let put = |all: &mut BTreeMap<_, _>| put_xattr(all, &name, &value, mode, 3);
+        let model = self.model.clone().hidden_xattrs(&both.handle).and_then(put);
+        if self.agree(real, model)?.is_some() {
+            let _ = self.model.hidden_xattrs(&both.handle).and_then(put);
+        }
+        Ok(())
+    }
+
     fn commit(&mut self, user: &Who) -> Checked {
         let Some(both) = self.any_handle() else { return Ok(()) };
         let len = self.rng.random_range(0..5) * 100;
@@ -642,7 +679,7 @@ impl World {
         if let Some((real, model)) = self.agree(real, model)? {
             same("length", real, model)?;
         }
-        let real = ns::get_xattr(&*snapshot, &ctx.actor, p, b"k").map_err(code);
+        let real = ns::get_xattr(&*snapshot, &ctx.actor, &p.clone().into(), b"k").map_err(code);
         let model = self.model.existing(user, path, true).and_then(|(_, ino)| {
             self.model.may(user, ino, 4)?;
             self.model.node(ino).xattrs.get(b"k".as_slice()).cloned().ok_or(ErrorCode::NotFound)

@@ -1,5 +1,7 @@
 //! The model's life of a file.
 
+use std::collections::BTreeMap;
+
 use types::{ClientIdentity, ErrorCode};
 
 use super::{Doing, File, KEEP, Kind, Model, Res, State, TOMB, UpState, Upload, Way, Who, Writer};
@@ -187,6 +189,8 @@ impl Model {
             deadline: None,
             kept: 0,
             epoch: 0,
+            xattrs: BTreeMap::new(),
+            attributes_at: None,
         };
         self.uploads.insert(body, upload);
         OpenReply { handle, ino: Some(ino), kind: Opened::Upload, len: 0, dropped }
@@ -287,7 +291,7 @@ impl Model {
         if upload.state == UpState::Making {
             return Err(ErrorCode::Busy);
         }
-        let ino = upload.replaces.unwrap_or_else(|| self.fresh());
+        let ino = upload.replaces.or(upload.attributes_at).unwrap_or_else(|| self.fresh());
         let handle = self.start(who, body, upload.epoch + 1, Doing::Upload, ino, open);
         let changed = self.uploads.get_mut(&body).unwrap();
         changed.state = UpState::Making;
@@ -333,6 +337,18 @@ impl Model {
     fn current(&self, handle: &Handle) -> Res<Writer> {
         let found = self.writers.get(&handle.body).filter(|w| w.who == handle.who && w.epoch == handle.epoch);
         found.cloned().ok_or(ErrorCode::Stale)
+    }
+
+    /// The attributes of a file that nobody sees yet, for a change of `name`.
+    pub fn hidden_xattrs(&mut self, handle: &Handle) -> Res<&mut BTreeMap<Vec<u8>, Vec<u8>>> {
+        let writer = self.current(handle)?;
+        match self.uploads.get_mut(&writer.body).filter(|upload| upload.replaces.is_none()) {
+            Some(upload) if writer.doing == Doing::Upload => {
+                upload.attributes_at.get_or_insert(writer.ino);
+                Ok(&mut upload.xattrs)
+            }
+            _ => Err(ErrorCode::Invalid),
+        }
     }
 
     /// Gives the inode, the body that went, and whether it was still linked.
@@ -424,6 +440,7 @@ impl Model {
             }
             let node = self.node_mut(ino);
             (node.owner, node.group, node.mode) = (upload.owner, upload.group, upload.mode);
+            node.xattrs = upload.xattrs;
             self.entries_mut(upload.parent).insert(upload.name, ino);
             self.become_complete(ino, body, epoch, len, sums, mtime);
             self.uploads.remove(&body);

@@ -102,6 +102,9 @@ pub struct Upload {
     pub deadline: Option<i64>,
     pub kept: u64,
     pub epoch: u32,
+    pub xattrs: BTreeMap<Name, Vec<u8>>,
+    /// The number that the file will get, once it has had attributes.
+    pub attributes_at: Option<u64>,
 }
 
 #[derive(Clone, Debug)]

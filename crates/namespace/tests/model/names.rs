@@ -1,5 +1,7 @@
 //! The model's directories, names and attributes.
 
+use std::collections::BTreeMap;
+
 use types::ErrorCode;
 
 use super::{At, Kind, Model, ROOT, Res, Way, Who};
@@ -219,16 +221,7 @@ impl Model {
         self.may(who, ino, 2)?;
         let now = self.now;
         let node = self.node_mut(ino);
-        let there = node.xattrs.contains_key(name);
-        match (mode, there) {
-            (1, true) => return Err(ErrorCode::Exists),
-            (2, false) => return Err(ErrorCode::NotFound),
-            _ => {}
-        }
-        if !there && node.xattrs.len() >= max {
-            return Err(ErrorCode::TooMany);
-        }
-        node.xattrs.insert(name.to_vec(), value.to_vec());
+        put_xattr(&mut node.xattrs, name, value, mode, max)?;
         node.ctime = now;
         Ok(())
     }
@@ -287,4 +280,19 @@ impl Model {
         }
         Ok(self.maybe_drop(ino))
     }
+}
+
+/// Puts an attribute among those of a file. `mode`: 0 in any case, 1 only a new one, 2 only one that is there.
+pub fn put_xattr(all: &mut BTreeMap<Vec<u8>, Vec<u8>>, name: &[u8], value: &[u8], mode: u8, max: usize) -> Res<()> {
+    let there = all.contains_key(name);
+    match (mode, there) {
+        (1, true) => return Err(ErrorCode::Exists),
+        (2, false) => return Err(ErrorCode::NotFound),
+        _ => {}
+    }
+    if !there && all.len() >= max {
+        return Err(ErrorCode::TooMany);
+    }
+    all.insert(name.to_vec(), value.to_vec());
+    Ok(())
 }

@@ -36,7 +36,7 @@ pub struct Seen {
 }
 
 type SeenWriter = (String, Vec<u8>, u32, &'static str, u128, Option<u64>);
-type SeenUpload = (Vec<u8>, String, Option<i64>, u64, Vec<u8>, (u32, u32, u16), u32);
+type SeenUpload = (Vec<u8>, String, Option<i64>, u64, Vec<u8>, (u32, u32, u16), u32, Vec<(Vec<u8>, Vec<u8>)>);
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct View {
@@ -106,7 +106,7 @@ pub fn real(read: &dyn Read, page: usize, sessions: &[u64]) -> View {
         if inode.xattrs > 0 && !matches!(inode.kind, RealKind::Symlink(_)) {
             // By path, which for this walk never goes over links.
             if let Ok(p) = types::NsPath::parse(&shown) {
-                xattrs = namespace::list_xattrs(read, &admin, &p).unwrap().into_iter().collect();
+                xattrs = namespace::list_xattrs(read, &admin, &p.clone().into()).unwrap().into_iter().collect();
             }
         }
         assert_eq!(inode.xattrs as usize, xattrs.len());
@@ -170,6 +170,7 @@ pub fn real(read: &dyn Read, page: usize, sessions: &[u64]) -> View {
             upload.name.clone(),
             (upload.owner.0, upload.group.0, upload.mode),
             upload.epoch,
+            upload.attributes.map_or(Vec::new(), |attributes| namespace::xattrs_of(read, attributes.at).unwrap()),
         );
         view.uploads.insert(upload.body.0, seen);
     }
@@ -253,7 +254,8 @@ impl Model {
             };
             let path = self.who[upload.who].1.clone();
             let access = (upload.owner, upload.group, upload.mode);
-            let seen = (path, state, upload.deadline, upload.kept, upload.name.clone(), access, upload.epoch);
+            let xattrs = upload.xattrs.clone().into_iter().collect();
+            let seen = (path, state, upload.deadline, upload.kept, upload.name.clone(), access, upload.epoch, xattrs);
             view.uploads.insert(upload.body, seen);
         }
         view.queue = self.queue.len();

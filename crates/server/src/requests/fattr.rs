@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use namespace::{Durability, NsError, RemoveXattr, SetXattr, XattrMode};
+use namespace::{Durability, NsError, RemoveXattr, SetXattr, XattrMode, XattrOf};
 use parking_lot::Mutex;
-use types::{ErrorCode, NsPath};
+use types::ErrorCode;
 use wire::request::{Fattr, FattrOp, Target};
 use wire::response::{FattrList, FattrReply, FattrResult};
 use wire::{ErrorNumber, ResponseStatus, StreamId};
@@ -71,54 +71,59 @@ impl Connection {
     /// kXR_fattr. As with the stock server, each attribute has its own result, also where there is no such file.
     pub(crate) fn fattr(&mut self, stream: StreamId, r: Fattr) -> Result<Result<(), Refusal>, Stop> {
         let changes = matches!(r.op, FattrOp::Set { .. } | FattrOp::Del(_));
-        let path = match self.fattr_path(&r.target, changes) {
-            Ok(path) => path,
+        let of = match self.fattr_of(&r.target, changes) {
+            Ok(of) => of,
             Err(refusal) => return Ok(self.fattr_of_nothing(stream, r.op, refusal)),
         };
         match r.op {
-            FattrOp::Get(names) => Ok(self.fattr_get(stream, &path, names)),
-            FattrOp::List { with_values } => self.fattr_list(stream, &path, with_values),
+            FattrOp::Get(names) => Ok(self.fattr_get(stream, &of, names)),
+            FattrOp::List { with_values } => self.fattr_list(stream, &of, with_values),
             FattrOp::Set { only_new, pairs } => {
                 let mode = if only_new { XattrMode::Create } else { XattrMode::Set };
                 let names = pairs.iter().map(|(name, _)| name.clone()).collect();
-                let ops = pairs.into_iter().map(|(name, value)| {
-                    let (path, name) = (path.clone(), inner_name(&name));
-                    SetXattr { path, name, value, mode }
-                });
-                self.fattr_change(stream, names, ops)
+                let set =
+                    |(name, value): (Vec<u8>, _)| SetXattr { of: of.clone(), name: inner_name(&name), value, mode };
+                self.fattr_change(stream, names, pairs.into_iter().map(set))
             }
             FattrOp::Del(names) => {
-                let ops = names.iter().map(|name| RemoveXattr { path: path.clone(), name: inner_name(name) });
+                let ops = names.iter().map(|name| RemoveXattr { of: of.clone(), name: inner_name(name) });
                 self.fattr_change(stream, names.clone(), ops)
             }
         }
     }
 
-    /// The path, after a look whether anything is there: a file that is not refuses the whole request. Of an open file it is the one
-    /// that the file has now; and only a handle for writing changes anything.
-    fn fattr_path(&self, target: &Target, changes: bool) -> Result<NsPath, Refusal> {
+    /// What is meant, after a look whether anything is there: a file that is not refuses the whole request. An open file is meant whatever
+    /// names it has now; and only a handle for writing changes anything.
+    fn fattr_of(&self, target: &Target, changes: bool) -> Result<XattrOf, Refusal> {
         let file = match target {
             Target::Path(target) => {
                 let path = parse_path(&target.path)?;
                 self.node.stat(&VERB, &path)?;
-                return Ok(path);
+                return Ok(path.into());
             }
             Target::Handle(handle) => self.file(*handle)?,
         };
-        if changes && matches!(file.access, Access::Read(_)) {
-            let text = format!(
-                "{} is open for reading only; its attributes are changed by its path, or if it is open for update",
-                file.path
-            );
-            return Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text));
+        let refuse = |error: NsError| Refusal::of_namespace(&VERB, &error);
+        match &file.access {
+            Access::Read(_) if changes => {
+                let text = format!(
+                    "{} is open for reading only; its attributes are changed by its path, or if it is open for update",
+                    file.path
+                );
+                return Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text));
+            }
+            Access::Read(_) => {}
+            Access::Write(access) => {
+                // A handle that another has taken the place of has no say any more.
+                drop(access.hold()?);
+                let writer = access.lease.token();
+                if self.node.namespace.read(|read| namespace::is_hidden_upload(read, &writer)).map_err(refuse)? {
+                    return Ok(XattrOf::Upload(writer));
+                }
+            }
         }
-        if self.node.stat(&VERB, &file.path).is_ok_and(|inode| inode.ino == file.ino) {
-            return Ok(file.path.clone());
-        }
-        // It was moved since it was opened: what has its old name is another file.
-        let found = self.node.namespace.read(|read| namespace::path_of(read, file.ino));
-        let found = found.map_err(|error| Refusal::of_namespace(&VERB, &error))?;
-        parse_path(&found)
+        self.node.namespace.read(|read| namespace::stat_ino(read, file.ino)).map_err(refuse)?;
+        Ok(XattrOf::Inode(file.ino))
     }
 
     /// As the stock server tells it: each attribute that was named has the reason for its result.
@@ -142,7 +147,7 @@ impl Connection {
         self.ok(stream, |out| out.extend_from_slice(&body))
     }
 
-    fn fattr_get(&self, stream: StreamId, path: &NsPath, names: Vec<Vec<u8>>) -> Result<(), Refusal> {
+    fn fattr_get(&self, stream: StreamId, of: &XattrOf, names: Vec<Vec<u8>>) -> Result<(), Refusal> {
         let actor = &self.node.config.actor;
         let results = self
             .node
@@ -150,7 +155,7 @@ impl Connection {
             .read(|read| {
                 let mut results = Vec::with_capacity(names.len());
                 for name in names {
-                    let (number, value) = match namespace::get_xattr(read, actor, path, &inner_name(&name)) {
+                    let (number, value) = match namespace::get_xattr(read, actor, of, &inner_name(&name)) {
                         Ok(value) => (0, value),
                         // a sick disk is no property of one attribute
                         Err(error) if matches!(error.code(), ErrorCode::Io | ErrorCode::Damaged) => return Err(error),
@@ -165,8 +170,8 @@ impl Connection {
         self.ok(stream, |out| out.extend_from_slice(&body))
     }
 
-    fn fattr_list(&mut self, stream: StreamId, path: &NsPath, with_values: bool) -> Result<Result<(), Refusal>, Stop> {
-        let listed = self.node.namespace.read(|read| namespace::list_xattrs(read, &self.node.config.actor, path));
+    fn fattr_list(&mut self, stream: StreamId, of: &XattrOf, with_values: bool) -> Result<Result<(), Refusal>, Stop> {
+        let listed = self.node.namespace.read(|read| namespace::list_xattrs(read, &self.node.config.actor, of));
         let listed = match listed {
             Ok(listed) => listed,
             Err(error) => return Ok(Err(Refusal::of_namespace(&"list the attributes of", &error))),

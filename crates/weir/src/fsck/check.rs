@@ -62,15 +62,24 @@ pub trait Progress {
     fn step(&mut self, counts: &Counts);
 }
 
-/// Checks everything. `read` is one consistent view of the namespace; nobody changes the store meanwhile. With `quick`
-/// no content is read.
+/// How it is looked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct How {
+    /// No content is read.
+    pub quick: bool,
+    /// The log has lost something at some time ([`crate::foundation::Foundation::was_repaired`]): what it does not tell of may have been there.
+    pub was_repaired: bool,
+}
+
+/// Checks everything. `read` is one consistent view of the namespace; nobody changes the store meanwhile.
 pub fn check(
     read: &dyn Read,
     store: &Store,
-    quick: bool,
+    how: How,
     progress: &mut dyn Progress,
     report: &mut dyn FnMut(Finding),
 ) -> Result<Counts, CheckError> {
+    let How { quick, was_repaired } = how;
     let mut counts = Counts::default();
     let keys = namespace::check(read, &mut |found| {
         let path = found.totals_of.and_then(|dir| namespace::path_of(read, dir).ok());
@@ -122,7 +131,7 @@ pub fn check(
         }
     }
     sift(read, store, &mut nameless, report)?;
-    writers_have_contents(read, store, report)?;
+    writers_have_contents(read, store, was_repaired, report)?;
     uploads_have_contents(read, store, report)?;
     progress.step(&counts);
     Ok(counts)
@@ -249,11 +258,18 @@ fn sift(
     Ok(())
 }
 
-fn writers_have_contents(read: &dyn Read, store: &Store, report: &mut dyn FnMut(Finding)) -> Result<(), CheckError> {
+fn writers_have_contents(
+    read: &dyn Read,
+    store: &Store,
+    was_repaired: bool,
+    report: &mut dyn FnMut(Finding),
+) -> Result<(), CheckError> {
     for writer in writers(read) {
         let writer = writer?;
-        // An open is on record before its content's beginning is: with the first byte, or a second later. A stop between the two loses nothing.
-        if store.has_begun(writer.body) && store.status(writer.piece())?.is_none() {
+        // An open is on record before its content's beginning is: with the first byte, or a second later. A stop between the two loses
+        // nothing. Where the log has lost something, the beginning may be among it, with all that was recorded.
+        let begun = was_repaired || store.has_begun(writer.body);
+        if begun && store.status(writer.piece())?.is_none() {
             let finding = Finding::about(writer.piece(), Problem::WriterWithoutContent);
             report(Finding { path: Some(writer.path), ..finding });
         }

@@ -113,7 +113,8 @@ pub fn look(foundation: &Foundation, args: &FsckArgs, report: &mut Report) -> Re
     // One view for the whole check; repairs are made after it, from the list that it leaves.
     let counts = {
         let read = kv::Kv::snapshot(&*foundation.embedded);
-        check::check(&*read, &foundation.store, args.quick, &mut progress, &mut |found| repair.take(found, report))
+        let how = check::How { quick: args.quick, was_repaired: foundation.was_repaired };
+        check::check(&*read, &foundation.store, how, &mut progress, &mut |found| repair.take(found, report))
             .map_err(failed)?
     };
     progress.clear();

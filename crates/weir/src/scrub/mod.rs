@@ -66,7 +66,6 @@ pub struct Status {
 
 /// What the thread works on.
 struct Work {
-    disk: Arc<dyn Disk>,
     store: Arc<Store>,
     namespace: Arc<Namespace>,
     config: ScrubConfig,
@@ -78,8 +77,8 @@ struct Desk {
     stop: bool,
     /// A pass is wanted now.
     now: bool,
-    /// The pass under way is to end.
-    give_up: bool,
+    /// The pass that was under way has ended: the thread is to leave it.
+    given_up: bool,
     /// For the pass under way, instead of what is configured.
     rate: Option<u64>,
     position: Position,
@@ -90,6 +89,9 @@ struct Shared {
     desk: Mutex<Desk>,
     changed: Condvar,
     config: ScrubConfig,
+    disk: Arc<dyn Disk>,
+    /// Held while the position is kept, so that no older one comes after a newer one.
+    keeping: Mutex<()>,
 }
 
 /// The scrub of a running node.
@@ -121,9 +123,9 @@ impl Scrub {
             Position::default()
         });
         let desk = Mutex::new(Desk { position, ..Desk::default() });
-        let shared = Arc::new(Shared { desk, changed: Condvar::new(), config });
+        let shared = Arc::new(Shared { desk, changed: Condvar::new(), config, disk, keeping: Mutex::default() });
         let inner = Arc::clone(&shared);
-        let work = Work { disk, store, namespace, config };
+        let work = Work { store, namespace, config };
         let thread = std::thread::Builder::new().name("scrub".into()).stack_size(512 << 10);
         let thread = thread.spawn(move || {
             // It only looks: a bug in it is no reason to stop serving.
@@ -155,12 +157,18 @@ impl Scrub {
         self.shared.changed.notify_all();
     }
 
-    /// Ends the pass under way.
+    /// Ends the pass under way, as if it had come to its end: the next one comes when it is due. That is kept when this returns.
     pub fn give_up(&self) {
         let mut desk = self.shared.desk();
-        desk.give_up = desk.position.current.is_some();
         desk.now = false;
+        let Some((tally, _)) = desk.position.current.take() else { return };
+        desk.position.last = Some(Tally { ended: seconds_now(), ..tally });
+        desk.rate = None;
+        desk.given_up = true;
+        drop(desk);
         self.shared.changed.notify_all();
+        self.shared.keep();
+        tracing::info!("scrub: the pass was ended by hand");
     }
 
     /// What it is at.
@@ -207,11 +215,7 @@ impl Shared {
             match self.pass(work, &mut scrubber) {
                 Ok(()) => {}
                 Err(Stopped::ByNode) => break,
-                Err(Stopped::ByHand) => {
-                    tracing::info!("scrub: the pass was ended by hand");
-                    let position = self.desk().position;
-                    keep(work, &position);
-                }
+                Err(Stopped::ByHand) => {}
                 Err(Stopped::Trouble(what)) => trouble = Some(what),
             }
             // Memory, and the files that it has open.
@@ -225,9 +229,18 @@ impl Shared {
                 drop(self.rest(desk, PAUSE_AFTER_TROUBLE));
             }
         }
+        if self.desk().position.current.is_some() {
+            self.keep();
+        }
+    }
+
+    fn keep(&self) {
+        let _in_order = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         let position = self.desk().position;
-        if position.current.is_some() {
-            keep(work, &position);
+        if let Err(error) = position.write(&*self.disk) {
+            tracing::warn!(
+                "how far the scrub is cannot be kept, so a restart will begin the pass further back: {error}"
+            );
         }
     }
 
@@ -243,13 +256,15 @@ impl Shared {
             let left = work.config.due(&desk.position).map(|due| due.saturating_sub(now));
             if going_on || desk.now || left == Some(0) {
                 desk.now = false;
+                // What was said of an earlier pass is not said of this one.
+                desk.given_up = false;
                 if desk.position.current.is_none() {
                     desk.position.pass += 1;
                     desk.position.current = Some((Tally { began: now, ..Tally::default() }, None));
-                    let (pass, position) = (desk.position.pass, desk.position);
+                    let pass = desk.position.pass;
                     drop(desk);
                     tracing::info!("scrub: pass {pass} begins");
-                    keep(work, &position);
+                    self.keep();
                 }
                 return true;
             }
@@ -279,28 +294,24 @@ impl Shared {
                         Looked::Damaged => tally.damaged += 1,
                     }
                 }
-                let position = desk.position;
                 drop(desk);
                 if kept.elapsed() >= KEEP_INTERVAL {
                     kept = Instant::now();
-                    keep(work, &position);
+                    self.keep();
                 }
             }
         }
         let mut desk = self.desk();
         let pass = desk.position.pass;
-        if let Some((tally, _)) = desk.position.current.take() {
-            desk.position.last = Some(Tally { ended: seconds_now(), ..tally });
-        }
+        let Some((tally, _)) = desk.position.current.take() else { return Ok(()) };
+        desk.position.last = Some(Tally { ended: seconds_now(), ..tally });
         desk.rate = None;
-        let position = desk.position;
         drop(desk);
-        keep(work, &position);
-        if let Some(Tally { whole, busy, damaged, bytes, .. }) = position.last {
-            tracing::info!(
-                "scrub: pass {pass} has ended: {whole} contents of {bytes} bytes are whole, {damaged} damaged, {busy} were being written"
-            );
-        }
+        self.keep();
+        let Tally { whole, busy, damaged, bytes, .. } = tally;
+        tracing::info!(
+            "scrub: pass {pass} has ended: {whole} contents of {bytes} bytes are whole, {damaged} damaged, {busy} were being written"
+        );
         Ok(())
     }
 
@@ -356,15 +367,7 @@ impl Desk {
         if self.stop {
             return Some(Stopped::ByNode);
         }
-        if std::mem::take(&mut self.give_up) {
-            // As if it had ended: the next one comes when it is due.
-            if let Some((tally, _)) = self.position.current.take() {
-                self.position.last = Some(Tally { ended: seconds_now(), ..tally });
-            }
-            self.rate = None;
-            return Some(Stopped::ByHand);
-        }
-        None
+        std::mem::take(&mut self.given_up).then_some(Stopped::ByHand)
     }
 }
 
@@ -384,12 +387,6 @@ fn found(work: &Work, piece: PieceId, error: &StoreError) -> Result<Looked, Stop
     let said = damage::tell(&work.namespace, &work.store, piece, &error.to_string());
     let is_damaged = said.map_err(|error| Stopped::Trouble(error.to_string()))?;
     Ok(if is_damaged { Looked::Damaged } else { Looked::Busy })
-}
-
-fn keep(work: &Work, position: &Position) {
-    if let Err(error) = position.write(&*work.disk) {
-        tracing::warn!("how far the scrub is cannot be kept, so a restart will begin the pass further back: {error}");
-    }
 }
 
 fn seconds_now() -> u64 {
