@@ -460,3 +460,111 @@ def test_after_an_interrupted_restore_the_logs_end_is_where_it_was(server, tmp_p
     code, report = restore(server, target, "--until", str(end))
     assert code == 0 and report["nothing_lost"] and report["record"] == end, report
     assert state(server, tmp_path) == kept
+
+
+@pytest.mark.parametrize("first,then", [("daily", "weekly"), ("weekly", "daily")])
+def test_an_interrupted_restore_is_not_taken_for_one_of_another_folder(server, tmp_path, first, then):
+    """Every folder of backups counts from 1."""
+    upto, names = {}, {}
+    for folder in ("daily", "weekly"):
+        names[folder] = [f"of-{folder}", *names.get("daily", [])]
+        put(server, f"/of-{folder}", 3000, tmp_path)
+        upto[folder] = backup(server, tmp_path / folder)["upto"]
+    put(server, "/later", 3000, tmp_path)
+    server.stop()
+    lose_the_namespace(server)
+    almost_restored(server, tmp_path / first, "--until", str(upto[first]))
+    _, report = restore(server, tmp_path / then, "--until", str(upto[then]))
+    assert (report["backup"]["number"], report["record"]) == (1, upto[then]) and not report["nothing_lost"]
+    assert report["moved_aside"] == "namespace-lost-1", report
+    assert sorted(state(server, tmp_path)) == sorted(names[then])
+
+
+def test_what_an_interrupted_restore_has_put_in_place_is_never_removed(server, tmp_path):
+    """The log can have been trimmed since: what is in place may be the only state of its kind."""
+    target = tmp_path / "backups"
+    put(server, "/before", 3000, tmp_path)
+    first = backup(server, target)
+    for number in range(40):  # more than one segment of the log
+        put(server, f"/wanted{number}", 60 * KIB, tmp_path)
+    record = backup(server, tmp_path / "elsewhere")["upto"]
+    put(server, "/unwanted", 3000, tmp_path)
+    server.stop()
+    lose_the_namespace(server)
+    almost_restored(server, target, "--until", str(record))
+    checkpoint = {path.name: path.read_bytes() for path in (server.data / "namespace/checkpoint").iterdir()}
+    assert checkpoint
+    done = weir("restore", str(target), "--data", str(server.data), "--until", str(first["upto"]))
+    assert done.returncode == 1 and "the namespace that was there is in namespace-lost-1" in done.stdout, done
+    aside = server.data / "namespace-lost-1"
+    assert {path.name: path.read_bytes() for path in (aside / "checkpoint").iterdir()} == checkpoint
+    assert sorted(state(server, tmp_path)) == ["before"]
+
+
+def test_with_the_same_words_what_is_in_place_is_gone_on_with(server, tmp_path):
+    target = tmp_path / "backups"
+    put(server, "/before", 3000, tmp_path)
+    backup(server, target)
+    for number in range(40):
+        put(server, f"/wanted{number}", 60 * KIB, tmp_path)
+    record = backup(server, tmp_path / "elsewhere")["upto"]
+    put(server, "/unwanted", 3000, tmp_path)
+    server.stop()
+    lose_the_namespace(server)
+    for _ in range(2):
+        almost_restored(server, target, "--until", str(record))
+    _, report = restore(server, target, "--until", str(record))
+    assert report["record"] == record and report["moved_aside"] is None
+    assert not list(server.data.glob("namespace-lost-*"))
+    assert sorted(state(server, tmp_path)) == sorted(["before", *(f"wanted{number}" for number in range(40))])
+
+
+@pytest.mark.parametrize("log", ["of an older copy", "gone", "not there at first"])
+def test_an_interrupted_restore_does_not_insist_on_a_log_that_is_no_more(server, tmp_path, log):
+    """Somebody has put the journal back, or lost it, between two attempts."""
+    target = tmp_path / "backups"
+    kept = {"before": put(server, "/before", 200 * KIB, tmp_path)}
+    upto = backup(server, target)["upto"]
+    kept["after"] = put(server, "/after", 200 * KIB, tmp_path)
+    server.stop()
+    lose_the_namespace(server)
+    copy = tmp_path / "copy"
+    shutil.copytree(server.data, copy, ignore=shutil.ignore_patterns("control"))
+    asked = ()
+    if log == "not there at first":
+        shutil.rmtree(server.data / "journal")
+        asked = ("--until", str(upto))
+    almost_restored(server, target, *asked)
+    shutil.rmtree(server.data / "journal")
+    if log != "gone":
+        shutil.rmtree(server.data / "store")
+        for name in ("journal", "store"):
+            shutil.copytree(copy / name, server.data / name)
+    _, report = restore(server, target, *asked)
+    assert report["nothing_lost"] == (log == "of an older copy") and report["moved_aside"] == "namespace-lost-1", report
+    found = state(server, tmp_path)
+    assert found == kept if log == "of an older copy" else found == {"before": kept["before"]}
+
+
+@pytest.mark.parametrize("namespace", ["lost", "there"])
+@pytest.mark.parametrize("then", ["to its end", "interrupted again"])
+def test_a_mark_that_does_not_read_promises_nothing(server, tmp_path, namespace, then):
+    """Nobody knows where the log ended before; an upgrade finds the empty mark of a version before."""
+    target = tmp_path / "backups"
+    kept = {"before": put(server, "/before", 3000, tmp_path)}
+    backup(server, target)
+    kept["after"] = put(server, "/after", 200 * KIB, tmp_path)
+    server.stop()
+    if namespace == "lost":
+        lose_the_namespace(server)
+    (server.data / "RESTORING").write_bytes(b"")
+    if then == "interrupted again":
+        almost_restored(server, target)
+        code, report = restore(server, target)
+        assert code == 0 and not report["nothing_lost"], report
+    else:
+        done = weir("restore", str(target), "--data", str(server.data))
+        assert done.returncode == 0 and "nothing is lost" not in done.stdout and "is not known" in done.stdout, done
+        assert ("namespace-lost-1" in done.stdout) == (namespace == "there")
+    assert (server.data / "namespace-lost-1").exists() == (namespace == "there")
+    assert state(server, tmp_path) == kept

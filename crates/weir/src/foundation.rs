@@ -20,7 +20,7 @@ use crate::runs::Runs;
 
 pub(crate) const JOURNAL_DIR: &str = "journal";
 pub(crate) const NAMESPACE_DIR: &str = "namespace";
-const NAMESPACE_INDEX_DIR: &str = "namespace/index";
+pub(crate) const NAMESPACE_INDEX_DIR: &str = "namespace/index";
 pub(crate) const NAMESPACE_CHECKPOINT_DIR: &str = "namespace/checkpoint";
 pub(crate) const STORE_DIR: &str = "store";
 /// Where the store keeps large contents, one file each.

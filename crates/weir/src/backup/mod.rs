@@ -4,6 +4,7 @@
 //! files are not in it. [`target`] is the folder, [`restore`] the way back.
 
 pub mod manifest;
+mod place;
 pub mod restore;
 pub mod target;
 mod under_way;

@@ -4,28 +4,26 @@
 //! nothing is lost. Otherwise it is as of the backup, and begins a new life above all numbers that can have been used; what it names and the
 //! store has not, and the other way round, is listed as `weir fsck` does.
 //!
-//! Each step can be interrupted anywhere and done again. The namespace that was there is moved aside first. Then a mark says that a restore is
-//! under way ([`super::under_way`]), and no start goes on until it is gone.
+//! Each step can be interrupted anywhere and done again. The namespace that was there is moved aside first ([`super::place`]). Then a mark says
+//! that a restore is under way ([`super::under_way`]), and no start goes on until it is gone.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
 
 use disk::{Disk, DiskError};
-use journal::{Journal, JournalError, Seq, StreamId};
+use journal::{Journal, JournalError, Seq};
 use types::Incarnation;
 
 use super::manifest::{Kind, Manifest};
+use super::place::{LogHere, fits_the_log, place, placed};
 use super::target::{Target, TargetError};
-use super::under_way::{FILE as UNDER_WAY, Placed, UnderWay};
+use super::under_way::{FILE as UNDER_WAY, UnderWay};
 use crate::cli::{FsckArgs, RestoreArgs};
 use crate::config::Config;
 use crate::config::units::show_size;
 use crate::datadir::{DataDir, Format};
 use crate::exit::Exit;
-use crate::foundation::{
-    Foundation, JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, NAMESPACE_DIR, OpenError, Purpose, STORE_DIR, disk_of,
-    journal_config,
-};
+use crate::foundation::{Foundation, JOURNAL_DIR, OpenError, Purpose, STORE_DIR, disk_of, journal_config};
 use crate::fsck::after_repair::begin_new_life;
 use crate::fsck::report::Report;
 use crate::new_log::{NewLog, StoreIndex};
@@ -33,13 +31,6 @@ use crate::serve::{now, refused};
 use crate::table::table_lines;
 use crate::time_text::parse_time;
 use crate::{Failure, fsck, logging, new_log, rebuild};
-
-/// Where the namespace is made.
-const NEW: &str = "namespace.new";
-/// What an interrupted restore had made, on its way out.
-const GONE: &str = "namespace.gone";
-/// How namespaces that were there are called, a number behind it.
-const ASIDE: &str = "namespace-lost-";
 
 /// Whether a restore was begun and not finished.
 pub fn is_under_way(disk: &dyn Disk) -> Result<bool, DiskError> {
@@ -173,29 +164,34 @@ fn restore(
     let found = if unfinished { Log::Gone } else { log_of(&*disk, config).map_err(|error| failed(error.into()))? };
     let upto = Seq(last.upto);
     let before = UnderWay::read(&*disk).map_err(|error| failed(error.into()))?;
-    // Until it is written, nothing is changed.
-    let nothing_found = UnderWay { log: 0, end: upto, branched: false, placed: None };
-    let (way, at, mark) = match found {
-        Log::Gone => (Way::AsOfTheBackup, upto, UnderWay { placed: None, ..before.unwrap_or(nothing_found) }),
-        Log::There { oldest, last: end } => {
-            let has_the_backups_end = upto <= end;
-            let (end, log) = end_of_log(&disk, config).map_err(failed)?;
-            let known = before.map(|mark| if mark.log == log { mark } else { UnderWay { log, end, ..mark } });
-            let mark = known.unwrap_or(UnderWay { log, end, ..nothing_found });
-            let end_then = mark.end.min(end);
-            let follows = oldest <= upto.next() && has_the_backups_end && upto <= end_then && log == last.log;
-            // What an interrupted restore has put in place already needs no log any more, which may have been trimmed since.
-            let wanted = Way::of(until, upto, end_then, true, mark.branched);
-            let stands = mark.log == log && mark.placed == Some(Placed { backup: last.number, way: wanted });
-            match if stands { wanted } else { Way::of(until, upto, end_then, follows, mark.branched) } {
-                Way::ToTheEnd => (Way::ToTheEnd, upto, mark),
-                way => (way, end, mark),
-            }
-        }
+    let here = match found {
+        Log::Gone => None,
+        Log::There { oldest, .. } => Some(log_here(&disk, config, oldest).map_err(failed)?),
     };
-    let end = mark.end;
+    // What an interrupted restore has put in place already needs no log any more, which may have been trimmed since.
+    let fits =
+        before.is_some_and(|mark| mark.placed.is_some()) && fits_the_log(data, &disk, config, here).map_err(failed)?;
+    let there = before.and_then(|mark| mark.placed).filter(|_| fits);
+    let is_there = |way| there == Some(placed(last, way, here));
+    // Until it is written, nothing is changed.
+    let (mark, end, way) = match (here, found) {
+        (Some(log), Log::There { last: found_last, .. }) => {
+            let mark = UnderWay::beside(before, log.incarnation, log.end);
+            let end = mark.end.min(log.end);
+            let follows = log.oldest <= upto.next() && upto <= found_last.min(end) && log.incarnation == last.log;
+            let way = |follows| Way::of(until, upto, end, follows, mark.branched);
+            (mark, end, if is_there(way(true)) { way(true) } else { way(follows) })
+        }
+        _ => (before.unwrap_or(UnderWay::first(0, upto)), upto, Way::AsOfTheBackup),
+    };
+    let at = here.filter(|_| way != Way::ToTheEnd).map_or(upto, |log| log.end);
     let whole = way == Way::ToTheEnd;
-    let aside = place(data, &disk, config, (target, chain), (way, at), mark).map_err(failed)?;
+    let aside = if is_there(way) {
+        None
+    } else {
+        let placed = placed(last, way, here);
+        place(data, &disk, config, (target, chain), at, placed, mark).map_err(failed)?
+    };
     let format =
         Format { incarnation: Incarnation(data.format.incarnation.0 + u64::from(!whole)), ..data.format.clone() };
     let mut report = Report::new(args.list_max);
@@ -224,58 +220,19 @@ fn restore(
     }
     disk.remove(UNDER_WAY).and_then(|()| disk.sync_dir("")).map_err(|error| refused_restore(data, error.into()))?;
 
-    let as_of = match way {
-        Way::ToTheRecord(record) => record,
-        Way::ToTheEnd => end,
-        Way::AsOfTheBackup => upto,
-    };
-    // The log's end may have to be named where another attempt has written behind it.
-    let lost = match way {
-        Way::ToTheEnd => false,
-        Way::ToTheRecord(record) => record < end,
-        Way::AsOfTheBackup => true,
-    };
-    let mut words = vec![match way {
-        Way::ToTheEnd => {
-            format!("restored from backup {}, and brought up to the end of the log: nothing is lost", last.number)
-        }
-        Way::ToTheRecord(record) if !lost => format!(
-            "restored from backup {}, and brought up to record {record}, the end of the log when an interrupted restore began: nothing is \
-             lost",
-            last.number
-        ),
-        Way::ToTheRecord(record) => format!(
-            "restored from backup {}, and brought up to record {record} of the log; what was changed since is lost",
-            last.number
-        ),
-        Way::AsOfTheBackup => format!(
-            "restored as of backup {}, {}, record {}; what was changed since is lost",
-            last.number,
-            last.taken_text(),
-            last.upto
-        ),
-    }];
-    match (until, way) {
-        (Some(Until::Record(record)), Way::AsOfTheBackup) if record > upto => {
-            words.push(format!("the log does not have what was changed from there to record {record}"));
-        }
-        (Some(Until::Record(record)), Way::ToTheEnd | Way::ToTheRecord(_)) if record > end => {
-            words.push(format!("there is no record {record}: the log ends with {end}"));
-        }
-        _ => {}
-    }
-    words.extend(aside.map(|aside| format!("the namespace that was there is in {aside}")));
+    let done = Restored { last, until, way, end, mark, aside };
     let mut stdout = io::stdout().lock();
     let printed = if args.json {
         let mut value = report.to_json(&counts, true);
         if let Some(object) = value.as_object_mut() {
             object.insert("backup".into(), last.to_json());
-            object.insert("nothing_lost".into(), (!lost).into());
-            object.insert("record".into(), as_of.0.into());
+            object.insert("nothing_lost".into(), done.nothing_lost().into());
+            object.insert("record".into(), done.as_of().0.into());
+            object.insert("moved_aside".into(), done.aside.clone().into());
         }
         writeln!(stdout, "{value}")
     } else {
-        words
+        done.in_words()
             .iter()
             .try_for_each(|line| writeln!(stdout, "{line}"))
             .and_then(|()| report.print(&mut stdout, &counts, true))
@@ -284,85 +241,80 @@ fn restore(
     Ok(if report.remaining() == 0 { Exit::Done } else { Exit::Wrong })
 }
 
-/// The log's last record, once an unsynced tail was cut as at any start, and its incarnation there: numbers alone do not tell one log from
-/// another.
-fn end_of_log(disk: &Arc<dyn Disk>, config: &Config) -> Result<(Seq, u64), OpenError> {
+/// The log as it is once an unsynced tail was cut as at any start.
+fn log_here(disk: &Arc<dyn Disk>, config: &Config, oldest: Seq) -> Result<LogHere, OpenError> {
     let (journal, _) = Journal::open(Arc::clone(disk), JOURNAL_DIR, journal_config(config))?;
-    let end = (journal.appended(), journal.incarnation());
+    let here = LogHere { incarnation: journal.incarnation(), oldest, end: journal.appended() };
     journal.close()?;
-    Ok(end)
+    Ok(here)
 }
 
-/// Moves what there is of a namespace aside, and puts the backup in its place, to stand at the log's record `at`. Gives the folder that holds
-/// what was moved.
-fn place(
-    data: &DataDir,
-    disk: &Arc<dyn Disk>,
-    config: &Config,
-    (target, chain): (&Target, &[Manifest]),
-    (way, at): (Way, Seq),
+/// What was made of what.
+struct Restored<'a> {
+    last: &'a Manifest,
+    until: Option<Until>,
+    way: Way,
+    /// Where the log ended, as far as it is known to be the namespace's history.
+    end: Seq,
     mark: UnderWay,
-) -> Result<Option<String>, OpenError> {
-    let number = chain.last().map_or(0, |last| last.number);
-    let placed = Placed { backup: number, way };
-    let standing = mark.placed == Some(placed);
-    let mark = UnderWay { branched: mark.branched || way != Way::ToTheEnd, placed: None, ..mark };
-    let root = disk.list("")?;
-    let is_there = |name: &str| root.iter().any(|entry| entry.name == name);
-    let mut aside = None;
-    if !is_under_way(&**disk)? {
-        if is_there(NAMESPACE_DIR) {
-            let number = |name: &str| name.strip_prefix(ASIDE).and_then(|number| number.parse::<u64>().ok());
-            let last = root.iter().filter_map(|entry| number(&entry.name)).max().unwrap_or(0);
-            let name = format!("{ASIDE}{}", last + 1);
-            disk.rename(NAMESPACE_DIR, &name)?;
-            disk.sync_dir("")?;
-            aside = Some(name);
-        }
-        mark.write(&**disk)?;
-    } else if is_there(NAMESPACE_DIR) {
-        if standing {
-            return Ok(None);
-        }
-        // What an interrupted restore has put there. Under another name first: a half of it must never be taken for the whole.
-        mark.write(&**disk)?;
-        disk.rename(NAMESPACE_DIR, GONE)?;
-        disk.sync_dir("")?;
-    } else {
-        mark.write(&**disk)?;
-    }
-    remove_all(data, NEW)?;
-    remove_all(data, GONE)?;
-    let files: Vec<String> = chain.iter().map(Manifest::file).collect();
-    let folder = NAMESPACE_CHECKPOINT_DIR.replacen(NAMESPACE_DIR, NEW, 1);
-    let from = (target.disk(), files.as_slice());
-    let log = match way {
-        Way::ToTheRecord(until) => {
-            Some((Journal::open(Arc::clone(disk), JOURNAL_DIR, journal_config(config))?.0, until))
-        }
-        Way::ToTheEnd | Way::AsOfTheBackup => None,
-    };
-    let followed = log.as_ref().map(|(log, until)| kv::Followed { log, until: *until });
-    kv::restore_backups(from, followed, StreamId::NAMESPACE, Arc::clone(disk), &folder, at)
-        .map_err(|source| OpenError::Index { which: "namespace", source })?;
-    if let Some((log, _)) = log {
-        log.close()?;
-    }
-    disk.rename(NEW, NAMESPACE_DIR)?;
-    disk.create_dir_all(STORE_DIR)?;
-    disk.sync_dir("")?;
-    // From here on the log may be trimmed below `at`: another attempt goes on with what stands there now.
-    UnderWay { placed: Some(placed), ..mark }.write(&**disk)?;
-    Ok(aside)
+    /// Where the namespace is that was there.
+    aside: Option<String>,
 }
 
-/// Removes a folder of ours, if it is there.
-fn remove_all(data: &DataDir, folder: &str) -> Result<(), DiskError> {
-    match std::fs::remove_dir_all(data.path.join(folder)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(DiskError { op: disk::DiskOp::Remove, path: folder.to_owned(), source: error })
+impl Restored<'_> {
+    /// The record up to which the namespace has everything.
+    fn as_of(&self) -> Seq {
+        match self.way {
+            Way::ToTheRecord(record) => record,
+            Way::ToTheEnd => self.end,
+            Way::AsOfTheBackup => Seq(self.last.upto),
         }
-        _ => Ok(()),
+    }
+
+    /// Whether that is for certain all that there was.
+    fn nothing_lost(&self) -> bool {
+        // The log's end may have to be named where another attempt has written behind it.
+        self.way != Way::AsOfTheBackup && self.mark.certain && self.as_of() >= self.mark.end
+    }
+
+    /// For people.
+    fn in_words(&self) -> Vec<String> {
+        let (number, record, then) = (self.last.number, self.as_of(), self.mark.end);
+        let mut words = vec![match self.way {
+            Way::AsOfTheBackup => format!(
+                "restored as of backup {number}, {}, record {record}; what was changed since is lost",
+                self.last.taken_text()
+            ),
+            Way::ToTheEnd if self.nothing_lost() => {
+                format!("restored from backup {number}, and brought up to the end of the log: nothing is lost")
+            }
+            Way::ToTheRecord(_) if self.nothing_lost() => format!(
+                "restored from backup {number}, and brought up to record {record}, the end of the log when an interrupted restore began: \
+                 nothing is lost"
+            ),
+            Way::ToTheEnd | Way::ToTheRecord(_) if record == self.end && record < then => format!(
+                "restored from backup {number}, and brought up to record {record}, the end of the log; it went on to record {then} when an \
+                 interrupted restore began, and what was changed since is lost"
+            ),
+            Way::ToTheEnd | Way::ToTheRecord(_) if record == self.end => format!(
+                "restored from backup {number}, and brought up to record {record}, the end of the log as it was found. An interrupted \
+                 restore has left no word of where it had ended before: whether anything is lost, or was written by that restore, is not known"
+            ),
+            Way::ToTheEnd | Way::ToTheRecord(_) => format!(
+                "restored from backup {number}, and brought up to record {record} of the log; what was changed since is lost"
+            ),
+        }];
+        match (self.until, self.way) {
+            (Some(Until::Record(wanted)), Way::AsOfTheBackup) if wanted > record => {
+                words.push(format!("the log does not have what was changed from there to record {wanted}"));
+            }
+            (Some(Until::Record(wanted)), Way::ToTheEnd | Way::ToTheRecord(_)) if wanted > self.end => {
+                words.push(format!("there is no record {wanted}: the log ends with {}", self.end));
+            }
+            _ => {}
+        }
+        words.extend(self.aside.iter().map(|aside| format!("the namespace that was there is in {aside}")));
+        words
     }
 }
 
@@ -438,6 +390,29 @@ mod tests {
         assert_eq!(branched(record(15)), Way::ToTheRecord(Seq(15)));
         assert_eq!(way(record(10), true), Way::AsOfTheBackup);
         assert_eq!(way(Some(Until::Time(types::Timestamp(0))), true), Way::AsOfTheBackup);
+    }
+
+    #[test]
+    fn nothing_is_lost_only_where_that_is_known() {
+        let (number, kind, after, upto, log) = (1, Kind::Full, 0, 77, 5);
+        let taken = types::Timestamp(1_795_254_300_000_000_000);
+        let last = Manifest { number, kind, after, upto, log, taken, bytes: 1, entries: 1, sum: 1 };
+        let told = |way, end, mark| {
+            let done = Restored { last: &last, until: None, way, end: Seq(end), mark, aside: None };
+            assert_eq!(done.in_words()[0].contains("nothing is lost"), done.nothing_lost(), "{:?}", done.in_words());
+            (done.as_of().0, done.nothing_lost())
+        };
+        let known = UnderWay::first(5, Seq(99));
+        let branched = UnderWay { branched: true, ..known };
+        let to = |record| Way::ToTheRecord(Seq(record));
+        assert_eq!(told(Way::ToTheEnd, 99, known), (99, true));
+        assert_eq!(told(to(99), 99, branched), (99, true), "behind it is what an attempt has written");
+        assert_eq!(told(to(98), 99, branched), (98, false));
+        assert_eq!(told(Way::AsOfTheBackup, 99, known), (77, false));
+        // An older copy of the log was put back since.
+        assert_eq!([told(Way::ToTheEnd, 90, known), told(to(90), 90, branched)], [(90, false); 2]);
+        // The mark did not read, or the log is another one.
+        assert_eq!(told(to(99), 99, UnderWay { certain: false, ..branched }), (99, false));
     }
 
     #[test]
