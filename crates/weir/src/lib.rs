@@ -69,7 +69,7 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
         Ok(exit) => exit,
         Err(failure) => {
             // Nobody is left to tell when stderr is gone.
-            let _ = writeln!(std::io::stderr(), "{}weir: {failure}", logging::error_mark());
+            let _ = writeln!(std::io::stderr(), "{}", logging::as_error(&format!("weir: {failure}")));
             failure.exit
         }
     }

@@ -1,5 +1,5 @@
 //! The log: lines on stderr, for people or (as JSON) for programs; how much is said is set by `--log`, also while it runs. Where stderr
-//! is systemd's journal, which has the time and asks for a priority, lines for people begin with that (sd-daemon(3)) and leave the time out.
+//! is systemd's journal, which has the time and asks for a priority, each line for people begins with that (sd-daemon(3)) and leaves the time out.
 
 use std::ffi::OsStr;
 
@@ -68,10 +68,15 @@ fn is_journal(stream: Option<&OsStr>, device: u64, inode: u64) -> bool {
     ids.is_some_and(|(dev, ino)| dev.parse() == Ok(device) && ino.parse() == Ok(inode))
 }
 
-/// What the journal is told before an error of ours; nothing where stderr is something else.
+/// An error of ours as it goes to stderr: where that is the journal, each of its lines says that it is one.
 #[must_use]
-pub fn error_mark() -> &'static str {
-    if goes_to_journal() { priority(Level::ERROR) } else { "" }
+pub fn as_error(text: &str) -> String {
+    if goes_to_journal() { with_priority(Level::ERROR, text) } else { text.to_owned() }
+}
+
+/// The journal takes a line for an entry of its own; one that names no priority gets the service's default.
+fn with_priority(level: Level, text: &str) -> String {
+    text.split_inclusive('\n').flat_map(|line| [priority(level), line]).collect()
 }
 
 /// As in syslog(3).
@@ -92,8 +97,9 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> std::fmt::Result {
-        to.write_str(priority(*event.metadata().level()))?;
-        self.0.format_event(context, to, event)
+        let mut text = String::new();
+        self.0.format_event(context, Writer::new(&mut text), event)?;
+        to.write_str(&with_priority(*event.metadata().level(), &text))
     }
 }
 
@@ -109,5 +115,25 @@ mod tests {
             assert!(!stream(other), "{other}");
         }
         assert!(!is_journal(None, 9, 12345));
+    }
+
+    #[test]
+    fn each_line_of_a_message_has_its_priority() {
+        let temp = tempfile::NamedTempFile::new().unwrap();
+        let out = std::sync::Arc::new(temp.reopen().unwrap());
+        let format = ForJournal(fmt::format().without_time());
+        let lines = fmt::layer().with_writer(out).with_ansi(false).event_format(format);
+        tracing::subscriber::with_default(Registry::default().with(lines), || {
+            tracing::warn!("the disk is full\n  because: it is small\n\n  and: old");
+            tracing::info!("ready");
+        });
+        let text = std::fs::read_to_string(temp.path()).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 5, "{text}");
+        assert_eq!(lines[1..4], ["<4>  because: it is small", "<4>", "<4>  and: old"]);
+        assert!(lines[0].starts_with("<4>") && lines[0].ends_with("the disk is full"), "{text}");
+        assert!(lines[4].starts_with("<6>") && lines[4].ends_with("ready") && text.ends_with("ready\n"), "{text}");
+        assert_eq!(with_priority(Level::ERROR, "weir: no\n  because: so"), "<3>weir: no\n<3>  because: so");
+        assert_eq!(with_priority(Level::ERROR, ""), "");
     }
 }
