@@ -138,7 +138,17 @@ def test_a_wrong_value_is_named(base, text):
 
 
 @pytest.mark.parametrize(
-    "text,code", [("grace_seconds = 5", 0), ("grace_seconds = 'soon'", USAGE), ("log = 'a=b=c'", USAGE), ("listen = '0.0.0.0:1094'", 7)]
+    "text,code",
+    [
+        ("grace_seconds = 5", 0),
+        ("grace_seconds = 'soon'", USAGE),
+        ("log = 'a=b=c'", USAGE),
+        ("listen = '0.0.0.0:1094'", LISTEN),
+        ("metrics.listen = '127.0.0.1:9100'", 0),
+        ("metrics.listen = '0.0.0.0:9100'", LISTEN),
+        ("metrics.listen = '9100'", USAGE),
+        ("metrics.listen = '0.0.0.0:9100'\ninsecure = true", 0),
+    ],
 )
 def test_a_configuration_is_checked_without_being_used(base, text, code):
     config = base / "checked.toml"

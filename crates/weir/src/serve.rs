@@ -38,6 +38,8 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let logging = logging::start_as(&config.log, config.log_json)?;
     let address =
         listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
+    // Taken when all is open; refused before anything is.
+    config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
         return Ok(Exit::Done);
     }

@@ -5,7 +5,7 @@ mod gather;
 mod http;
 mod process;
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 pub use gather::Sources;
@@ -13,15 +13,21 @@ pub use gather::Sources;
 use crate::Failure;
 use crate::exit::Exit;
 
-/// Takes the address `given` for metrics: loopback, unless `insecure`.
+/// The address meant by `given`: loopback, unless `insecure`. Listens on nothing.
+pub fn address(given: &str, insecure: bool) -> Result<SocketAddr, Failure> {
+    crate::listen::resolve(given, insecure).map_err(|error| Failure::new(error.exit(), error).while_doing(doing(given)))
+}
+
+/// Takes the address `given` for metrics.
 pub fn listen(given: &str, insecure: bool) -> Result<TcpListener, Failure> {
-    let doing = || format!("cannot tell metrics on {given}");
-    let address = crate::listen::resolve(given, insecure)
-        .map_err(|error| Failure::new(error.exit(), error).while_doing(doing()))?;
-    TcpListener::bind(address).map_err(|error| {
+    TcpListener::bind(address(given, insecure)?).map_err(|error| {
         Failure::new(Exit::Listen, error)
-            .while_doing(format!("{}; is another server there? Port 0 picks a free one", doing()))
+            .while_doing(format!("{}; is another server there? Port 0 picks a free one", doing(given)))
     })
+}
+
+fn doing(given: &str) -> String {
+    format!("cannot tell metrics on {given}")
 }
 
 /// The running endpoint. Ends when dropped.
