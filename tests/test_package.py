@@ -180,6 +180,30 @@ def test_systemd_reloads_kills_and_stops_it(system):
     assert "stopped cleanly" in said(system)
 
 
+def test_systemd_checks_before_a_reload_what_the_node_was_started_with(system):
+    """Not what the package's unit says: a drop-in can say something else."""
+    drop_in, other = system.path("/etc/systemd/system/weir.service.d"), system.path("/etc/weir/other.toml")
+    settings = system.path("/etc/weir/weir.toml").read_text()
+    other.write_text(settings)
+    drop_in.mkdir()
+    (drop_in / "other.conf").write_text("[Service]\nExecStart=\nExecStart=/usr/bin/weir serve --config /etc/weir/other.toml --existing\n")
+    try:
+        system.ok("systemctl", "daemon-reload")
+        system.ok("systemctl", "restart", "weir")
+        other.write_text(settings + 'log = "debug"\n')
+        system.ok("systemctl", "reload", "weir")
+        until("the new settings", lambda: "SIGHUP: taken over: `log`" in said(system).rpartition("stopped cleanly")[2])
+        other.write_text(settings + "elsewhere = 1\n")
+        refused = system("systemctl", "reload", "weir")
+        assert refused.returncode != 0 and "unknown key `elsewhere`" in warned(system), refused
+        assert "SIGHUP: nothing was changed" not in warned(system), "it was not even asked"
+    finally:
+        (drop_in / "other.conf").unlink()
+        drop_in.rmdir()
+        system.ok("systemctl", "daemon-reload")
+        system.ok("systemctl", "stop", "weir")
+
+
 def test_systemd_leaves_what_waits_for_a_person(system):
     """A disk that is not mounted: the reason is in the journal, and it is not started over and over."""
     held = system.path("/var/lib/weir")
