@@ -20,8 +20,8 @@ class Proxy:
         self._words: list[tuple[str, bytes, Callable[[Callable[[], None]], None]]] = []
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
-        self._flow = threading.Event()
-        self._flow.set()
+        self._flow = {UP: threading.Event(), DOWN: threading.Event()}
+        self.resume()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -35,7 +35,7 @@ class Proxy:
 
     def __exit__(self, *_) -> None:
         self._listener.close()
-        self._flow.set()
+        self.resume()
         self.reset()
 
     def at(self, direction: str, total_bytes: int, action: Callable[[], None]) -> None:
@@ -66,12 +66,14 @@ class Proxy:
             for end in pair:
                 _reset(end)
 
-    def stall(self) -> None:
-        """Connections stay up and nothing moves until `resume`."""
-        self._flow.clear()
+    def stall(self, *directions: str) -> None:
+        """Connections stay up and nothing moves (that way, if one is given) until `resume`."""
+        for direction in directions or (UP, DOWN):
+            self._flow[direction].clear()
 
     def resume(self) -> None:
-        self._flow.set()
+        for flow in self._flow.values():
+            flow.set()
 
     def _accept(self) -> None:
         while True:
@@ -104,7 +106,7 @@ class Proxy:
         broken = False
         try:
             while data := source.recv(65536):
-                self._flow.wait()
+                self._flow[direction].wait()
                 action = self._awaited(direction, data)
                 if not broken:
                     try:

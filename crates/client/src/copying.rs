@@ -30,7 +30,8 @@ impl RemoteFile {
     /// has not grown for the time that a server may be silent: the copy has been cancelled then, as far as the server has heard it.
     pub fn finish_copy(&mut self, len: u64, shown: &mut dyn FnMut(u64)) -> Result<(), ClientError> {
         let result = self.follow_copy(len, shown);
-        if result.is_err() {
+        if let Err(error) = &result {
+            self.lost |= matches!(error, ClientError::Lost { .. });
             self.cancel_copy();
         }
         result

@@ -20,6 +20,8 @@ pub struct RemoteFile {
     pub(crate) fruitless: u32,
     moved: usize,
     stat: StatReply,
+    /// Its connection broke, and it has not been opened again.
+    pub(crate) lost: bool,
 }
 
 impl RemoteFile {
@@ -31,7 +33,7 @@ impl RemoteFile {
         options: OpenOptions,
         settings: Settings,
     ) -> Self {
-        Self { session, handle, url, options, settings, fruitless: 0, moved: 0, stat }
+        Self { session, handle, url, options, settings, fruitless: 0, moved: 0, stat, lost: false }
     }
 
     /// `bytes` have been moved over this connection: losing it is no reason to give up.
@@ -46,6 +48,12 @@ impl RemoteFile {
     #[must_use]
     pub fn stat(&self) -> &StatReply {
         &self.stat
+    }
+
+    /// Has the server got it open for us, as far as is known? While a file is open for writing, nobody else writes it.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        !self.lost
     }
 
     /// Where it is: the server that holds it, after redirects.
@@ -127,7 +135,9 @@ impl RemoteFile {
 
     fn call_with(&mut self, what: &str, request: Request, data: &[&[u8]]) -> Result<Vec<u8>, ClientError> {
         let what = format!("{what} {}", self.url);
-        match self.session.call_with(&what, &request, data)? {
+        let answer =
+            self.session.call_with(&what, &request, data).inspect_err(|error| self.lost |= error.is_connection());
+        match answer? {
             Answer::Done(body) => Ok(body),
             Answer::Elsewhere(_) => {
                 let what = format!("{what}: a redirect in the middle of a file");

@@ -34,6 +34,7 @@ impl RemoteFile {
     /// `lost` itself where that is no question of the connection, or the server cannot be reached in time; else why the
     /// server does not go on with the file.
     pub(crate) fn recover(&mut self, lost: ClientError) -> Result<(), ClientError> {
+        self.lost |= lost.is_connection();
         self.fruitless += if matches!(lost, ClientError::Silent { .. }) { SILENT_COUNTS } else { 1 };
         if !lost.is_connection() || self.fruitless > FRUITLESS_MAX {
             return Err(lost);
@@ -94,6 +95,7 @@ impl RemoteFile {
         self.must_be_the_same(reply.stat.as_ref())?;
         self.handle = reply.handle;
         self.session = session;
+        self.lost = false;
         Ok(())
     }
 }

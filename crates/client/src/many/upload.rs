@@ -1,6 +1,6 @@
 //! One small file that is written: which request is next, by what the server has answered. Decisions alone.
 
-use wire::request::{Access, Close, Open, OpenOptions, Rm, Stat, StatOptions, Target};
+use wire::request::{Access, Close, Open, OpenOptions};
 use wire::response::{OpenReply, StatReply, Status};
 use wire::{FileHandle, PathArg, Request, Response};
 
@@ -24,9 +24,9 @@ pub struct SmallFile<T> {
     pub tag: T,
     /// Whether the server has opened it for us.
     pub opened: bool,
-    /// What the server calls the file that this open has made, where nothing was: who finds another one under the name later, finds
-    /// somebody else's. `None`: it has made none, nobody knows whether it has, or the server does not tell.
-    pub made: Option<u64>,
+    /// The file that this open has made, where nothing was: who finds one with another id under the name later, finds somebody else's.
+    /// `None`: it has made none, nobody knows whether it has, or the server gives its files no ids.
+    pub made: Option<StatReply>,
 }
 
 impl<T> SmallFile<T> {
@@ -38,14 +38,10 @@ impl<T> SmallFile<T> {
 }
 
 /// What a request is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+#[derive(Clone, Copy, Debug)]
+enum Step {
     Open,
     Close,
-    /// Whether what stands there, and must not stay, is what we have made.
-    Look,
-    /// It is.
-    CleanUp,
 }
 
 /// A file under way.
@@ -66,8 +62,6 @@ pub(super) enum Next {
     Await,
     /// Its bytes go out, and behind them [`Upload::request`], which closes it.
     Write(FileHandle),
-    /// [`Upload::request`] goes out.
-    Ask,
     /// The same, after so many seconds; the server says why.
     Later(u32, Vec<u8>),
     /// It is done with.
@@ -84,8 +78,6 @@ impl<T> Upload<T> {
         let step = match self.step {
             Step::Open => "open",
             Step::Close => "close",
-            Step::Look => "stat",
-            Step::CleanUp => "remove",
         };
         format!("{step} {}", self.file.path)
     }
@@ -93,7 +85,6 @@ impl<T> Upload<T> {
     /// What is to be asked.
     pub(super) fn request(&self) -> Request {
         let file = &self.file;
-        let path = || PathArg::plain(file.path.as_bytes());
         match self.step {
             Step::Open => {
                 let how = if file.replace { OpenOptions::DELETE } else { OpenOptions::NEW };
@@ -103,8 +94,6 @@ impl<T> Upload<T> {
                 Request::Open(Open::plain(Access(file.mode), options, target))
             }
             Step::Close => Request::Close(Close { handle: self.handle }),
-            Step::Look => Request::Stat(Stat { options: StatOptions::NONE, target: Target::Path(path()) }),
-            Step::CleanUp => Request::Rm(Rm { target: path() }),
         }
     }
 
@@ -121,48 +110,24 @@ impl<T> Upload<T> {
                 let reply = OpenReply::decode(&body);
                 let reply = reply.map_err(|source| ClientError::Protocol { server: server.clone(), source })?;
                 if !self.file.replace {
-                    self.file.made = reply.stat.as_ref().and_then(StatReply::identity);
+                    self.file.made = reply.stat.filter(|stat| stat.identity().is_some());
                 }
                 (self.handle, self.step) = (reply.handle, Step::Close);
                 Ok(Next::Write(reply.handle))
             }
             (Step::Open, response) => Ok(Next::Done(Err(ClientError::refused(server, &self.what(), response)))),
-            (Step::Close, Response::Ok(_)) if self.failed.is_none() => Ok(Next::Done(Ok(()))),
-            (Step::Close, response) => {
-                if self.failed.is_none() {
-                    self.failed = Some(ClientError::refused(server, &self.what(), response));
-                }
-                // What is there is not what was sent: it must not stay. A replacement that was refused has left what was there as it was,
-                // and that is not ours to remove.
-                if self.file.made.is_none() {
-                    return Ok(self.ended(server));
-                }
-                self.step = Step::Look;
-                Ok(Next::Ask)
-            }
-            (Step::Look, Response::Ok(body)) => {
-                let found = StatReply::decode(&body).ok().and_then(|found| found.identity());
-                if found.is_none() || found != self.file.made {
-                    return Ok(self.ended(server));
-                }
-                self.step = Step::CleanUp;
-                Ok(Next::Ask)
-            }
-            (Step::Look | Step::CleanUp, _) => Ok(self.ended(server)),
+            // A write that was refused before says more than what the close has to say.
+            (Step::Close, response) => Ok(Next::Done(match (self.failed.take(), response) {
+                (Some(failed), _) => Err(failed),
+                (None, Response::Ok(_)) => Ok(()),
+                (None, response) => Err(ClientError::refused(server, &self.what(), response)),
+            })),
         }
     }
 
     /// The server puts it off for longer than is waited: nobody knows whether what was asked is done.
     pub(super) fn given_up(&mut self, waited: ClientError) -> ClientError {
         self.failed.take().unwrap_or(waited)
-    }
-
-    /// Not as it should be, and nothing more can be done.
-    fn ended(&mut self, server: &Endpoint) -> Next {
-        Next::Done(Err(self.failed.take().unwrap_or_else(|| {
-            let what = format!("{} failed for no reason", self.what());
-            ClientError::Unexpected { server: server.clone(), what }
-        })))
     }
 }
 
@@ -212,12 +177,6 @@ mod tests {
         Response::Ok(body)
     }
 
-    fn found(id: u64) -> Response {
-        let mut body = Vec::new();
-        stat(id).encode(&mut body);
-        Response::Ok(body)
-    }
-
     fn refusal() -> Response {
         Response::Error { number: ErrorNumber::NO_SPACE, text: b"full".to_vec() }
     }
@@ -226,15 +185,8 @@ mod tests {
         upload.answered(&server(), response).unwrap()
     }
 
-    /// The close was refused: what was made is looked at, and removed if it is there.
-    fn refused_close(upload: &mut Upload<()>, id: Option<u64>) -> Next {
-        assert!(matches!(answer(upload, opened(id)), Next::Write(FileHandle([7, 7, 7, 7]))));
-        assert!(matches!(upload.request(), Request::Close(Close { handle: FileHandle([7, 7, 7, 7]) })));
-        answer(upload, refusal())
-    }
-
-    fn is_the_refusal(next: &Next) -> bool {
-        matches!(next, Next::Done(Err(ClientError::Refused { what, .. })) if what == "close /f")
+    fn made(upload: &Upload<()>) -> Option<u64> {
+        upload.file.made.as_ref().map(|made| made.id)
     }
 
     #[test]
@@ -242,46 +194,42 @@ mod tests {
         let mut file = upload(false);
         let Request::Open(open) = file.request() else { panic!("{:?}", file.request()) };
         assert!(open.options.has(OpenOptions::NEW) && open.options.has(OpenOptions::RETSTAT), "its id is wanted");
-        assert!(matches!(answer(&mut file, opened(Some(5))), Next::Write(_)));
-        assert_eq!((file.file.opened, file.file.made), (true, Some(5)));
+        assert!(matches!(answer(&mut file, opened(Some(5))), Next::Write(FileHandle([7, 7, 7, 7]))));
+        assert_eq!((file.file.opened, made(&file)), (true, Some(5)));
+        assert!(matches!(file.request(), Request::Close(Close { handle: FileHandle([7, 7, 7, 7]) })));
         assert!(matches!(answer(&mut file, Response::Ok(vec![])), Next::Done(Ok(()))));
     }
 
     #[test]
-    fn what_failed_is_removed_if_it_is_the_file_that_was_made() {
-        let mut ours = upload(false);
-        assert!(matches!(refused_close(&mut ours, Some(5)), Next::Ask));
-        assert!(matches!(ours.request(), Request::Stat(_)));
-        assert!(matches!(answer(&mut ours, found(5)), Next::Ask));
-        assert!(matches!(ours.request(), Request::Rm(_)));
-        assert!(is_the_refusal(&answer(&mut ours, Response::Ok(vec![]))));
-
-        let mut other = upload(false);
-        assert!(matches!(refused_close(&mut other, Some(5)), Next::Ask));
-        assert!(is_the_refusal(&answer(&mut other, found(6))), "somebody else's stays");
-
-        let mut gone = upload(false);
-        assert!(matches!(refused_close(&mut gone, Some(5)), Next::Ask));
-        assert!(is_the_refusal(&answer(&mut gone, refusal())));
+    fn a_close_that_is_refused_leaves_what_was_made() {
+        let mut file = upload(false);
+        assert!(matches!(answer(&mut file, opened(Some(5))), Next::Write(_)));
+        let Next::Done(Err(ClientError::Refused { what, .. })) = answer(&mut file, refusal()) else { panic!() };
+        assert_eq!((what.as_str(), made(&file)), ("close /f", Some(5)));
     }
 
     #[test]
-    fn nothing_is_removed_that_may_be_somebody_elses() {
-        assert!(is_the_refusal(&refused_close(&mut upload(true), Some(5))), "it was to replace what is there");
+    fn what_may_be_somebody_elses_was_not_made() {
+        let mut file = upload(true);
+        assert!(matches!(answer(&mut file, opened(Some(5))), Next::Write(_)));
+        assert_eq!(made(&file), None, "it was to replace what is there");
         // A server that tells no ids, or calls every file 0.
         for id in [None, Some(0)] {
             let mut file = upload(false);
-            assert!(is_the_refusal(&refused_close(&mut file, id)));
-            assert_eq!((file.file.opened, file.file.made), (true, None));
+            assert!(matches!(answer(&mut file, opened(id)), Next::Write(_)));
+            assert_eq!((file.file.opened, made(&file)), (true, None));
         }
     }
 
     #[test]
     fn a_damaged_write_is_no_success_whatever_the_close_says() {
-        let mut file = upload(false);
-        assert!(matches!(answer(&mut file, opened(Some(5))), Next::Write(_)));
-        file.failed = write_failed(&server(), refusal());
-        assert!(matches!(answer(&mut file, Response::Ok(vec![])), Next::Ask), "what is there is not what was sent");
+        for closed in [Response::Ok(vec![]), refusal()] {
+            let mut file = upload(false);
+            assert!(matches!(answer(&mut file, opened(Some(5))), Next::Write(_)));
+            file.failed = write_failed(&server(), refusal());
+            let Next::Done(Err(ClientError::Refused { what, .. })) = answer(&mut file, closed) else { panic!() };
+            assert_eq!(what, "write");
+        }
         assert!(write_failed(&server(), Response::Ok(vec![])).is_none());
     }
 
@@ -289,7 +237,7 @@ mod tests {
     fn an_answer_that_makes_no_sense_leaves_the_file_unfinished() {
         let mut file = upload(false);
         assert!(file.answered(&server(), Response::Ok(vec![1])).is_err());
-        assert_eq!((file.file.opened, file.file.made), (true, None), "it may be there, and nobody knows which it is");
+        assert_eq!((file.file.opened, made(&file)), (true, None), "it may be there, and nobody knows which it is");
         let mut late = upload(false);
         assert!(matches!(answer(&mut late, Response::Wait { seconds: 3, text: vec![] }), Next::Later(3, _)));
         assert!(matches!(late.request(), Request::Open(_)));

@@ -120,7 +120,6 @@ impl<T> ManyWriter<T> {
                 Ok(None)
             }
             Ok(Next::Write(handle)) => self.write_and_close(handle, upload).map(|()| None),
-            Ok(Next::Ask) => self.ask(upload).map(|_| None),
             Ok(Next::Later(seconds, text)) => {
                 let what = upload.what();
                 match self.session.put_off(&mut upload.waits, &what, seconds, &text) {

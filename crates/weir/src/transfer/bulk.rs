@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use client::{Algorithm, Client, Reader, Sum, Url};
 use parking_lot::Mutex;
 use wire::request::{OpenOptions, QueryKind};
+use wire::response::StatReply;
 
 use super::context::Context;
 use super::ends::{CHUNK, Opened, Sink, Source, Summed, is_stream, read_local, read_remote, read_standard};
@@ -47,8 +48,10 @@ pub struct Bulk<'a> {
     pub to: &'a Place,
     /// What to do if something is there.
     pub how: How,
-    /// The file that an attempt which was cut has made at a server, where nothing was.
-    pub made: Option<u64>,
+    /// The file that an attempt which was cut has made at a server, where nothing was, as it was then.
+    pub made: Option<StatReply>,
+    /// It is known to stand there unfinished, and begins again.
+    pub again: bool,
 }
 
 /// What the server says that the file's checksum is; `None`: it keeps none of this kind. A file that is being written, or is
@@ -86,7 +89,7 @@ impl Bulk<'_> {
                 return Err(error);
             }
         };
-        self.made = sink.made().or(self.made);
+        self.made = sink.made().or(self.made.take());
         let mut sums = algorithm.map(SumOfParts::new);
         // Where nothing is compared at the end, the beginning of something else would become a part of the copy.
         if from > 0
@@ -139,12 +142,11 @@ impl Bulk<'_> {
                 }
             }
         }
-        let made = sink.made();
         self.finish(client, sink, len, kept)?;
         if let (Place::Remote(url), Some(sum)) = (self.to, sum)
             && let Some(text) = told(client, url, sum.algorithm)?
         {
-            self.compare(client, sum, &text, made)?;
+            self.compare(sum, text)?;
             verified = true;
         }
         if !verified {
@@ -228,13 +230,16 @@ impl Bulk<'_> {
                 if options.resume
                     && let (Some(found), Some(len)) = (client.look(url)?, len)
                 {
-                    match self.go_on(client, &target, (found.size, len), mode, algorithm) {
+                    match self.go_on(client, &target, (&found, len), algorithm) {
                         Ok((file, beginning)) => return Ok((Sink::remote(file, false), found.size, Some(beginning))),
                         Err(TransferError::NoBeginning { .. }) if force => {}
                         Err(error) => return Err(error),
                     }
                 }
                 let how = if force { OpenOptions::DELETE } else { OpenOptions::NEW };
+                if self.again {
+                    target.add_words(&format!("tried={}", url.server.host));
+                }
                 let file = client.open(&target, how | OpenOptions::UPDATE | OpenOptions::MKPATH, mode);
                 let file = file.map_err(|error| match error.kind() {
                     client::Kind::Exists => TransferError::Exists { path: url.to_string() },
@@ -363,8 +368,11 @@ impl Bulk<'_> {
                         Ok(())
                     }
                     Err(error) => {
-                        if !error.is_connection() && !self.context.options.resume {
-                            self.remove_ours(client, made);
+                        if let Some(made) = made
+                            && !error.is_connection()
+                            && !self.context.options.resume
+                        {
+                            self.remove_rest(client, &made, true);
                         }
                         Err(error.into())
                     }
@@ -384,37 +392,27 @@ impl Bulk<'_> {
             Sink::Local(local) if !resume => local.remove(),
             Sink::Local(_) | Sink::Stream { .. } => {}
             Sink::Remote { writer, .. } => {
-                writer.abandon();
-                if !resume && self.context.stopping() {
-                    self.remove_ours(&mut self.context.cleaner(), made);
-                } else if !resume {
-                    self.remove_ours(client, made);
+                // As long as it is open for us, it is nobody else's.
+                let held = writer.file().is_held();
+                match made.filter(|_| !resume) {
+                    Some(made) if self.context.stopping() => {
+                        self.remove_rest(&mut self.context.cleaner(), &made, held);
+                    }
+                    Some(made) => self.remove_rest(client, &made, held),
+                    None => {}
                 }
+                writer.abandon();
             }
         }
     }
 
-    /// Removes what an attempt that was cut has made, if that is what is there. Tells whether it did.
-    pub fn remove_made(&self, client: &mut Client) -> bool {
-        self.remove_ours(client, self.made)
-    }
-
-    /// Removes the target, if it is the file that this copy has made: somebody else may have taken the name since.
-    fn remove_ours(&self, client: &mut Client, made: Option<u64>) -> bool {
-        let (Place::Remote(url), Some(made)) = (self.to, made) else { return false };
-        match client.look(url) {
-            Ok(Some(found)) if found.identity() == Some(made) => client.rm(url).is_ok(),
-            _ => false,
-        }
-    }
-
-    fn compare(&self, client: &mut Client, sum: Sum, found: &str, made: Option<u64>) -> Result<(), TransferError> {
-        if sum.is(found) {
+    /// What differs is left: it is complete, and may be what somebody else has put there since the close.
+    fn compare(&self, sum: Sum, found: String) -> Result<(), TransferError> {
+        if sum.is(&found) {
             return Ok(());
         }
-        let left = if self.remove_ours(client, made) { "it was removed" } else { "it was left where it is" };
-        let algorithm = sum.algorithm.name().to_owned();
+        let algorithm = sum.algorithm.name();
         let sent = format!("{:08x}", sum.value);
-        Err(TransferError::Differs { from: self.from.to_string(), algorithm, found: found.to_owned(), sent, left })
+        Err(TransferError::Differs { from: self.from.to_string(), to: self.to.to_string(), algorithm, found, sent })
     }
 }

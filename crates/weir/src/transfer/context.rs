@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{Algorithm, Client, Endpoint, Settings, Stop, Url};
+use client::{Algorithm, Client, ClientError, Endpoint, Settings, Stop, Url};
 use parking_lot::Mutex;
 
 use super::local::Direct;
@@ -43,7 +43,7 @@ pub struct Context {
     /// What has been done.
     pub progress: Progress,
     sums: Mutex<HashMap<Endpoint, Option<Algorithm>>>,
-    times: Mutex<HashMap<Endpoint, bool>>,
+    weir: Mutex<HashMap<Endpoint, bool>>,
     notes: Mutex<BTreeSet<String>>,
     stop: Arc<AtomicBool>,
 }
@@ -55,8 +55,8 @@ impl Context {
         let stop: Arc<AtomicBool> = Arc::default();
         let asked = Arc::clone(&stop);
         let settings = Settings { stop: Stop::when(move || asked.load(Ordering::Relaxed)), ..settings };
-        let (sums, times, notes) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { options, settings, progress: Progress::default(), sums, times, notes, stop }
+        let (sums, weir, notes) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { options, settings, progress: Progress::default(), sums, weir, notes, stop }
     }
 
     /// A client for what has to be done after everything else was told to stop: it does not wait for long.
@@ -74,17 +74,28 @@ impl Context {
 
     /// Does a server take the times of files that clients give? If not, that is told at the end.
     pub fn keeps_times(&self, client: &mut Client, url: &Url) -> bool {
-        if let Some(known) = self.times.lock().get(&url.server) {
-            return *known;
-        }
-        let Ok(answer) = client.config(url, &["weir.mtime"]) else { return false };
-        let keeps = answer.first().is_some_and(|line| line == "1");
+        let Ok(keeps) = self.is_weir(client, url) else { return false };
         if !keeps {
             let note = format!("{} takes no times of files: those there have the time of their copy", url.server);
             self.notes.lock().insert(note);
         }
-        self.times.lock().insert(url.server.clone(), keeps);
         keeps
+    }
+
+    /// Is it one of weir's servers? They know of each file whether it is complete, and say so when they are asked for its checksum.
+    pub fn is_weir(&self, client: &mut Client, url: &Url) -> Result<bool, ClientError> {
+        if let Some(known) = self.weir.lock().get(&url.server) {
+            return Ok(*known);
+        }
+        let answer = match client.config(url, &["weir.mtime"]) {
+            Err(error) if !matches!(error.kind(), client::Kind::Unsupported | client::Kind::Usage) => {
+                return Err(error);
+            }
+            answer => answer.unwrap_or_default(),
+        };
+        let weir = answer.first().is_some_and(|line| line == "1");
+        self.weir.lock().insert(url.server.clone(), weir);
+        Ok(weir)
     }
 
     /// Notes that a copy between these places was not compared although it was to be: one of their servers keeps no checksum for it.

@@ -8,6 +8,7 @@ use std::sync::mpsc::SyncSender;
 use client::{Algorithm, Chunk, Client, Reader, RemoteFile, Session, Sum, Writer};
 use disk::AlignedBuf;
 use types::Timestamp;
+use wire::response::StatReply;
 
 use super::error::TransferError;
 use super::local::{LocalSink, LocalSource};
@@ -76,10 +77,12 @@ impl Sink {
         Self::Remote { writer: Box::new(Writer::new(file)), fresh }
     }
 
-    /// The id of the file that this copy has made at a server, where nothing was.
-    pub fn made(&self) -> Option<u64> {
+    /// The file that this copy has made at a server, where nothing was, as it was then.
+    pub fn made(&self) -> Option<StatReply> {
         match self {
-            Self::Remote { writer, fresh: true } => writer.file().stat().identity(),
+            Self::Remote { writer, fresh: true } => {
+                Some(writer.file().stat()).filter(|stat| stat.identity().is_some()).cloned()
+            }
             _ => None,
         }
     }

@@ -25,14 +25,21 @@ pub enum TransferError {
     IsDirectory { path: String },
     #[error("{path} is not a file that can be copied")]
     NotAFile { path: String },
-    #[error("the copy of {from} is not what was read: the server says {algorithm} {found}, sent was {sent}; {left}")]
-    Differs { from: String, algorithm: String, found: String, sent: String, left: &'static str },
+    #[error(
+        "the copy of {from} is not what was read: the server says {algorithm} {found}, sent was {sent}; {to} was left as it is, for it may be \
+         what somebody else has put there since; look at it, then --force replaces it"
+    )]
+    Differs { from: String, to: String, algorithm: &'static str, found: String, sent: String },
     #[error("{from} has changed while it was copied: it had {expected} bytes, {found} were read")]
     Changed { from: String, expected: u64, found: u64 },
     #[error("{from} came damaged: the server says {expected}, received was {found}; nothing was put in place")]
     Damaged { from: String, expected: String, found: Sum },
     #[error("{path}: what is there is no beginning of {from}; --force replaces it")]
     NoBeginning { path: String, from: String },
+    #[error(
+        "{path} is another file than a moment ago, or has grown: somebody else writes it; look at it, then try again"
+    )]
+    Meanwhile { path: String },
     #[error("{path} is all there is; remove what is in it instead")]
     Root { path: String },
     #[error(
@@ -98,9 +105,11 @@ impl TransferError {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::NoSpace,
                 _ => Exit::Failed,
             },
-            Self::Exists { .. } | Self::PerhapsOurs { .. } | Self::NoBeginning { .. } | Self::InTheWay { .. } => {
-                Exit::Exists
-            }
+            Self::Exists { .. }
+            | Self::PerhapsOurs { .. }
+            | Self::NoBeginning { .. }
+            | Self::Meanwhile { .. }
+            | Self::InTheWay { .. } => Exit::Exists,
             Self::Differs { .. } | Self::Damaged { .. } => Exit::Checksum,
             Self::NoSuchChecksum { .. }
             | Self::IntoItself { .. }

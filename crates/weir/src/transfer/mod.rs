@@ -6,6 +6,7 @@ mod ends;
 mod error;
 mod filter;
 mod local;
+mod ours;
 mod place;
 mod plan;
 mod pool;

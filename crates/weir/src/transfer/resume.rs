@@ -1,17 +1,21 @@
 //! What an earlier copy has left: whether it is the whole file, and whether a copy may go on with it.
 //!
-//! Nothing is gone on with that is not compared: with the beginning of the source before the first byte is moved, or, where the target's
-//! server keeps a checksum of the whole, at the end with that.
+//! Nothing is gone on with that is not compared: with the beginning of the source before the first byte is moved; where the target's
+//! server keeps a checksum of the whole, only as far as to tell something else, and at the end with that.
+
+use std::ops::Range;
+use std::path::Path;
 
 use client::{Algorithm, Client, ClientError, Reader, RemoteFile, Sum, Url};
 use disk::AlignedBuf;
-use wire::ErrorNumber;
 use wire::request::OpenOptions;
+use wire::response::StatReply;
 
 use super::bulk::{Bulk, Copied, told};
-use super::ends::{CHUNK, Opened};
+use super::ends::CHUNK;
 use super::error::TransferError;
 use super::local::{LocalSink, LocalSource};
+use super::ours::is_in_progress;
 use super::place::Place;
 use super::sums::SumOfParts;
 
@@ -29,14 +33,6 @@ pub(super) fn sum_part(sink: &LocalSink, len: u64, sums: &mut SumOfParts) -> Res
 }
 
 impl Bulk<'_> {
-    /// Is the target what the source is, whole?
-    pub fn is_whole(&self, client: &mut Client) -> Result<Option<Copied>, TransferError> {
-        let algorithm = self.algorithm(client);
-        let Opened { source, len, .. } = self.open_source(client)?;
-        source.end(client, self.from);
-        len.map_or(Ok(None), |len| self.is_there(client, len, algorithm))
-    }
-
     /// With `--resume`: is the whole file at its place already?
     pub(super) fn is_there(
         &self,
@@ -56,7 +52,7 @@ impl Bulk<'_> {
         let algorithm = algorithm.unwrap_or(Algorithm::Crc32c);
         let mut sum_of = |place: &Place| -> Result<Option<String>, TransferError> {
             match place {
-                Place::Local(path) => Ok(Some(format!("{:08x}", self.sum_local(path, len, algorithm)?.value))),
+                Place::Local(path) => Ok(Some(format!("{:08x}", self.sum_local(path, 0..len, algorithm)?.value))),
                 Place::Remote(url) => told(client, url, algorithm),
                 Place::Standard => Ok(None),
             }
@@ -64,7 +60,7 @@ impl Bulk<'_> {
         let from = sum_of(self.from)?;
         let to = match sum_of(self.to) {
             // As long as it is to be, and not complete: whoever wrote it was cut off before the end of its close.
-            Err(TransferError::Client(ClientError::Refused { number: ErrorNumber::IN_PROGRESS, .. })) => None,
+            Err(error) if is_in_progress(&error) => None,
             to => to?,
         };
         let same = match (from, to) {
@@ -74,40 +70,77 @@ impl Bulk<'_> {
         Ok(same.then_some(Copied { bytes: 0, len, sum: None, verified: true, skipped: true }))
     }
 
-    /// Opens the unfinished file of `there` bytes at a server, to become one of `whole` bytes. Gives the sum of the source up to there: of
-    /// the kind `algorithm`, where all is compared with it at the end. `target`: the file, with what is to be said in its open.
+    /// Opens what was `found` at a server, to become a file of `whole` bytes. Gives the sum of the source up to its end: of the kind
+    /// `algorithm`, where all is compared with it at the end. `target`: the file, with what is to be said in its open.
+    ///
+    /// What is no beginning of the source is refused before it is opened for update: it stays as it is, with its mark and its length, and
+    /// nobody has it open who would have to be waited for.
     pub(super) fn go_on(
         &self,
         client: &mut Client,
         target: &Url,
-        (there, whole): (u64, u64),
-        mode: u16,
+        (found, whole): (&StatReply, u64),
         algorithm: Option<Algorithm>,
     ) -> Result<(RemoteFile, Sum), TransferError> {
         let no_beginning = || TransferError::NoBeginning { path: self.to.to_string(), from: self.from.to_string() };
+        let there = found.size;
         if there > whole {
             return Err(no_beginning());
         }
         let offered = self.context.offered(client, target);
         let kind = algorithm.or(offered).unwrap_or(Algorithm::Crc32c);
         let known = match told(client, target, kind) {
-            // Interrupted, or still being written: only what is whole has a checksum.
-            Err(TransferError::Client(ClientError::Refused { number: ErrorNumber::IN_PROGRESS, .. })) => None,
+            // Only what is complete has a checksum.
+            Err(error) if is_in_progress(&error) => None,
             known => known?,
         };
-        let beginning = self.sum_source(client, there, kind)?;
-        if known.as_ref().is_some_and(|known| !beginning.is(known)) {
+        let beginning = self.sum_source(client, 0..there, kind)?;
+        let same = match known {
+            Some(known) => beginning.is(&known),
+            None => {
+                let at_the_end = algorithm.is_some() && algorithm == offered;
+                self.is_part(client, target, (there, beginning), at_the_end)?
+            }
+        };
+        if !same {
             return Err(no_beginning());
         }
         let mut target = target.clone();
         target.add_words("weir.resume=1");
-        let mut file = client.open(&target, OpenOptions::UPDATE, mode)?;
-        let at_the_end = algorithm.is_some() && algorithm == offered;
-        if known.is_none() && !at_the_end && sum_of(&mut file, there, kind)? != Some(beginning) {
+        let file = client.open(&target, OpenOptions::UPDATE, 0)?;
+        let opened = file.stat();
+        if (opened.id, opened.size) != (found.id, there) {
             // Its connection is cut: a close would say that it is complete.
-            return Err(no_beginning());
+            return Err(TransferError::Meanwhile { path: self.to.to_string() });
         }
         Ok((file, beginning))
+    }
+
+    /// Reads what is at a server: are its `there` bytes those at the beginning of the source, which have the sum `beginning`? Where the
+    /// whole is compared `at_the_end`, the first and the last of them are enough to tell something else.
+    fn is_part(
+        &self,
+        client: &mut Client,
+        target: &Url,
+        (there, beginning): (u64, Sum),
+        at_the_end: bool,
+    ) -> Result<bool, TransferError> {
+        let mut target = target.clone();
+        // weir gives what was interrupted to those only who say that they know.
+        target.add_words("weir.partial=1");
+        let mut reader = Reader::new(client.open(&target, OpenOptions::READ, 0)?);
+        let kind = beginning.algorithm;
+        let part = CHUNK as u64;
+        let mut same = true;
+        if at_the_end && there > 2 * part {
+            for range in [0..part, there - part..there] {
+                same &= self.sum_read(&mut reader, range.clone(), kind)? == self.sum_source(client, range, kind)?;
+            }
+        } else {
+            same = self.sum_read(&mut reader, 0..there, kind)? == beginning;
+        }
+        client.give_back(reader.close()?, &target);
+        Ok(same)
     }
 
     /// Is what an earlier copy has left here known to be the beginning of the source?
@@ -115,62 +148,66 @@ impl Bulk<'_> {
         let Place::Local(path) = self.from else { return Ok(false) };
         let mut there = SumOfParts::new(Algorithm::Crc32c);
         sum_part(part, len, &mut there)?;
-        Ok(there.whole(len) == Some(self.sum_local(path, len, Algorithm::Crc32c)?))
+        Ok(there.whole(len) == Some(self.sum_local(path, 0..len, Algorithm::Crc32c)?))
     }
 
-    /// Of the source's first `len` bytes.
-    fn sum_source(&self, client: &mut Client, len: u64, algorithm: Algorithm) -> Result<Sum, TransferError> {
+    /// Of these bytes of the source.
+    pub(super) fn sum_source(
+        &self,
+        client: &mut Client,
+        range: Range<u64>,
+        algorithm: Algorithm,
+    ) -> Result<Sum, TransferError> {
         match self.from {
-            Place::Local(path) => self.sum_local(path, len, algorithm),
-            Place::Remote(url) => self.sum_remote(client, url, len, algorithm),
+            Place::Local(path) => self.sum_local(path, range, algorithm),
+            Place::Remote(url) => {
+                let mut reader = Reader::new(client.open(url, OpenOptions::READ, 0)?);
+                let sum = self.sum_read(&mut reader, range, algorithm)?;
+                client.give_back(reader.close()?, url);
+                Ok(sum)
+            }
             Place::Standard => Err(TransferError::NotAFile { path: self.from.to_string() }),
         }
     }
 
-    fn sum_local(&self, path: &std::path::Path, len: u64, algorithm: Algorithm) -> Result<Sum, TransferError> {
-        let mut source = LocalSource::open(path, 0, self.context.options.direct)?;
+    fn sum_local(&self, path: &Path, range: Range<u64>, algorithm: Algorithm) -> Result<Sum, TransferError> {
+        let mut source = LocalSource::open(path, range.start, self.context.options.direct)?;
         let mut sum = algorithm.of_nothing();
         let mut buffer = AlignedBuf::new(CHUNK);
-        let mut read = 0;
-        while read < len {
-            let Some(chunk) = source.read_next(buffer)? else { break };
-            let part = chunk.len.min(usize::try_from(len - read).unwrap_or(usize::MAX));
+        let mut at = range.start;
+        while at < range.end {
+            let Some(chunk) = source.read_next(buffer)? else {
+                let from = path.display().to_string();
+                return Err(TransferError::Changed { from, expected: range.end, found: at });
+            };
+            let part = chunk.len.min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
             sum = sum.combine(algorithm.of(&chunk.buffer[..part]), part as u64);
-            read += part as u64;
+            at += part as u64;
             buffer = chunk.buffer;
         }
         Ok(sum)
     }
 
-    fn sum_remote(&self, client: &mut Client, url: &Url, len: u64, algorithm: Algorithm) -> Result<Sum, TransferError> {
-        let mut reader = Reader::new(client.open(url, OpenOptions::READ, 0)?);
+    /// Of these bytes of a file that is open at a server.
+    pub(super) fn sum_read(
+        &self,
+        reader: &mut Reader<AlignedBuf>,
+        range: Range<u64>,
+        algorithm: Algorithm,
+    ) -> Result<Sum, TransferError> {
         let mut sums = SumOfParts::new(algorithm);
-        let (mut spare, mut asked) = (Vec::new(), 0);
+        let (mut spare, mut asked) = (Vec::new(), range.start);
         loop {
-            while asked < len && reader.under_way() < self.context.settings.window.max(1) {
-                let part = usize::try_from(len - asked).unwrap_or(CHUNK).min(CHUNK);
+            while asked < range.end && reader.under_way() < self.context.settings.window.max(1) {
+                let part = usize::try_from(range.end - asked).unwrap_or(CHUNK).min(CHUNK);
                 reader.ask(asked, part, spare.pop().unwrap_or_else(|| AlignedBuf::new(CHUNK)))?;
                 asked += part as u64;
             }
             let Some(chunk) = reader.wait()? else { break };
-            sums.add(chunk.offset, chunk.len as u64, algorithm.of(&chunk.buffer[..chunk.len]));
+            sums.add(chunk.offset - range.start, chunk.len as u64, algorithm.of(&chunk.buffer[..chunk.len]));
             spare.push(chunk.buffer);
         }
-        client.give_back(reader.close()?, url);
-        sums.whole(len).ok_or_else(|| TransferError::NotAFile { path: url.to_string() })
+        let (what, end, expected) = (format!("read {}", reader.file().url()), range.start, range.end);
+        sums.whole(range.end - range.start).ok_or_else(|| ClientError::Shorter { what, end, expected }.into())
     }
-}
-
-/// Of the first `len` bytes of a file that is open at a server; `None`: it is shorter.
-fn sum_of(file: &mut RemoteFile, len: u64, algorithm: Algorithm) -> Result<Option<Sum>, TransferError> {
-    let (mut sum, mut buffer, mut at) = (algorithm.of_nothing(), vec![0; CHUNK], 0);
-    while at < len {
-        let part = usize::try_from(len - at).unwrap_or(CHUNK).min(CHUNK);
-        if file.read_at(at, &mut buffer[..part])? < part {
-            return Ok(None);
-        }
-        sum = sum.combine(algorithm.of(&buffer[..part]), part as u64);
-        at += part as u64;
-    }
-    Ok(Some(sum))
 }

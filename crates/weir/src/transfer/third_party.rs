@@ -3,10 +3,11 @@
 use client::{Client, RemoteFile, Url};
 use wire::request::OpenOptions;
 
-use super::bulk::{Copied, told};
+use super::bulk::{Bulk, Copied, told};
 use super::context::Context;
 use super::error::TransferError;
 use super::place::Place;
+use super::plan::How;
 use super::times;
 
 /// Copies `from` to `to`, both at servers.
@@ -35,17 +36,19 @@ pub fn copy(context: &Context, client: &mut Client, from: &Place, to: &Place) ->
         client::Kind::Exists => TransferError::Exists { path: to_url.to_string() },
         _ => error.into(),
     })?;
-    let fresh = target.stat().identity().filter(|_| !context.options.force);
     if let Err(error) = move_it(context, client, &at, &key, &mut target, len) {
+        let made = Some(target.stat()).filter(|stat| stat.identity().is_some() && !context.options.force);
+        // As long as it is open for us, it is nobody else's.
+        if let Some(made) = made {
+            let bulk = Bulk { context, from, to, how: How::New, made: None, again: false };
+            bulk.remove_rest(&mut context.cleaner(), made, target.is_held());
+        }
         // Whatever it is that has failed: nobody waits for the target any more. Closing its connection stops the server.
         drop(target);
-        if let Some(made) = fresh {
-            remove(context, to_url, made);
-        }
         return Err(error);
     }
     target.close()?;
-    let verified = verify(context, client, &at, to_url, fresh)?;
+    let verified = verify(context, client, &at, to_url)?;
     if !verified {
         context.not_compared([from, to]);
     }
@@ -85,28 +88,9 @@ fn move_it(
     Ok(())
 }
 
-/// Removes what a copy that failed has left, if that is the file that it has made. Tells whether it did.
-fn remove(context: &Context, url: &Url, made: u64) -> bool {
-    let mut client = context.cleaner();
-    let Ok(Some(found)) = client.look(url) else { return false };
-    found.identity() == Some(made)
-        && client
-            .rm(url)
-            .inspect_err(|error| {
-                tracing::warn!(%error, "{url} was not copied, and what is there of it is left there");
-            })
-            .is_ok()
-}
-
 /// Compares what both servers say. Only a server that keeps none need not say anything: what could not be asked is not compared,
-/// and that is no success. `fresh`: the file that this copy has made.
-fn verify(
-    context: &Context,
-    client: &mut Client,
-    from: &Url,
-    to: &Url,
-    fresh: Option<u64>,
-) -> Result<bool, TransferError> {
+/// and that is no success. What differs is left: it may be what somebody else has put there since the close.
+fn verify(context: &Context, client: &mut Client, from: &Url, to: &Url) -> Result<bool, TransferError> {
     if !context.options.verify {
         return Ok(false);
     }
@@ -116,10 +100,8 @@ fn verify(
     if u32::from_str_radix(&sent, 16).ok() == u32::from_str_radix(&found, 16).ok() {
         return Ok(true);
     }
-    let removed = fresh.is_some_and(|made| remove(context, to, made));
-    let left = if removed { "it was removed" } else { "it was left where it is" };
-    let algorithm = algorithm.name().to_owned();
-    Err(TransferError::Differs { from: from.to_string(), algorithm, found, sent, left })
+    let algorithm = algorithm.name();
+    Err(TransferError::Differs { from: from.to_string(), to: to.to_string(), algorithm, found, sent })
 }
 
 fn with(url: &Url, words: &str) -> Url {

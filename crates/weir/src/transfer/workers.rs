@@ -7,12 +7,14 @@ use disk::ALIGNMENT;
 use parking_lot::Mutex;
 use types::Timestamp;
 use wire::ErrorNumber;
+use wire::response::StatReply;
 
 use super::bulk::{Bulk, Copied};
 use super::context::Context;
 use super::ends::is_stream;
 use super::error::TransferError;
 use super::local::{Kept, read_small, write_small};
+use super::ours::Standing;
 use super::place::Place;
 use super::plan::{How, Item, Queue};
 use super::{third_party, times};
@@ -32,14 +34,13 @@ pub trait Reports: Send {
     fn done(&mut self, item: &Item, result: Result<Copied, TransferError>);
 }
 
-/// What is known of the target of a file that is to be copied by itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+/// What was done already of a file that is to be copied by itself.
+enum Before {
     /// Nothing was asked for, or it was refused.
-    Untouched,
-    /// A request for it was under way when its connection broke. It may be there, by us: if it is the file of this id; if the server has
-    /// told none, nobody knows.
-    Begun(Option<u64>),
+    Nothing,
+    /// A request for it was under way when its connection broke. It may be there, by us: this file, as it was when it was made; if the
+    /// server has told none, nobody knows.
+    Begun(Option<StatReply>),
 }
 
 /// Which way small files go: to or from which server, and as whom.
@@ -78,23 +79,23 @@ pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>)
         let undone = match (way(&item, context), &item.from, &item.to) {
             (Some(Way::Up(..)), _, Place::Remote(url)) => up(context, &mut client, url, &item, queue, reports),
             (Some(Way::Down(..)), Place::Remote(url), _) => down(context, &mut client, url, &item, queue, reports),
-            _ => vec![(item.clone(), Standing::Untouched)],
+            _ => vec![(item.clone(), Before::Nothing)],
         };
-        for (item, standing) in undone {
-            let result = alone(context, &mut client, &item, standing);
+        for (item, before) in undone {
+            let result = alone(context, &mut client, &item, before);
             report(context, reports, &item, result);
         }
     }
 }
 
-fn alone(context: &Context, client: &mut Client, item: &Item, standing: Standing) -> Result<Copied, TransferError> {
-    let (mut unsure, made) = match standing {
-        Standing::Untouched => (false, None),
-        Standing::Begun(made) => (true, made),
+fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) -> Result<Copied, TransferError> {
+    let (mut unsure, made) = match before {
+        Before::Nothing => (false, None),
+        Before::Begun(made) => (true, made),
     };
     // What has gone through a pipe is gone.
     let once = item.from == Place::Standard || item.to == Place::Standard || is_pipe(&item.from) || is_pipe(&item.to);
-    let mut bulk = Bulk { context, from: &item.from, to: &item.to, how: item.how, made };
+    let mut bulk = Bulk { context, from: &item.from, to: &item.to, how: item.how, made, again: false };
     let mut attempt = 1;
     loop {
         if context.stopping() {
@@ -104,6 +105,24 @@ fn alone(context: &Context, client: &mut Client, item: &Item, standing: Standing
             third_party::copy(context, client, &item.from, &item.to)
         } else {
             bulk.copy(client)
+        };
+        // An attempt whose answer was lost may have made it, whole or in part. Or it is somebody else's.
+        let result = match result {
+            Err(TransferError::Exists { path }) if unsure => match bulk.settle(client) {
+                Ok(Standing::Whole(copied)) => Ok(Copied { bytes: copied.len, skipped: false, ..copied }),
+                Ok(Standing::Free) if attempt < ATTEMPTS_MAX => {
+                    attempt += 1;
+                    continue;
+                }
+                Ok(Standing::Free | Standing::Unclear) => Err(TransferError::PerhapsOurs { path }),
+                Err(TransferError::Client(error)) if error.is_connection() => Err(error.into()),
+                Err(TransferError::Stopped) => Err(TransferError::Stopped),
+                Err(error) => {
+                    tracing::warn!(%error, "{path} cannot be compared with {}", item.from);
+                    Err(TransferError::PerhapsOurs { path })
+                }
+            },
+            result => result,
         };
         match result {
             // One that is silent has been asked again already, and been waited for each time.
@@ -122,16 +141,6 @@ fn alone(context: &Context, client: &mut Client, item: &Item, standing: Standing
                 tracing::info!(%error, "copying {} again", item.from);
                 attempt += 1;
                 std::thread::sleep(LOCKED_PAUSE);
-            }
-            // An attempt whose answer was lost may have made it, whole or in part. Or it is somebody else's.
-            Err(TransferError::Exists { path }) if unsure => {
-                if let Some(copied) = bulk.is_whole(client)? {
-                    return Ok(Copied { bytes: copied.len, skipped: false, ..copied });
-                }
-                if attempt == ATTEMPTS_MAX || !bulk.remove_made(client) {
-                    return Err(TransferError::PerhapsOurs { path });
-                }
-                attempt += 1;
             }
             result => return result,
         }
@@ -182,10 +191,10 @@ fn up(
     first: &Item,
     queue: &Queue,
     reports: &Mutex<&mut dyn Reports>,
-) -> Vec<(Item, Standing)> {
+) -> Vec<(Item, Before)> {
     let wanted = way(first, context);
     let times = context.options.preserve && context.keeps_times(client, url);
-    let Some(session) = session_with_pages(client, url) else { return vec![(first.clone(), Standing::Untouched)] };
+    let Some(session) = session_with_pages(client, url) else { return vec![(first.clone(), Before::Nothing)] };
     let mut many = ManyWriter::new(session);
     let mut undone = Vec::new();
     let mut next = Some(first.clone());
@@ -198,7 +207,7 @@ fn up(
             let (Place::Local(path), Place::Remote(to)) = (&item.from, &item.to) else { continue };
             // What cannot be sent is for the careful way to say.
             if to.path.contains(['?', '\0']) {
-                undone.push((item, Standing::Untouched));
+                undone.push((item, Before::Nothing));
                 continue;
             }
             match read_small(path, item.size.unwrap_or(0)) {
@@ -220,11 +229,12 @@ fn up(
                 return undone;
             }
             Ok(Some(written)) => {
-                let (file, item) = (written.file.data.len() as u64, written.file.tag);
+                let SmallFile { data, tag: item, opened, made, .. } = written.file;
                 match written.result {
                     Ok(()) => {
-                        context.progress.moved(file);
-                        report(context, reports, &item, Ok(small(file)));
+                        let len = data.len() as u64;
+                        context.progress.moved(len);
+                        report(context, reports, &item, Ok(small(len)));
                     }
                     Err(error) if error.kind() == client::Kind::Exists => {
                         let path = item.to.to_string();
@@ -232,16 +242,22 @@ fn up(
                     }
                     // A redirect, for example: the careful way knows what to do.
                     Err(client::ClientError::Unexpected { .. }) => {
-                        let begun = Standing::Begun(written.file.made);
-                        undone.push((item, if written.file.opened { begun } else { Standing::Untouched }));
+                        undone.push((item, if opened { Before::Begun(made) } else { Before::Nothing }));
                     }
-                    Err(error) => report(context, reports, &item, Err(error.into())),
+                    Err(error) => {
+                        // What is there is not what was sent: it must not stay.
+                        if let Some(made) = made {
+                            let (from, to, how) = (&item.from, &item.to, item.how);
+                            Bulk { context, from, to, how, made: None, again: false }.remove_rest(client, &made, true);
+                        }
+                        report(context, reports, &item, Err(error.into()));
+                    }
                 }
             }
             Err(error) => {
                 let unfinished = many.unfinished();
                 copied_again(context, &error, unfinished.len());
-                undone.extend(unfinished.into_iter().map(|file| (file.tag, Standing::Begun(file.made))));
+                undone.extend(unfinished.into_iter().map(|file| (file.tag, Before::Begun(file.made))));
                 return undone;
             }
         }
@@ -256,10 +272,10 @@ fn down(
     first: &Item,
     queue: &Queue,
     reports: &Mutex<&mut dyn Reports>,
-) -> Vec<(Item, Standing)> {
+) -> Vec<(Item, Before)> {
     let wanted = way(first, context);
     let algorithm = context.offered(client, url);
-    let Some(session) = session_with_pages(client, url) else { return vec![(first.clone(), Standing::Untouched)] };
+    let Some(session) = session_with_pages(client, url) else { return vec![(first.clone(), Before::Nothing)] };
     let mut many = ManyReader::new(session, algorithm);
     let mut undone = Vec::new();
     let mut next = Some(first.clone());
@@ -294,14 +310,14 @@ fn down(
                         context.progress.moved(len);
                         report(context, reports, &item, written.map(|()| small(len)));
                     }
-                    Err(client::ClientError::Unexpected { .. }) => undone.push((item, Standing::Untouched)),
+                    Err(client::ClientError::Unexpected { .. }) => undone.push((item, Before::Nothing)),
                     Err(error) => report(context, reports, &item, Err(error.into())),
                 }
             }
             Err(error) => {
                 let unfinished = many.unfinished();
                 copied_again(context, &error, unfinished.len());
-                undone.extend(unfinished.into_iter().map(|(item, _)| (item, Standing::Untouched)));
+                undone.extend(unfinished.into_iter().map(|(item, _)| (item, Before::Nothing)));
                 return undone;
             }
         }

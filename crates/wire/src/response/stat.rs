@@ -28,7 +28,7 @@ flags! {
 /// `id size flags mtime` and, from servers of protocol 4 and up, `ctime atime mode owner group`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StatReply {
-    /// Tells files of one server apart: weir's inode number.
+    /// Tells the files that a server has at one time apart: the inode's number, at weir and at stock servers.
     pub id: u64,
     /// Bytes.
     pub size: u64,
@@ -56,8 +56,10 @@ pub struct StatExtra {
 }
 
 impl StatReply {
-    /// What tells the file from others of its server, those that have its name later among them. `None`: nothing does. 0 is what servers
-    /// say that have no numbers for files; in stock servers it means that the file is not online (`XrdXrootdProtocol::StatGen`).
+    /// What tells the file from others that its server has now. `None`: nothing does. 0 is what servers say that have no numbers for
+    /// files; in stock servers it means that the file is not online (`XrdXrootdProtocol::StatGen`). Another number is another file; the
+    /// same number is not always the same content: a file that is replaced at weir keeps it, and at a stock server the file system may
+    /// give it to the next file when this one is removed.
     #[must_use]
     pub fn identity(&self) -> Option<u64> {
         Some(self.id).filter(|id| *id != 0)

@@ -1,0 +1,132 @@
+//! What an attempt has left under its target's name at a server: whether it is the whole copy, and whether it may be taken away.
+//!
+//! Only what this copy has begun and nobody has completed is taken away. An id alone does not tell that: at weir a file that somebody
+//! replaces meanwhile keeps its id, and a stock server's file system may give it to the next file. So:
+//!
+//! - weir knows whether a file is complete. One that is, and is not the whole copy, is somebody else's by now. One that is not begins
+//!   again by an open that says so (`tried=`, as stock clients say it), which the server grants for this client's own unfinished file
+//!   only: nobody comes between the question and its answer.
+//! - Another server does not know it. While the file is open for us, nobody else gets it to write and nobody gets its inode. After that,
+//!   it is ours if it is a beginning of what was to be copied; an empty one, if it has not been touched since it was made.
+
+use client::{Algorithm, Client, ClientError, Reader};
+use wire::ErrorNumber;
+use wire::request::OpenOptions;
+use wire::response::{StatFlags, StatReply};
+
+use super::bulk::{Bulk, Copied, told};
+use super::ends::Opened;
+use super::error::TransferError;
+use super::place::Place;
+
+/// What stands at the target where something was in the way of another attempt.
+pub enum Standing {
+    /// The copy itself, whole.
+    Whole(Copied),
+    /// Nothing that matters: the next attempt takes its place.
+    Free,
+    /// Something else, and nobody can say that it is ours.
+    Unclear,
+}
+
+/// What there is of the file that this copy has made.
+enum Rest {
+    /// It is complete, or is another one.
+    NotOurs,
+    /// It is, and its server knows that nobody has completed it.
+    Unfinished,
+    /// The same id, so many bytes, and its server knows no more.
+    Alike(StatReply),
+}
+
+/// Does the server know that the file is not complete? (Interrupted, or still being written.)
+pub fn is_in_progress(error: &TransferError) -> bool {
+    matches!(error, TransferError::Client(ClientError::Refused { number: ErrorNumber::IN_PROGRESS, .. }))
+}
+
+/// When it was last changed, in the server's seconds: its content, and anything of it.
+fn changed(stat: &StatReply) -> (i64, Option<i64>) {
+    (stat.mtime, stat.extra.as_ref().map(|extra| extra.ctime))
+}
+
+impl Bulk<'_> {
+    /// The server says that something is there, after an attempt whose outcome nobody knows.
+    pub fn settle(&mut self, client: &mut Client) -> Result<Standing, TransferError> {
+        if let Some(copied) = self.is_whole(client)? {
+            return Ok(Standing::Whole(copied));
+        }
+        let (Place::Remote(url), Some(made)) = (self.to, self.made.as_ref()) else { return Ok(Standing::Unclear) };
+        match self.rest(client, made)? {
+            Rest::Unfinished => self.again = true,
+            Rest::Alike(found) if self.is_beginning_at(client, made, &found)? => client.rm(url)?,
+            Rest::Alike(_) | Rest::NotOurs => return Ok(Standing::Unclear),
+        }
+        Ok(Standing::Free)
+    }
+
+    /// Removes what this copy has made and has given up. `held`: its server has it open for us, or has just refused its close: nobody else
+    /// could take its place.
+    pub(super) fn remove_rest(&self, client: &mut Client, made: &StatReply, held: bool) {
+        let Place::Remote(url) = self.to else { return };
+        let removed = match self.rest(client, made) {
+            Ok(Rest::Alike(_)) if held => client.rm(url).map_err(TransferError::from),
+            Ok(Rest::Unfinished) => client.rm(url).map_err(TransferError::from),
+            Ok(Rest::Alike(_) | Rest::NotOurs) => return,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = removed {
+            tracing::warn!(%error, "{url} was not copied, and what is there of it may be left there");
+        }
+    }
+
+    /// Is the target what the source is, whole?
+    fn is_whole(&self, client: &mut Client) -> Result<Option<Copied>, TransferError> {
+        let algorithm = self.algorithm(client);
+        let Opened { source, len, .. } = self.open_source(client)?;
+        source.end(client, self.from);
+        len.map_or(Ok(None), |len| self.is_there(client, len, algorithm))
+    }
+
+    fn rest(&self, client: &mut Client, made: &StatReply) -> Result<Rest, TransferError> {
+        let Place::Remote(url) = self.to else { return Ok(Rest::NotOurs) };
+        let Some(found) = client.look(url)? else { return Ok(Rest::NotOurs) };
+        if found.identity().is_none() || found.identity() != made.identity() {
+            return Ok(Rest::NotOurs);
+        }
+        if !self.context.is_weir(client, url)? {
+            return Ok(Rest::Alike(found));
+        }
+        match told(client, url, Algorithm::Crc32c) {
+            Ok(_) => Ok(Rest::NotOurs),
+            // So it is also while somebody changes a complete file. One that is new has not been changed since it was opened, and of one that
+            // was interrupted it is known that it cannot be read.
+            Err(error) if is_in_progress(&error) => {
+                let interrupted = !found.flags.has(StatFlags::READABLE);
+                Ok(if interrupted || changed(&found) <= changed(made) { Rest::Unfinished } else { Rest::NotOurs })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Is what was `found` at the target a beginning of the source? Then nothing is lost with it.
+    fn is_beginning_at(&self, client: &mut Client, made: &StatReply, found: &StatReply) -> Result<bool, TransferError> {
+        let Place::Remote(url) = self.to else { return Ok(false) };
+        let Opened { source, len, .. } = self.open_source(client)?;
+        source.end(client, self.from);
+        if found.size == 0 {
+            return Ok(changed(found) == changed(made));
+        }
+        if len.is_none_or(|len| found.size > len) {
+            return Ok(false);
+        }
+        let kind = self.context.offered(client, url).unwrap_or(Algorithm::Crc32c);
+        let beginning = self.sum_source(client, 0..found.size, kind)?;
+        if let Some(text) = told(client, url, kind)? {
+            return Ok(beginning.is(&text));
+        }
+        let mut reader = Reader::new(client.open(url, OpenOptions::READ, 0)?);
+        let there = self.sum_read(&mut reader, 0..found.size, kind)?;
+        client.give_back(reader.close()?, url);
+        Ok(there == beginning)
+    }
+}
