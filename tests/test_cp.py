@@ -794,6 +794,23 @@ def test_resume_of_a_file_that_lacks_only_its_end(own_node, tmp_path):
     assert "interrupted" in weir("cat", f"{server.url}/other").stderr, "as it was"
 
 
+def test_resume_goes_on_with_what_it_has_written_itself(node, place, tmp_path):
+    """The connection breaks, and the copy begins anew in the same process: what it has written shows to others only as far as it is
+    durable, and the server may still be taking more of it."""
+    source, size = tmp_path / "source", 120 * MIB
+    source.write_bytes(content(size))
+    for number in range(4):
+        with Proxy(node.port) as proxy:
+            proxy.at(UP, (30 + 9 * number) * MIB, proxy.cut)
+            target = f"{place.replace(node.url, proxy.url)}/up{number}"
+            done = weir("cp", "--log", "info", "--json", "--resume", "--retry-for", "0", str(source), target)
+            assert done.returncode == 0 and "copying" in done.stderr and proxy.cuts == 1, done
+        [moved, _] = [json.loads(line) for line in done.stdout.splitlines()]
+        assert moved["bytes"] < size and moved["verified"], moved
+        ok("cp", "-f", f"{place}/up{number}", tmp_path / "back")
+        assert digest(tmp_path / "back") == digest(source)
+
+
 @pytest.mark.parametrize("wrong_at", ["the first", "the last"])
 def test_resume_of_a_long_part_looks_at_its_ends(own_node, tmp_path, wrong_at):
     """The whole is compared at the end; what is something else is found before anything is written."""

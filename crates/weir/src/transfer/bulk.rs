@@ -231,7 +231,7 @@ impl Bulk<'_> {
                     && let (Some(found), Some(len)) = (client.look(url)?, len)
                 {
                     match self.go_on(client, &target, (&found, len), algorithm) {
-                        Ok((file, beginning)) => return Ok((Sink::remote(file, false), found.size, Some(beginning))),
+                        Ok((file, len, beginning)) => return Ok((Sink::remote(file, false), len, Some(beginning))),
                         Err(TransferError::NoBeginning { .. }) if force => {}
                         Err(error) => return Err(error),
                     }

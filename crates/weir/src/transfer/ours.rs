@@ -111,11 +111,11 @@ impl Bulk<'_> {
     /// Is what was `found` at the target a beginning of the source? Then nothing is lost with it.
     fn is_beginning_at(&self, client: &mut Client, made: &StatReply, found: &StatReply) -> Result<bool, TransferError> {
         let Place::Remote(url) = self.to else { return Ok(false) };
-        let Opened { source, len, .. } = self.open_source(client)?;
-        source.end(client, self.from);
         if found.size == 0 {
             return Ok(changed(found) == changed(made));
         }
+        let Opened { source, len, .. } = self.open_source(client)?;
+        source.end(client, self.from);
         if len.is_none_or(|len| found.size > len) {
             return Ok(false);
         }

@@ -70,8 +70,8 @@ impl Bulk<'_> {
         Ok(same.then_some(Copied { bytes: 0, len, sum: None, verified: true, skipped: true }))
     }
 
-    /// Opens what was `found` at a server, to become a file of `whole` bytes. Gives the sum of the source up to its end: of the kind
-    /// `algorithm`, where all is compared with it at the end. `target`: the file, with what is to be said in its open.
+    /// Opens what was `found` at a server, to become a file of `whole` bytes. Tells how long it is, and the sum of the source up to there:
+    /// of the kind `algorithm`, where all is compared with it at the end. `target`: the file, with what is to be said in its open.
     ///
     /// What is no beginning of the source is refused before it is opened for update: it stays as it is, with its mark and its length, and
     /// nobody has it open who would have to be waited for.
@@ -81,7 +81,7 @@ impl Bulk<'_> {
         target: &Url,
         (found, whole): (&StatReply, u64),
         algorithm: Option<Algorithm>,
-    ) -> Result<(RemoteFile, Sum), TransferError> {
+    ) -> Result<(RemoteFile, u64, Sum), TransferError> {
         let no_beginning = || TransferError::NoBeginning { path: self.to.to_string(), from: self.from.to_string() };
         let there = found.size;
         if there > whole {
@@ -94,42 +94,47 @@ impl Bulk<'_> {
             Err(error) if is_in_progress(&error) => None,
             known => known?,
         };
-        let beginning = self.sum_source(client, 0..there, kind)?;
-        let same = match known {
-            Some(known) => beginning.is(&known),
-            None => {
-                let at_the_end = algorithm.is_some() && algorithm == offered;
-                self.is_part(client, target, (there, beginning), at_the_end)?
+        let part = match known {
+            Some(known) => {
+                let beginning = self.sum_source(client, 0..there, kind)?;
+                Some((there, beginning)).filter(|_| beginning.is(&known))
             }
+            None => self.part(client, target, (there, kind), algorithm.is_some() && algorithm == offered)?,
         };
-        if !same {
-            return Err(no_beginning());
+        let Some((there, beginning)) = part else { return Err(no_beginning()) };
+        let mut resumed = target.clone();
+        resumed.add_words("weir.resume=1");
+        let mut file = client.open(&resumed, OpenOptions::UPDATE, 0)?;
+        let (id, len) = (file.stat().id, file.stat().size);
+        if (id, len) == (found.id, there) {
+            return Ok((file, len, beginning));
         }
-        let mut target = target.clone();
-        target.add_words("weir.resume=1");
-        let file = client.open(&target, OpenOptions::UPDATE, 0)?;
-        let opened = file.stat();
-        if (opened.id, opened.size) != (found.id, there) {
-            // Its connection is cut: a close would say that it is complete.
-            return Err(TransferError::Meanwhile { path: self.to.to_string() });
+        // What this copy has written before its connection was lost shows to its writer only, as far as it is not durable yet.
+        if id == found.id && (there..=whole).contains(&len) {
+            let beginning = self.sum_source(client, 0..len, kind)?;
+            if sum_of(&mut file, len, kind)? == Some(beginning) {
+                return Ok((file, len, beginning));
+            }
         }
-        Ok((file, beginning))
+        // Its connection is cut: a close would say that it is complete.
+        Err(TransferError::Meanwhile { path: self.to.to_string() })
     }
 
-    /// Reads what is at a server: are its `there` bytes those at the beginning of the source, which have the sum `beginning`? Where the
-    /// whole is compared `at_the_end`, the first and the last of them are enough to tell something else.
-    fn is_part(
+    /// Reads what is at a server, up to `len` or as far as it shows: how much that is, and its sum, if that is the sum of the source's
+    /// beginning, too. Where the whole is compared `at_the_end`, the first and the last of it are enough to tell something else.
+    fn part(
         &self,
         client: &mut Client,
         target: &Url,
-        (there, beginning): (u64, Sum),
+        (len, kind): (u64, Algorithm),
         at_the_end: bool,
-    ) -> Result<bool, TransferError> {
+    ) -> Result<Option<(u64, Sum)>, TransferError> {
         let mut target = target.clone();
         // weir gives what was interrupted to those only who say that they know.
         target.add_words("weir.partial=1");
         let mut reader = Reader::new(client.open(&target, OpenOptions::READ, 0)?);
-        let kind = beginning.algorithm;
+        let there = len.min(reader.file().stat().size);
+        let beginning = self.sum_source(client, 0..there, kind)?;
         let part = CHUNK as u64;
         let mut same = true;
         if at_the_end && there > 2 * part {
@@ -140,7 +145,7 @@ impl Bulk<'_> {
             same = self.sum_read(&mut reader, 0..there, kind)? == beginning;
         }
         client.give_back(reader.close()?, &target);
-        Ok(same)
+        Ok(same.then_some((there, beginning)))
     }
 
     /// Is what an earlier copy has left here known to be the beginning of the source?
@@ -210,4 +215,18 @@ impl Bulk<'_> {
         let (what, end, expected) = (format!("read {}", reader.file().url()), range.start, range.end);
         sums.whole(range.end - range.start).ok_or_else(|| ClientError::Shorter { what, end, expected }.into())
     }
+}
+
+/// Of the first `len` bytes of a file that is open for update at a server; `None`: it is shorter.
+fn sum_of(file: &mut RemoteFile, len: u64, algorithm: Algorithm) -> Result<Option<Sum>, TransferError> {
+    let (mut sum, mut buffer, mut at) = (algorithm.of_nothing(), vec![0; CHUNK], 0);
+    while at < len {
+        let part = usize::try_from(len - at).unwrap_or(CHUNK).min(CHUNK);
+        if file.read_at(at, &mut buffer[..part])? < part {
+            return Ok(None);
+        }
+        sum = sum.combine(algorithm.of(&buffer[..part]), part as u64);
+        at += part as u64;
+    }
+    Ok(Some(sum))
 }
