@@ -24,7 +24,7 @@ use super::times;
 const BETWEEN: usize = 2;
 
 /// How a copy ended well.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub struct Copied {
     /// Bytes that were moved.
     pub bytes: u64,
