@@ -14,7 +14,7 @@ mod compaction;
 mod inner;
 mod snapshot;
 #[cfg(test)]
-mod trees;
+mod trees_tests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};

@@ -197,7 +197,7 @@ impl CompactionFilter for Making {
 #[cfg(test)]
 mod tests {
     use super::super::snapshot::LsmSnapshot;
-    use super::super::trees::{change, open};
+    use super::super::trees_tests::{change, open};
     use super::*;
 
     #[test]

@@ -119,7 +119,7 @@ impl Drop for LsmSnapshot {
 mod tests {
     use std::time::Duration;
 
-    use super::super::trees::{change, open};
+    use super::super::trees_tests::{change, open};
     use super::*;
 
     #[test]
