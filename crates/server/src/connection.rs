@@ -278,6 +278,8 @@ impl Connection {
         Ok(Request::decode(header, &payload))
     }
 
+    /// What is seldom asked for is not taken into this function: its room would be on the stack of each connection that has asked for
+    /// anything, and a page of stack for each of a thousand is 4 MiB.
     fn dispatch(&mut self, stream: StreamId, request: Request) -> Result<(), Stop> {
         // Writes wait for those before them when their own data is here.
         if !matches!(request, Request::Write(_) | Request::Pgwrite(_)) {

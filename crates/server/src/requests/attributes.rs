@@ -75,6 +75,7 @@ impl Connection {
 
     /// kXR_statx: one byte for each path that says what kind of thing it is, and nothing else: clients compare it, as the stock server
     /// sends it.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn statx(&mut self, stream: StreamId, r: &Statx) -> Result<(), Refusal> {
         let mut flags = Vec::new();
         for line in r.lines() {

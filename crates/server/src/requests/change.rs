@@ -19,6 +19,7 @@ const DIRECTORY_MODE: u16 = 0o755;
 
 impl Connection {
     /// kXR_mkdir.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn mkdir(&mut self, stream: StreamId, r: Mkdir) -> Result<Result<(), Refusal>, Stop> {
         let path = match parse_new_path(&r.target.path) {
             Ok(path) => path,
@@ -30,6 +31,7 @@ impl Connection {
     }
 
     /// kXR_rm. As the stock server does it, also of an empty directory.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn rm(&mut self, stream: StreamId, r: &Rm) -> Result<Result<(), Refusal>, Stop> {
         match parse_path(&r.target.path) {
             Ok(path) => self.remove(stream, namespace::RemoveAny { path }),
@@ -38,6 +40,7 @@ impl Connection {
     }
 
     /// kXR_rmdir.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn rmdir(&mut self, stream: StreamId, r: &Rmdir) -> Result<Result<(), Refusal>, Stop> {
         match parse_path(&r.target.path) {
             Ok(path) => self.remove(stream, namespace::Rmdir { path }),
@@ -46,6 +49,7 @@ impl Connection {
     }
 
     /// kXR_mv. As in POSIX and as the stock server does it, a file at the new name is replaced.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn mv(&mut self, stream: StreamId, r: &Mv) -> Result<Result<(), Refusal>, Stop> {
         match (parse_path(&r.from.path), parse_new_path(&r.to.path)) {
             (Ok(from), Ok(to)) => self.change(stream, "rename", namespace::Rename { from, to, replace: true }),
@@ -54,6 +58,7 @@ impl Connection {
     }
 
     /// kXR_chmod.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn chmod(&mut self, stream: StreamId, r: &Chmod) -> Result<Result<(), Refusal>, Stop> {
         match parse_path(&r.target.path) {
             Ok(path) => self.change(stream, "change the mode of", namespace::Chmod { path, mode: r.mode.0 & 0o777 }),
@@ -87,6 +92,7 @@ impl Connection {
     }
 
     /// kXR_truncate of an open file or of a path.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn truncate(&mut self, stream: StreamId, r: &Truncate) -> Result<Result<(), Refusal>, Stop> {
         match &r.target {
             Target::Handle(handle) => {

@@ -13,6 +13,7 @@ use crate::refusal::Refusal;
 
 impl Connection {
     /// kXR_chkpoint.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn chkpoint(&mut self, stream: StreamId, r: &Chkpoint) -> Result<Result<(), Refusal>, Stop> {
         if let ChkpointOp::Execute(inner) = &r.op {
             return self.chkpoint_execute(stream, inner);

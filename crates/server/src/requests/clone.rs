@@ -34,6 +34,7 @@ struct Range {
 
 impl Connection {
     /// kXR_clone. Nothing is copied if one of the ranges is wrong.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn clone_ranges(&mut self, stream: StreamId, r: &CloneRanges) -> Result<Result<(), Refusal>, Stop> {
         let target = match self.writable(r.target, 0) {
             Ok(target) => target,

@@ -69,6 +69,7 @@ fn encoded(results: Vec<FattrResult>) -> Result<Vec<u8>, Refusal> {
 
 impl Connection {
     /// kXR_fattr. As with the stock server, each attribute has its own result, also where there is no such file.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn fattr(&mut self, stream: StreamId, r: Fattr) -> Result<Result<(), Refusal>, Stop> {
         let changes = matches!(r.op, FattrOp::Set { .. } | FattrOp::Del(_));
         let of = match self.fattr_of(&r.target, changes) {

@@ -22,6 +22,7 @@ const ENTRIES_PER_VIEW: usize = 4096;
 
 impl Connection {
     /// kXR_dirlist.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn dirlist(&mut self, stream: StreamId, r: &Dirlist) -> Result<Result<(), Refusal>, Stop> {
         let with_sums = r.options.has(DirlistOptions::DCKSM);
         let with_stat = with_sums || r.options.has(DirlistOptions::DSTAT);

@@ -29,6 +29,7 @@ fn no_id() -> Refusal {
 impl Connection {
     /// kXR_prepare. Staging is answered with the request's id, cancelling with the id that was given, the rest
     /// (eviction, hints) with the id as well: XrdCl's Python bindings cannot take an empty answer.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn prepare(&self, stream: StreamId, r: &Prepare) -> Result<(), Refusal> {
         let mut lines = r.lines();
         let id = if r.options.has(PrepareOptions::CANCEL) {

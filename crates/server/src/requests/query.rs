@@ -64,6 +64,7 @@ impl Algorithm {
 
 impl Connection {
     /// kXR_query.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn query(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), Refusal>, Stop> {
         let result = match r.kind {
             QueryKind::Checksum => return self.query_checksum(stream, r),

@@ -22,6 +22,7 @@ impl Connection {
     }
 
     /// kXR_login. Nobody is asked to prove anything yet.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn login(&mut self, stream: StreamId, r: &Login) -> Result<(), Refusal> {
         let user = String::from_utf8_lossy(r.user_name()).into_owned();
         let host = self.session.peer.ip().to_canonical().to_string();
@@ -39,6 +40,7 @@ impl Connection {
 
     /// kXR_endsess. Its own session's files are let go of; an abandoned session of the same client is cut off, so that
     /// its writers are detached at once. The connection stays until the client closes it.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn endsess(&mut self, stream: StreamId, r: &Endsess) -> Result<(), Refusal> {
         if r.session == SessionId([0; 16]) || r.session == self.session.id {
             self.session.let_go(&self.node);
@@ -56,6 +58,7 @@ impl Connection {
     }
 
     /// kXR_set: settings that only tell monitoring who this is.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn set(&mut self, stream: StreamId, r: &Set) -> Result<(), Refusal> {
         let shown = &r.args[..r.args.len().min(200)];
         tracing::debug!(client = %self.session, text = %shown.escape_ascii(), "set");
@@ -76,6 +79,7 @@ impl Connection {
     }
 
     /// kXR_locate: here, if it is there.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn locate(&mut self, stream: StreamId, r: &Locate) -> Result<(), Refusal> {
         let path = r.target.path.strip_prefix(b"*").unwrap_or(&r.target.path);
         if !path.is_empty() {

@@ -325,6 +325,7 @@ impl Connection {
     }
 
     /// kXR_sync: everything acknowledged on this handle is on the disk when the answer goes out.
+    #[inline(never)] // see `dispatch`
     pub(crate) fn sync(&mut self, stream: StreamId, r: &Sync) -> Result<Result<(), Refusal>, Stop> {
         let file = match self.file(r.handle) {
             Ok(file) => file,
