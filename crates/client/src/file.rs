@@ -44,6 +44,13 @@ impl RemoteFile {
         }
     }
 
+    /// Sets how many requests of a [`crate::Writer`] are under way at a time; the settings' `window` otherwise.
+    #[must_use]
+    pub fn with_window(mut self, requests: usize) -> Self {
+        self.settings.window = requests.max(1);
+        self
+    }
+
     /// Its attributes when it was opened.
     #[must_use]
     pub fn stat(&self) -> &StatReply {

@@ -1,0 +1,68 @@
+//! What a worker has done so far, for those who watch.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters of one worker, on a cache line of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Meter {
+    operations: AtomicU64,
+    bytes: AtomicU64,
+    failures: AtomicU64,
+}
+
+/// The counters at a moment, of one worker or of several together.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Reading {
+    /// Operations done.
+    pub operations: u64,
+    /// Bytes moved by them.
+    pub bytes: u64,
+    /// Operations that failed.
+    pub failures: u64,
+}
+
+impl Meter {
+    /// Counts an operation that moved `bytes`. Only the worker itself counts, so a plain addition is enough.
+    pub fn add(&self, bytes: u64) {
+        self.operations.store(self.operations.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.bytes.store(self.bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+    }
+
+    /// Counts one that failed.
+    pub fn add_failure(&self) {
+        self.failures.store(self.failures.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// The counters now.
+    #[must_use]
+    pub fn read(&self) -> Reading {
+        Reading {
+            operations: self.operations.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Reading {
+    /// What was done between `earlier` and now.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            operations: self.operations.saturating_sub(earlier.operations),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            failures: self.failures.saturating_sub(earlier.failures),
+        }
+    }
+}
+
+impl std::iter::Sum for Reading {
+    fn sum<I: Iterator<Item = Self>>(readings: I) -> Self {
+        readings.fold(Self::default(), |sum, one| Self {
+            operations: sum.operations + one.operations,
+            bytes: sum.bytes + one.bytes,
+            failures: sum.failures + one.failures,
+        })
+    }
+}

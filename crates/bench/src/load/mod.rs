@@ -1,0 +1,11 @@
+//! Load: workers that start together, each on a thread of its own, and what they did.
+
+mod crew;
+mod meter;
+mod pace;
+mod tally;
+
+pub use crew::{Crew, Finished, Worker};
+pub use meter::{Meter, Reading};
+pub use pace::Pace;
+pub use tally::{Complaint, Tally};

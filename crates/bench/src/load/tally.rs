@@ -1,0 +1,86 @@
+//! What a worker, or several together, did.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::latency::Latency;
+use crate::target::{Failure, TargetError};
+
+/// Texts of failures that are kept: the first few say what is wrong, the rest is counted.
+const COMPLAINTS_MAX: usize = 10;
+
+/// A failure in words, with the time since the start.
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Complaint {
+    /// Seconds after the start.
+    pub at_s: f64,
+    /// What was tried and what went wrong.
+    pub text: String,
+}
+
+/// What was done, and how long it took.
+#[derive(Clone, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Tally {
+    /// Operations done.
+    pub operations: u64,
+    /// Bytes moved by them.
+    pub bytes: u64,
+    /// Bytes that were compared with what had been written.
+    pub verified: u64,
+    /// How long operations took.
+    pub latency: Latency,
+    /// Operations that failed, by what was wrong.
+    pub failures: BTreeMap<Failure, u64>,
+    /// Reads that brought wrong data.
+    pub wrong: u64,
+    /// The first failures in words.
+    pub complaints: Vec<Complaint>,
+}
+
+impl Tally {
+    /// Counts an operation in.
+    pub fn add(&mut self, bytes: u64, took: Duration) {
+        self.operations += 1;
+        self.bytes += bytes;
+        self.latency.add(took);
+    }
+
+    /// Counts one that failed, `at` after the start.
+    pub fn add_failure(&mut self, at: Duration, error: &TargetError) {
+        *self.failures.entry(error.failure()).or_default() += 1;
+        self.complain(at, error.to_string());
+    }
+
+    /// Counts a read that brought wrong data.
+    pub fn add_wrong(&mut self, at: Duration, text: String) {
+        self.wrong += 1;
+        self.complain(at, text);
+    }
+
+    fn complain(&mut self, at: Duration, text: String) {
+        if self.complaints.len() < COMPLAINTS_MAX {
+            self.complaints.push(Complaint { at_s: at.as_secs_f64(), text });
+        }
+    }
+
+    /// Operations that failed.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failures.values().sum()
+    }
+
+    /// Counts all of `other` in.
+    pub fn merge(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.bytes += other.bytes;
+        self.verified += other.verified;
+        self.latency.merge(&other.latency);
+        for (failure, count) in &other.failures {
+            *self.failures.entry(*failure).or_default() += count;
+        }
+        self.wrong += other.wrong;
+        self.complaints.extend(other.complaints.iter().cloned());
+        self.complaints.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+        self.complaints.truncate(COMPLAINTS_MAX);
+    }
+}

@@ -1,0 +1,78 @@
+//! Memory for blocks: aligned for direct I/O, of huge pages where the kernel has them.
+
+use std::ops::{Deref, DerefMut, Range};
+
+use memmap2::{Advice, MmapMut};
+
+/// Memory of one request at a time: a window of it is what is written from, or read into.
+#[derive(Debug)]
+pub struct Memory {
+    map: MmapMut,
+    window: Range<usize>,
+}
+
+impl Memory {
+    /// Memory of `len` bytes, aligned to pages, and touched: no first use is paid for while something is measured.
+    ///
+    /// # Errors
+    /// Of the kernel, when there is not that much.
+    pub fn new(len: usize) -> std::io::Result<Self> {
+        let mut map = MmapMut::map_anon(len.max(1))?;
+        // A wish: without huge pages direct I/O costs more CPU, and that is all.
+        let _ = map.advise(Advice::HugePage);
+        map.iter_mut().step_by(types::PAGE_SIZE).for_each(|byte| *byte = 1);
+        Ok(Self { map, window: 0..len })
+    }
+
+    /// Bytes of all of it.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.map.len()
+    }
+
+    /// All of it, whatever the window is.
+    pub fn whole(&mut self) -> &mut [u8] {
+        &mut self.map
+    }
+
+    /// Shortens the window to its first `len` bytes.
+    pub fn cut(&mut self, len: usize) {
+        self.window.end = self.window.end.min(self.window.start + len);
+    }
+
+    /// Sets which part is meant; cut off where the memory ends.
+    pub fn show(&mut self, window: Range<usize>) {
+        let end = window.end.min(self.map.len());
+        self.window = window.start.min(end)..end;
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.map[self.window.clone()]
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.map[self.window.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_part_of_the_memory() {
+        let mut memory = Memory::new(10_000).unwrap();
+        assert_eq!(memory.as_ptr() as usize % types::PAGE_SIZE, 0);
+        memory.show(4096..5000);
+        memory.fill(7);
+        assert_eq!((memory.len(), memory.whole()[4096], memory.whole()[5000]), (904, 7, 0));
+        memory.show(9000..20_000);
+        assert_eq!(memory.len(), 1000);
+    }
+}

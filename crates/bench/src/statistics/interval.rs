@@ -1,0 +1,161 @@
+//! Quantiles, and between which values they lie.
+
+/// Between which values something lies, with what confidence.
+#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Interval {
+    /// Not below this.
+    pub low: f64,
+    /// Not above this.
+    pub high: f64,
+    /// The probability that this is so, at least: order statistics allow only certain values.
+    pub confidence: f64,
+}
+
+/// The value that a share of `q` of all lies below, interpolated between neighbours (Hyndman and Fan's type 7, as R and NumPy have it).
+/// `None` of nothing, or where a value is not a number.
+#[must_use]
+pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
+    let sorted = sorted(values)?;
+    let last = sorted.len().checked_sub(1)?;
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within the list
+    let (below, between) = {
+        let place = q.clamp(0.0, 1.0) * last as f64;
+        (place.floor() as usize, place.fract())
+    };
+    let above = (below + 1).min(last);
+    Some(sorted[below] + between * (sorted[above] - sorted[below]))
+}
+
+/// The middle of the values.
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
+    quantile(values, 0.5)
+}
+
+/// Between which of the values the true median lies, by order statistics (binomial), with at least `confidence`. `None` if there are
+/// too few: six for 95 %.
+#[must_use]
+pub fn median_interval(values: &[f64], confidence: f64) -> Option<Interval> {
+    quantile_interval(values, 0.5, confidence)
+}
+
+/// The same for any quantile: the number of values below it is binomial, whatever the distribution is. Of all pairs of order statistics
+/// with enough confidence the one with the fewest values between is taken, the most central of these.
+#[must_use]
+pub fn quantile_interval(values: &[f64], q: f64, confidence: f64) -> Option<Interval> {
+    if !(q > 0.0 && q < 1.0) {
+        return None;
+    }
+    let sorted = sorted(values)?;
+    let below = cumulative_binomial(sorted.len(), q);
+    // P(X_(i) <= quantile < X_(j)) = P(i <= number below < j), with i and j counted from 1; what is cut off on each side at most half.
+    let tail = (1.0 - confidence) / 2.0;
+    let low = below.iter().rposition(|share| *share <= tail)?;
+    let high = below.iter().position(|share| *share >= 1.0 - tail)? + 1;
+    // `low` is the largest number below with P(number <= low) <= tail, so the value of rank low + 1 is a lower bound.
+    let (first, last) = (low, high - 1);
+    if last >= sorted.len() {
+        return None;
+    }
+    Some(Interval { low: sorted[first], high: sorted[last], confidence: below[high - 1] - below[low] })
+}
+
+/// How many repeats it takes until the interval of the median is within `wanted` (a share, as 0.05 to each side) of the median, judged
+/// by what the values so far spread. `None` if there are too few to say.
+#[must_use]
+pub fn repeats_for(values: &[f64], wanted: f64, confidence: f64) -> Option<usize> {
+    let interval = median_interval(values, confidence)?;
+    let middle = median(values)?;
+    if middle == 0.0 || wanted <= 0.0 {
+        return None;
+    }
+    let half_width = (interval.high - interval.low) / 2.0 / middle.abs();
+    // The interval of a median narrows with the root of the number of values.
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    // a wish, bounded here
+    let more = ((half_width / wanted).powi(2) * values.len() as f64).ceil().clamp(0.0, 1e9) as usize;
+    Some(more.max(values.len().min(6)))
+}
+
+/// P(number <= k) for k = 0..=n, of n values each of which counts with probability `q`.
+fn cumulative_binomial(n: usize, q: f64) -> Vec<f64> {
+    // In logarithms: n may be in the hundred thousands.
+    let (log_q, log_not) = (q.ln(), (1.0 - q).ln());
+    let mut log_choose = 0.0;
+    let mut sum = 0.0;
+    (0..=n)
+        .map(|k| {
+            #[allow(clippy::cast_precision_loss)] // counts of values
+            let (k, n) = (k as f64, n as f64);
+            if k > 0.0 {
+                log_choose += ((n - k + 1.0) / k).ln();
+            }
+            sum += (log_choose + k * log_q + (n - k) * log_not).exp();
+            sum
+        })
+        .collect()
+}
+
+pub(super) fn sorted(values: &[f64]) -> Option<Vec<f64>> {
+    if values.is_empty() || values.iter().any(|value| value.is_nan()) {
+        return None;
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    Some(sorted)
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_r_and_numpy() {
+        let values = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0];
+        assert_eq!(median(&values), Some(3.5));
+        assert_eq!(quantile(&values, 0.25), Some(1.75));
+        assert_eq!(quantile(&values, 1.0), Some(9.0));
+        assert_eq!(quantile(&[], 0.5), None);
+        assert_eq!(median(&[1.0, f64::NAN]), None);
+    }
+
+    #[test]
+    fn the_ranks_are_those_of_the_tables() {
+        let values: Vec<f64> = (1..=100).map(f64::from).collect();
+        // From published tables of order statistics for the median at 95 %: n = 6 takes all, 10 the 2nd and 9th, 100 the 40th and 61st.
+        let ranks = |n: usize| median_interval(&values[..n], 0.95).map(|interval| (interval.low, interval.high));
+        assert_eq!(ranks(5), None);
+        assert_eq!(ranks(6), Some((1.0, 6.0)));
+        assert_eq!(ranks(10), Some((2.0, 9.0)));
+        assert_eq!(ranks(100), Some((40.0, 61.0)));
+        let six = median_interval(&values[..6], 0.95).map_or(0.0, |interval| interval.confidence);
+        assert!((six - 0.96875).abs() < 1e-9, "{six}");
+    }
+
+    #[test]
+    fn the_interval_holds_the_truth_as_often_as_it_says() {
+        // Exponential: as skewed as latencies are. Its median is ln 2, its 90 % quantile ln 10.
+        let mut random = StdRng::seed_from_u64(1);
+        for (q, truth, n) in [(0.5, 2.0_f64.ln(), 20), (0.9, 10.0_f64.ln(), 80)] {
+            let held = (0..4000)
+                .filter(|_| {
+                    let values: Vec<f64> = (0..n).map(|_| -(1.0 - random.random::<f64>()).ln()).collect();
+                    quantile_interval(&values, q, 0.95).is_some_and(|i| i.low <= truth && truth <= i.high)
+                })
+                .count();
+            assert!((3780..=3960).contains(&held), "{q}: {held} of 4000");
+        }
+    }
+
+    #[test]
+    fn wider_spread_asks_for_more_repeats() {
+        let narrow: Vec<f64> = (0..20).map(|n| 100.0 + f64::from(n) / 10.0).collect();
+        let wide: Vec<f64> = (0..20).map(|n| 100.0 + 5.0 * f64::from(n)).collect();
+        assert!(repeats_for(&narrow, 0.05, 0.95).is_some_and(|n| n <= 6));
+        assert!(repeats_for(&wide, 0.05, 0.95).is_some_and(|n| n > 20));
+        assert_eq!(repeats_for(&[1.0, 2.0], 0.05, 0.95), None);
+    }
+}

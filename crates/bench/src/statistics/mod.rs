@@ -1,0 +1,12 @@
+//! What may be said about measured values. Nothing here supposes a distribution: measured rates and latencies are not normal, and more
+//! than a quarter of all set-ups vary by more than a tenth between runs.
+
+mod compare;
+mod interval;
+mod outlier;
+mod steady;
+
+pub use compare::{Comparison, compare};
+pub use interval::{Interval, median, median_interval, quantile, quantile_interval, repeats_for};
+pub use outlier::outliers;
+pub use steady::{Steady, steady};

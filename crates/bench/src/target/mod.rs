@@ -1,0 +1,202 @@
+//! The seam between workloads and storage systems: what a workload asks for, and the drivers that do it by path or URL.
+//!
+//! A driver does what it is told with as little of its own as it can, and says what it cannot do ([`Abilities`]) before a run begins.
+//! All names are below the folder that the run has made for itself; a driver has no way to name anything else.
+
+mod error;
+mod name;
+mod path;
+mod place;
+mod root;
+
+use std::time::Duration;
+
+pub use error::{Failure, TargetError};
+pub use name::RelName;
+pub use place::{Place, PlaceError};
+
+use crate::memory::Memory;
+
+/// When written bytes have to be on the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// Whenever the system does it by itself.
+    None,
+    /// Before the file is closed, inside the timing (IOzone's `-e`).
+    #[default]
+    Close,
+    /// Before each write is answered.
+    Write,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Manner {
+    /// Past the client's page cache.
+    pub direct: bool,
+    /// When written bytes have to be on the disk.
+    pub durability: Durability,
+    /// Requests under way at a time on one file, where the driver can.
+    pub window: usize,
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// A new file: it must not be there.
+    Create,
+    /// A file that is there, to be read.
+    Read,
+    /// A file that is there, to be read and written in place.
+    Update,
+}
+
+/// What a system can do by its driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Abilities {
+    /// Writes into files that are there, at any place.
+    pub update: bool,
+    /// Reads past the client's page cache (or there is none).
+    pub direct: bool,
+    /// Makes bytes durable when asked to.
+    pub sync: bool,
+    /// Shows what another client has written before the file is closed.
+    pub follow: bool,
+    /// Most requests under way at a time on one file.
+    pub window_max: usize,
+}
+
+/// An entry of a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Bytes, if it is a file.
+    pub len: Option<u64>,
+}
+
+/// Room on a system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// Bytes that can be written.
+    pub free: u64,
+    /// Bytes in all.
+    pub total: u64,
+}
+
+/// A storage system, reached by one of its protocols, and the folder on it that is the run's own.
+pub trait Target: Send + Sync {
+    /// What it can do.
+    fn abilities(&self) -> Abilities;
+
+    /// How a person names it, with the protocol.
+    fn title(&self) -> String;
+
+    /// A session for one thread, with connections of its own.
+    ///
+    /// # Errors
+    /// When the system cannot be reached.
+    fn session(&self) -> Result<Box<dyn Session>, TargetError>;
+}
+
+/// What one thread does with a system. Each call is one operation as a user would see it, and returns when it is done.
+pub trait Session: Send {
+    /// Makes the run's own folder. `Exists` where something is there: it is not ours then.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn make_home(&mut self) -> Result<(), TargetError>;
+
+    /// Removes the run's own folder, which has to be empty.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn remove_home(&mut self) -> Result<(), TargetError>;
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError>;
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn make_directory(&mut self, name: &RelName) -> Result<(), TargetError>;
+
+    /// Bytes of a file; `None` where there is none.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn len_of(&mut self, name: &RelName) -> Result<Option<u64>, TargetError>;
+
+    /// Lists a directory with the lengths of its files.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn list(&mut self, name: &RelName, each: &mut dyn FnMut(Entry)) -> Result<(), TargetError>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn remove(&mut self, name: &RelName) -> Result<(), TargetError>;
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn remove_directory(&mut self, name: &RelName) -> Result<(), TargetError>;
+
+    /// Room on the system; `None` where it does not say.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn room(&mut self) -> Result<Option<Room>, TargetError>;
+}
+
+/// A request that is done.
+#[derive(Debug)]
+pub struct Done {
+    /// Where in the file.
+    pub offset: u64,
+    /// The memory that it was done with; of a read, its window is what was read, shorter than asked for only at the end of the file.
+    pub memory: Memory,
+    /// How long it took, from the call that started it.
+    pub took: Duration,
+}
+
+/// An open file, with up to `window` requests under way. What is started is done in any order.
+pub trait OpenFile: Send {
+    /// Starts to write the memory's window at `offset`.
+    ///
+    /// # Errors
+    /// Of the system; of an earlier request, too.
+    fn write(&mut self, offset: u64, memory: Memory) -> Result<(), TargetError>;
+
+    /// Starts to read into the memory's window from `offset` on.
+    ///
+    /// # Errors
+    /// Of the system; of an earlier request, too.
+    fn read(&mut self, offset: u64, memory: Memory) -> Result<(), TargetError>;
+
+    /// Waits for the next request that is done; `None`: nothing is under way.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn done(&mut self) -> Result<Option<Done>, TargetError>;
+
+    /// Makes durable what was written. Nothing may be under way.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn sync(&mut self) -> Result<(), TargetError>;
+
+    /// Closes it: a written file is complete. Nothing may be under way.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn close(self: Box<Self>) -> Result<(), TargetError>;
+}

@@ -1,0 +1,77 @@
+//! Names below a run's own folder.
+
+use std::fmt;
+
+/// A name below the folder of a run: parts of letters, digits, `.`, `-` and `_`, none of which begins with a dot, so that no name can
+/// lead out of the folder, whatever a driver makes of it. The empty name is the folder itself.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct RelName(String);
+
+impl RelName {
+    /// The folder itself.
+    pub const HOME: Self = Self(String::new());
+
+    /// `None` where `text` is no such name.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Option<Self> {
+        let text = text.into();
+        let is_part = |part: &str| {
+            !part.is_empty()
+                && !part.starts_with('.')
+                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
+        };
+        (text.is_empty() || text.split('/').all(is_part)).then_some(Self(text))
+    }
+
+    /// The `number`-th name of a kind: `f000017`.
+    #[must_use]
+    pub fn numbered(kind: char, number: u64) -> Self {
+        let kind = if kind.is_ascii_alphanumeric() { kind } else { 'x' };
+        Self(format!("{kind}{number:06}"))
+    }
+
+    /// A name in this directory.
+    #[must_use]
+    pub fn join(&self, name: &Self) -> Self {
+        match (self.0.as_str(), name.0.as_str()) {
+            ("", _) => name.clone(),
+            (_, "") => self.clone(),
+            (folder, name) => Self(format!("{folder}/{name}")),
+        }
+    }
+
+    /// The text, without a slash at either end.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "." } else { &self.0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_leads_out() {
+        for wrong in ["..", "a/../b", "/a", "a//b", "a/", ".hidden", "a/.b", "a b", "a\0", "ä"] {
+            assert_eq!(RelName::new(wrong), None, "{wrong}");
+        }
+        for right in ["", "a", "a/b-c/d_1.txt"] {
+            assert!(RelName::new(right).is_some(), "{right}");
+        }
+    }
+
+    #[test]
+    fn names_are_joined() {
+        let folder = RelName::numbered('d', 3);
+        assert_eq!(folder.join(&RelName::numbered('f', 12)).as_str(), "d000003/f000012");
+        assert_eq!(RelName::HOME.join(&folder), folder);
+        assert_eq!(folder.join(&RelName::HOME), folder);
+    }
+}

@@ -1,0 +1,198 @@
+//! By path: a local disk, or any system that is mounted.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use super::{
+    Abilities, Done, Durability, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError,
+};
+use crate::memory::Memory;
+
+/// A directory, and the run's own folder in it.
+#[derive(Debug)]
+pub(super) struct PathTarget {
+    home: PathBuf,
+}
+
+impl PathTarget {
+    pub(super) fn new(home: PathBuf) -> Self {
+        Self { home }
+    }
+}
+
+impl Target for PathTarget {
+    fn abilities(&self) -> Abilities {
+        Abilities { update: true, direct: true, sync: true, follow: true, window_max: 1 }
+    }
+
+    fn title(&self) -> String {
+        self.home.display().to_string()
+    }
+
+    fn session(&self) -> Result<Box<dyn Session>, TargetError> {
+        Ok(Box::new(PathSession { home: self.home.clone() }))
+    }
+}
+
+struct PathSession {
+    home: PathBuf,
+}
+
+impl PathSession {
+    fn at(&self, name: &RelName) -> PathBuf {
+        if *name == RelName::HOME { self.home.clone() } else { self.home.join(name.as_str()) }
+    }
+
+    fn doing<T, E: Into<io::Error>>(&self, what: &str, name: &RelName, result: Result<T, E>) -> Result<T, TargetError> {
+        result.map_err(|source| TargetError::path(format!("{what} {}", self.at(name).display()), source))
+    }
+}
+
+impl Session for PathSession {
+    fn make_home(&mut self) -> Result<(), TargetError> {
+        self.doing("make the folder", &RelName::HOME, std::fs::create_dir(&self.home))
+    }
+
+    fn remove_home(&mut self) -> Result<(), TargetError> {
+        self.doing("remove the folder", &RelName::HOME, std::fs::remove_dir(&self.home))
+    }
+
+    fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
+        let mut flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        flags |= match purpose {
+            Purpose::Create => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+            Purpose::Read => OFlags::RDONLY,
+            Purpose::Update => OFlags::RDWR,
+        };
+        flags.set(OFlags::DIRECT, manner.direct);
+        flags.set(OFlags::DSYNC, manner.durability == Durability::Write && purpose != Purpose::Read);
+        let path = self.at(name);
+        let what = match purpose {
+            Purpose::Create => "create",
+            Purpose::Read | Purpose::Update => "open",
+        };
+        let file =
+            self.doing(what, name, rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH))?;
+        let sync_at_close = manner.durability == Durability::Close && purpose != Purpose::Read;
+        Ok(Box::new(PathFile { file: file.into(), path, done: None, sync_at_close }))
+    }
+
+    fn make_directory(&mut self, name: &RelName) -> Result<(), TargetError> {
+        self.doing("make the directory", name, std::fs::create_dir(self.at(name)))
+    }
+
+    fn len_of(&mut self, name: &RelName) -> Result<Option<u64>, TargetError> {
+        match std::fs::symlink_metadata(self.at(name)) {
+            Ok(metadata) => Ok(Some(metadata.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => self.doing("stat", name, Err(error)),
+        }
+    }
+
+    fn list(&mut self, name: &RelName, each: &mut dyn FnMut(Entry)) -> Result<(), TargetError> {
+        let path = self.at(name);
+        for entry in self.doing("list", name, std::fs::read_dir(&path))? {
+            let entry = self.doing("list", name, entry)?;
+            // Lengths too, as a listing with attributes: it is what the other drivers give.
+            let metadata = self.doing("stat an entry of", name, entry.metadata())?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            each(Entry { name, len: metadata.is_file().then_some(metadata.len()) });
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &RelName) -> Result<(), TargetError> {
+        self.doing("remove", name, rustix::fs::unlinkat(rustix::fs::CWD, self.at(name), AtFlags::empty()))
+    }
+
+    fn remove_directory(&mut self, name: &RelName) -> Result<(), TargetError> {
+        self.doing("remove the directory", name, std::fs::remove_dir(self.at(name)))
+    }
+
+    fn room(&mut self) -> Result<Option<Room>, TargetError> {
+        // The folder may not be there yet; what it lies in is on the same system.
+        let place = self.home.ancestors().find(|path| path.exists()).unwrap_or(&self.home);
+        let found = self.doing("ask for the room of", &RelName::HOME, rustix::fs::statvfs(place))?;
+        Ok(Some(Room {
+            free: found.f_bavail.saturating_mul(found.f_frsize),
+            total: found.f_blocks.saturating_mul(found.f_frsize),
+        }))
+    }
+}
+
+struct PathFile {
+    file: File,
+    path: PathBuf,
+    done: Option<Done>,
+    sync_at_close: bool,
+}
+
+impl PathFile {
+    fn doing<T>(&self, what: &str, result: io::Result<T>) -> Result<T, TargetError> {
+        result.map_err(|source| TargetError::path(format!("{what} {}", self.path.display()), source))
+    }
+
+    fn short(&self, what: &str, moved: usize, asked: usize) -> TargetError {
+        TargetError::Short { what: format!("{what} {}", self.path.display()), moved, asked }
+    }
+
+    fn has_done(&mut self, offset: u64, memory: Memory, took: Duration) {
+        self.done = Some(Done { offset, memory, took });
+    }
+}
+
+impl OpenFile for PathFile {
+    fn write(&mut self, offset: u64, memory: Memory) -> Result<(), TargetError> {
+        let start = Instant::now();
+        let mut at = 0;
+        while at < memory.len() {
+            match self.file.write_at(&memory[at..], offset + at as u64) {
+                Ok(0) => return Err(self.short("write", at, memory.len())),
+                Ok(moved) => at += moved,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.doing("write", Err(error)),
+            }
+        }
+        self.has_done(offset, memory, start.elapsed());
+        Ok(())
+    }
+
+    fn read(&mut self, offset: u64, mut memory: Memory) -> Result<(), TargetError> {
+        let start = Instant::now();
+        let asked = memory.len();
+        let mut at = 0;
+        while at < asked {
+            match self.file.read_at(&mut memory[at..], offset + at as u64) {
+                Ok(0) => break,
+                Ok(moved) => at += moved,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.doing("read", Err(error)),
+            }
+        }
+        if at < asked {
+            memory.cut(at);
+        }
+        self.has_done(offset, memory, start.elapsed());
+        Ok(())
+    }
+
+    fn done(&mut self) -> Result<Option<Done>, TargetError> {
+        Ok(self.done.take())
+    }
+
+    fn sync(&mut self) -> Result<(), TargetError> {
+        self.doing("sync", self.file.sync_all())
+    }
+
+    fn close(mut self: Box<Self>) -> Result<(), TargetError> {
+        if self.sync_at_close {
+            self.sync()?;
+        }
+        Ok(())
+    }
+}

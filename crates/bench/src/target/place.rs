@@ -1,0 +1,92 @@
+//! Where a system is, as people write it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use client::{Settings, Url, UrlError};
+
+use super::path::PathTarget;
+use super::root::RootTarget;
+use super::{RelName, Target};
+
+/// A directory on a system, in which runs make folders of their own.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Place {
+    /// A directory on this machine: a local disk, or a system that is mounted.
+    Path(PathBuf),
+    /// A directory on a server that speaks `root://`.
+    Root(Url),
+}
+
+/// A text names no place.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// A protocol that there is no driver for.
+    #[error("`{text}`: there is no driver for `{scheme}://`; there is one for paths and for root://")]
+    Scheme {
+        /// The text.
+        text: String,
+        /// What stands before `://`.
+        scheme: String,
+    },
+    /// Wrong `root://`.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// Nothing.
+    #[error("an empty place; give a directory, or root://HOST[:PORT]//DIRECTORY")]
+    Empty,
+}
+
+impl Place {
+    /// Reads a path, `file:PATH`, or `root://HOST[:PORT]//PATH`.
+    ///
+    /// # Errors
+    /// [`PlaceError`].
+    pub fn parse(text: &str) -> Result<Self, PlaceError> {
+        if text.is_empty() {
+            return Err(PlaceError::Empty);
+        }
+        if Url::is_meant(text) {
+            return Ok(Self::Root(Url::parse(text)?));
+        }
+        if let Some(path) = text.strip_prefix("file://").or_else(|| text.strip_prefix("file:")) {
+            return if path.is_empty() { Err(PlaceError::Empty) } else { Ok(Self::Path(PathBuf::from(path))) };
+        }
+        if let Some((scheme, _)) = text.split_once("://") {
+            return Err(PlaceError::Scheme { text: text.to_owned(), scheme: scheme.to_owned() });
+        }
+        Ok(Self::Path(PathBuf::from(text)))
+    }
+
+    /// The system there, with `folder` as the run's own.
+    #[must_use]
+    pub fn target(&self, folder: &RelName, settings: &Settings) -> Arc<dyn Target> {
+        match self {
+            Self::Path(path) => Arc::new(PathTarget::new(path.join(folder.as_str()))),
+            Self::Root(url) => Arc::new(RootTarget::new(url.join(folder.as_str()), settings.clone())),
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "{}", path.display()),
+            Self::Root(url) => write!(f, "{url}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_as_people_write_them() {
+        assert_eq!(Place::parse("/mnt/lustre").unwrap(), Place::Path("/mnt/lustre".into()));
+        assert_eq!(Place::parse("file:///x").unwrap(), Place::Path("/x".into()));
+        assert!(matches!(Place::parse("root://h//d"), Ok(Place::Root(_))));
+        assert!(matches!(Place::parse("webhdfs://h/d"), Err(PlaceError::Scheme { .. })));
+        assert!(matches!(Place::parse(""), Err(PlaceError::Empty)));
+    }
+}

@@ -1,0 +1,227 @@
+//! By `root://`: any server of the protocol, through weir's own client.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use client::{
+    Chunk, Client, ClientError, DirlistOptions, OpenOptions, Reader, RemoteFile, Settings, StatFlags, Url, Writer,
+};
+
+use super::{
+    Abilities, Done, Durability, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError,
+};
+use crate::memory::Memory;
+
+/// Requests under way at most: what stock servers take without queueing more than they can keep.
+const WINDOW_MAX: usize = 64;
+const FILE_MODE: u16 = 0o644;
+const DIRECTORY_MODE: u16 = 0o755;
+
+/// A directory on a server, and the run's own folder in it.
+#[derive(Debug)]
+pub(super) struct RootTarget {
+    home: Url,
+    settings: Settings,
+}
+
+impl RootTarget {
+    pub(super) fn new(home: Url, settings: Settings) -> Self {
+        Self { home, settings }
+    }
+}
+
+impl Target for RootTarget {
+    fn abilities(&self) -> Abilities {
+        Abilities { update: true, direct: true, sync: true, follow: true, window_max: WINDOW_MAX }
+    }
+
+    fn title(&self) -> String {
+        self.home.to_string()
+    }
+
+    fn session(&self) -> Result<Box<dyn Session>, TargetError> {
+        Ok(Box::new(RootSession { home: self.home.clone(), client: Client::new(self.settings.clone()) }))
+    }
+}
+
+struct RootSession {
+    home: Url,
+    client: Client,
+}
+
+impl RootSession {
+    fn at(&self, name: &RelName) -> Url {
+        if *name == RelName::HOME { self.home.clone() } else { self.home.join(name.as_str()) }
+    }
+}
+
+impl Session for RootSession {
+    fn make_home(&mut self) -> Result<(), TargetError> {
+        Ok(self.client.mkdir(&self.home, DIRECTORY_MODE, false)?)
+    }
+
+    fn remove_home(&mut self) -> Result<(), TargetError> {
+        Ok(self.client.rmdir(&self.home)?)
+    }
+
+    fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
+        let options = match purpose {
+            Purpose::Create => OpenOptions::NEW | OpenOptions::UPDATE,
+            Purpose::Read => OpenOptions::READ,
+            Purpose::Update => OpenOptions::UPDATE,
+        };
+        let file = self.client.open(&self.at(name), options, FILE_MODE)?;
+        let durability = if purpose == Purpose::Read { Durability::None } else { manner.durability };
+        let way = match purpose {
+            Purpose::Create => Way::Write(Writer::new(file.with_window(manner.window.clamp(1, WINDOW_MAX) + 1))),
+            Purpose::Read => Way::Read(Reader::new(file)),
+            Purpose::Update => Way::Update { file: Box::new(file), done: None },
+        };
+        Ok(Box::new(RootFile { way, durability, started: VecDeque::new(), ready: VecDeque::new() }))
+    }
+
+    fn make_directory(&mut self, name: &RelName) -> Result<(), TargetError> {
+        Ok(self.client.mkdir(&self.at(name), DIRECTORY_MODE, false)?)
+    }
+
+    fn len_of(&mut self, name: &RelName) -> Result<Option<u64>, TargetError> {
+        Ok(self.client.look(&self.at(name))?.map(|stat| stat.size))
+    }
+
+    fn list(&mut self, name: &RelName, each: &mut dyn FnMut(Entry)) -> Result<(), TargetError> {
+        let at = self.at(name);
+        self.client.list::<ClientError>(&at, DirlistOptions::NONE, |entry| {
+            let len = entry.stat.as_ref().filter(|stat| !stat.flags.has(StatFlags::IS_DIR)).map(|stat| stat.size);
+            each(Entry { name: entry.name, len });
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &RelName) -> Result<(), TargetError> {
+        Ok(self.client.rm(&self.at(name))?)
+    }
+
+    fn remove_directory(&mut self, name: &RelName) -> Result<(), TargetError> {
+        Ok(self.client.rmdir(&self.at(name))?)
+    }
+
+    fn room(&mut self) -> Result<Option<Room>, TargetError> {
+        let place = self.home.parent().unwrap_or_else(|| self.home.clone());
+        let space = self.client.space(&place)?;
+        Ok(Some(Room { free: space.free, total: space.total }))
+    }
+}
+
+/// By its purpose: who only reads, or only writes, has several requests under way.
+enum Way {
+    Read(Reader<Memory>),
+    Write(Writer<Memory>),
+    Update { file: Box<RemoteFile>, done: Option<Done> },
+}
+
+struct RootFile {
+    way: Way,
+    durability: Durability,
+    /// Of the requests under way: where, and since when.
+    started: VecDeque<(u64, Instant)>,
+    /// Done while another was started.
+    ready: VecDeque<Done>,
+}
+
+impl RootFile {
+    fn finished(&mut self, chunk: Chunk<Memory>) -> Done {
+        let Chunk { offset, len, buffer: mut memory } = chunk;
+        let place = self.started.iter().position(|(at, _)| *at == offset);
+        let took =
+            place.and_then(|place| self.started.remove(place)).map(|(_, since)| since.elapsed()).unwrap_or_default();
+        memory.cut(len);
+        Done { offset, memory, took }
+    }
+}
+
+impl OpenFile for RootFile {
+    fn write(&mut self, offset: u64, memory: Memory) -> Result<(), TargetError> {
+        let since = Instant::now();
+        let each_write = self.durability == Durability::Write;
+        match &mut self.way {
+            Way::Read(_) => {
+                return Err(TargetError::Unsupported {
+                    what: "writing into a file that is open for reading",
+                    by: "root://",
+                });
+            }
+            Way::Write(writer) => {
+                self.started.push_back((offset, since));
+                let sent = writer.put(Chunk { offset, len: memory.len(), buffer: memory })?;
+                if each_write {
+                    // The protocol has no write that is durable by itself: a sync after each is what it costs here.
+                    writer.sync()?;
+                }
+                if let Some(chunk) = sent {
+                    let done = self.finished(chunk);
+                    self.ready.push_back(done);
+                }
+            }
+            Way::Update { file, done } => {
+                file.write_at(offset, &memory)?;
+                if each_write {
+                    file.sync()?;
+                }
+                *done = Some(Done { offset, memory, took: since.elapsed() });
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, offset: u64, mut memory: Memory) -> Result<(), TargetError> {
+        let since = Instant::now();
+        match &mut self.way {
+            Way::Write(_) => {
+                return Err(TargetError::Unsupported { what: "reading from a file in the making", by: "root://" });
+            }
+            Way::Read(reader) => {
+                self.started.push_back((offset, since));
+                reader.ask(offset, memory.len(), memory)?;
+            }
+            Way::Update { file, done } => {
+                let got = file.read_at(offset, &mut memory)?;
+                memory.cut(got);
+                *done = Some(Done { offset, memory, took: since.elapsed() });
+            }
+        }
+        Ok(())
+    }
+
+    fn done(&mut self) -> Result<Option<Done>, TargetError> {
+        if let Some(done) = self.ready.pop_front() {
+            return Ok(Some(done));
+        }
+        let chunk = match &mut self.way {
+            Way::Read(reader) => reader.wait()?,
+            Way::Write(writer) => writer.answered()?,
+            Way::Update { done, .. } => return Ok(done.take()),
+        };
+        Ok(chunk.map(|chunk| self.finished(chunk)))
+    }
+
+    fn sync(&mut self) -> Result<(), TargetError> {
+        match &mut self.way {
+            Way::Read(_) => Ok(()),
+            Way::Write(writer) => Ok(writer.sync()?),
+            Way::Update { file, .. } => Ok(file.sync()?),
+        }
+    }
+
+    fn close(mut self: Box<Self>) -> Result<(), TargetError> {
+        if self.durability == Durability::Close {
+            self.sync()?;
+        }
+        match self.way {
+            Way::Read(reader) => reader.close(),
+            Way::Write(writer) => writer.finish(),
+            Way::Update { file, .. } => file.close(),
+        }?;
+        Ok(())
+    }
+}

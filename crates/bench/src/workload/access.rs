@@ -1,0 +1,216 @@
+//! The order in which the blocks of a file are read or written: IOzone's patterns, and a mixture.
+
+use super::permutation::Permutation;
+
+/// How blocks are chosen. What a pattern is called follows IOzone, so that results can be put beside its.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// A new file from its beginning to its end.
+    Write,
+    /// A file that is there, written again from its beginning to its end.
+    Rewrite,
+    /// From the beginning to the end, with the caches emptied where that is possible.
+    Read,
+    /// The same once more.
+    Reread,
+    /// Each block once, in random order.
+    RandomRead,
+    /// Each block of a file that is there once, in random order.
+    RandomWrite,
+    /// Random blocks, read or written by chance.
+    Mixed,
+    /// Every 17th block, then those after them, and so on.
+    StrideRead,
+    /// From the end to the beginning.
+    BackwardRead,
+    /// One block in the middle again and again, as often as there are blocks.
+    RecordRewrite,
+}
+
+/// Blocks from one to the next of a strided read, as IOzone's default.
+const STRIDE: u64 = 17;
+
+impl Access {
+    /// Whether the files have to be there before.
+    #[must_use]
+    pub fn needs_files(self) -> bool {
+        self != Self::Write
+    }
+
+    /// Whether it writes.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Rewrite | Self::RandomWrite | Self::Mixed | Self::RecordRewrite)
+    }
+
+    /// Whether it reads.
+    #[must_use]
+    pub fn reads(self) -> bool {
+        !self.writes() || self == Self::Mixed
+    }
+}
+
+/// A part of a file that one worker has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Where it begins.
+    pub offset: u64,
+    /// Bytes of it.
+    pub len: u64,
+}
+
+impl Part {
+    /// The `number`-th of `parts` parts of a file of `len` bytes, cut at blocks.
+    #[must_use]
+    pub fn of(len: u64, block: u64, number: u64, parts: u64) -> Self {
+        let blocks = len.div_ceil(block.max(1));
+        let cut = |number: u64| (u128::from(blocks) * u128::from(number) / u128::from(parts.max(1))) as u64 * block;
+        let (offset, end) = (cut(number).min(len), cut(number + 1).min(len));
+        Self { offset, len: end - offset }
+    }
+}
+
+/// One request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// Where.
+    pub offset: u64,
+    /// Bytes.
+    pub len: usize,
+    /// Whether it is written; read otherwise.
+    pub write: bool,
+}
+
+/// The requests of a part, in their order.
+#[derive(Clone, Debug)]
+pub struct Operations {
+    access: Access,
+    part: Part,
+    block: u64,
+    blocks: u64,
+    next: u64,
+    permutation: Permutation,
+    coin: Permutation,
+    write_percent: u8,
+}
+
+impl Operations {
+    /// Of `part`, in blocks of `block` bytes; the last may be shorter. `write_percent` is for [`Access::Mixed`].
+    #[must_use]
+    pub fn new(access: Access, part: Part, block: usize, write_percent: u8, seed: u64) -> Self {
+        let block = (block as u64).max(1);
+        let blocks = part.len.div_ceil(block);
+        let (permutation, coin) = (Permutation::new(blocks, seed), Permutation::new(blocks, !seed));
+        Self { access, part, block, blocks, next: 0, permutation, coin, write_percent }
+    }
+
+    fn block_at(&self, place: u64) -> u64 {
+        match self.access {
+            Access::Write | Access::Rewrite | Access::Read | Access::Reread => place,
+            Access::RandomRead | Access::RandomWrite | Access::Mixed => self.permutation.at(place),
+            Access::StrideRead => strided(place, self.blocks),
+            Access::BackwardRead => self.blocks - 1 - place,
+            Access::RecordRewrite => self.blocks / 2,
+        }
+    }
+}
+
+/// The `place`-th of `blocks` blocks: 0, 17, 34, ..., then 1, 18, ...
+fn strided(place: u64, blocks: u64) -> u64 {
+    // The first `longer` lanes have one block more than the others.
+    let (short, longer) = (blocks / STRIDE, blocks % STRIDE);
+    let in_longer = longer * (short + 1);
+    let (lane, step) = if place < in_longer {
+        (place / (short + 1), place % (short + 1))
+    } else {
+        (longer + (place - in_longer) / short.max(1), (place - in_longer) % short.max(1))
+    };
+    lane + step * STRIDE
+}
+
+impl Iterator for Operations {
+    type Item = Operation;
+
+    fn next(&mut self) -> Option<Operation> {
+        if self.next >= self.blocks {
+            return None;
+        }
+        let place = self.next;
+        self.next += 1;
+        let within = self.block_at(place) * self.block;
+        let len = self.block.min(self.part.len - within);
+        let write = match self.access {
+            Access::Mixed => self.coin.at(place) * 100 < u64::from(self.write_percent) * self.blocks,
+            access => access.writes(),
+        };
+        Some(Operation { offset: self.part.offset + within, len: usize::try_from(len).unwrap_or(usize::MAX), write })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PART: Part = Part { offset: 1 << 20, len: 100 * 4096 + 17 };
+
+    fn offsets(access: Access) -> Vec<u64> {
+        Operations::new(access, PART, 4096, 30, 5).map(|operation| (operation.offset - PART.offset) / 4096).collect()
+    }
+
+    #[test]
+    fn every_block_is_done_once() {
+        use Access as A;
+        for access in [
+            A::Write,
+            A::Rewrite,
+            A::Read,
+            A::Reread,
+            A::RandomRead,
+            A::RandomWrite,
+            A::Mixed,
+            A::StrideRead,
+            A::BackwardRead,
+        ] {
+            let mut blocks = offsets(access);
+            blocks.sort_unstable();
+            assert_eq!(blocks, (0..101).collect::<Vec<_>>(), "{access:?}");
+            let bytes: usize = Operations::new(access, PART, 4096, 30, 5).map(|operation| operation.len).sum();
+            assert_eq!(bytes as u64, PART.len, "{access:?}");
+        }
+        assert_eq!(offsets(A::RecordRewrite), vec![50; 101]);
+    }
+
+    #[test]
+    fn the_orders_are_those_of_their_names() {
+        assert_eq!(offsets(Access::Read)[..3], [0, 1, 2]);
+        assert_eq!(offsets(Access::BackwardRead)[..3], [100, 99, 98]);
+        assert_eq!(offsets(Access::StrideRead)[..8], [0, 17, 34, 51, 68, 85, 1, 18]);
+        assert_ne!(offsets(Access::RandomRead)[..5], [0, 1, 2, 3, 4]);
+        for few in 1..40 {
+            let mut blocks: Vec<_> = (0..few).map(|place| strided(place, few)).collect();
+            blocks.sort_unstable();
+            assert_eq!(blocks, (0..few).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_mixture_has_the_share_of_writes_that_was_asked_for() {
+        let writes =
+            Operations::new(Access::Mixed, Part { offset: 0, len: 1000 * 512 }, 512, 30, 5).filter(|o| o.write).count();
+        assert_eq!(writes, 300);
+    }
+
+    #[test]
+    fn parts_cover_a_file_and_are_cut_at_blocks() {
+        for (len, parts) in [(10_000_000, 3), (4096, 4), (1, 2), (0, 1), (8 << 20, 8)] {
+            let mut at = 0;
+            for number in 0..parts {
+                let part = Part::of(len, 4096, number, parts);
+                assert!(part.offset == at && (at % 4096 == 0 || part.len == 0), "{len} {parts}");
+                at += part.len;
+            }
+            assert_eq!(at, len);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Streams: some workers, each with files of its own, read or written block by block in one of the [`Access`] patterns.
+
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::access::{Access, Operation, Operations, Part};
+use crate::content::{Content, FileKey, blocks_memory};
+use crate::load::{Crew, Pace, Tally, Worker};
+use crate::memory::Memory;
+use crate::target::{Manner, OpenFile, Purpose, RelName, Session, Target, TargetError};
+
+/// What streams do.
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamSpec {
+    /// Which blocks, in what order.
+    pub access: Access,
+    /// Streams at a time, each with files of its own.
+    pub streams: u32,
+    /// Files of each stream, one after the other.
+    pub files: u32,
+    /// Bytes of each file.
+    pub file_bytes: u64,
+    /// Bytes of each request.
+    pub block_bytes: u32,
+    /// Parts of one file that are done at a time, each by a worker with an open file of its own.
+    pub chunks: u32,
+    /// How files are opened.
+    pub manner: Manner,
+    /// Bytes a second of each stream at fixed times, whatever the system does; flat out otherwise.
+    pub rate: Option<u64>,
+    /// Share of writes of a mixture.
+    pub write_percent: u8,
+    /// Whether what is read is compared with what was written.
+    pub verify: bool,
+    /// Which generation the files are in before.
+    pub generation: u64,
+    /// Seed of contents and orders.
+    pub seed: u64,
+}
+
+/// A specification that makes no sense.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StreamError {
+    /// Something that has to be at least 1.
+    #[error("{0} is 0; give at least 1")]
+    Zero(&'static str),
+    /// Blocks larger than memory allows.
+    #[error("blocks of {0} bytes; at most 256 MiB")]
+    Block(u32),
+    /// Direct I/O of odd blocks.
+    #[error("direct I/O with blocks of {0} bytes; they have to be a multiple of 4,096")]
+    Unaligned(u32),
+    /// In-place patterns verify by pages.
+    #[error("{access:?} with blocks of {block} bytes cannot be verified; they have to be a multiple of 4,096")]
+    Unverifiable {
+        /// The pattern.
+        access: Access,
+        /// The block.
+        block: u32,
+    },
+    /// New files in several parts at a time.
+    #[error("a new file is written from its beginning to its end by one worker: chunks have to be 1 with write")]
+    ChunksOfNew,
+}
+
+const BLOCK_MAX: u32 = 256 << 20;
+const PAGE: u32 = 4096;
+
+impl StreamSpec {
+    /// Whether it makes sense.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), StreamError> {
+        for (what, value) in
+            [("streams", self.streams), ("files", self.files), ("block", self.block_bytes), ("chunks", self.chunks)]
+        {
+            if value == 0 {
+                return Err(StreamError::Zero(what));
+            }
+        }
+        if self.manner.window == 0 {
+            return Err(StreamError::Zero("window"));
+        }
+        if self.block_bytes > BLOCK_MAX {
+            return Err(StreamError::Block(self.block_bytes));
+        }
+        let aligned = self.block_bytes.is_multiple_of(PAGE);
+        if self.manner.direct && !(aligned && self.file_bytes.is_multiple_of(u64::from(PAGE))) {
+            return Err(StreamError::Unaligned(self.block_bytes));
+        }
+        if self.access.writes() && self.access != Access::Write && !aligned {
+            return Err(StreamError::Unverifiable { access: self.access, block: self.block_bytes });
+        }
+        if self.access == Access::Write && self.chunks > 1 {
+            return Err(StreamError::ChunksOfNew);
+        }
+        Ok(())
+    }
+
+    /// Workers that it takes.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.streams as usize * self.chunks as usize
+    }
+
+    /// Bytes of all files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.file_bytes.saturating_mul(u64::from(self.files)).saturating_mul(u64::from(self.streams))
+    }
+
+    /// Which file it is of all: the `file`-th of `stream`.
+    fn key(&self, stream: u32, file: u32) -> u64 {
+        u64::from(stream) * u64::from(self.files) + u64::from(file)
+    }
+
+    /// The generation of what it writes.
+    fn written_generation(&self) -> u64 {
+        if self.access == Access::Write { self.generation } else { self.generation + 1 }
+    }
+
+    /// The generations of what it may read.
+    fn read_generations(&self) -> RangeInclusive<u64> {
+        if self.access.writes() { self.generation..=self.generation + 1 } else { self.generation..=self.generation }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self, stream: u32, file: u32) -> RelName {
+        RelName::numbered('s', u64::from(stream)).join(&RelName::numbered('f', u64::from(file)))
+    }
+
+    /// Workers that do it, ready to start. The directories of the streams have to be there.
+    ///
+    /// # Errors
+    /// [`StreamSpec::check`].
+    pub fn crew(&self, target: &Arc<dyn Target>, content: &Arc<Content>) -> Result<Crew, StreamError> {
+        self.check()?;
+        let (spec, target, content) = (self.clone(), Arc::clone(target), Arc::clone(content));
+        Ok(Crew::hire(self.workers(), move |worker| Stream::new(&spec, &*target, &content, worker)?.run()))
+    }
+}
+
+/// One worker of a stream.
+struct Stream<'a> {
+    spec: &'a StreamSpec,
+    content: &'a Content,
+    worker: &'a Worker,
+    session: Box<dyn Session>,
+    window: usize,
+    stream: u32,
+    chunk: u32,
+    /// Memory to write from, in which the table lies, that nothing is under way with.
+    to_write: Vec<Memory>,
+    /// Memory to read into.
+    to_read: Vec<Memory>,
+    /// What is under way, and how much later than due it was started.
+    under_way: VecDeque<(Operation, Duration)>,
+    tally: Tally,
+}
+
+impl<'a> Stream<'a> {
+    fn new(
+        spec: &'a StreamSpec,
+        target: &dyn Target,
+        content: &'a Content,
+        worker: &'a Worker,
+    ) -> Result<Self, TargetError> {
+        let number = u32::try_from(worker.number).unwrap_or(u32::MAX);
+        let mut stream = Self {
+            spec,
+            content,
+            worker,
+            session: target.session()?,
+            window: spec.manner.window.min(target.abilities().window_max).max(1),
+            stream: number / spec.chunks,
+            chunk: number % spec.chunks,
+            to_write: Vec::new(),
+            to_read: Vec::new(),
+            under_way: VecDeque::new(),
+            tally: Tally::default(),
+        };
+        stream.fill_up()?;
+        Ok(stream)
+    }
+
+    /// Sees to it that there is memory for all that may be under way: what was, when a file failed, is lost.
+    fn fill_up(&mut self) -> Result<(), TargetError> {
+        self.under_way.clear();
+        let block = self.spec.block_bytes as usize;
+        while self.spec.access.writes() && self.to_write.len() < self.window {
+            let mut memory = memory(blocks_memory(block))?;
+            self.content.fill(FileKey::default(), 0, memory.whole());
+            self.to_write.push(memory);
+        }
+        while self.spec.access.reads() && self.to_read.len() < self.window {
+            self.to_read.push(memory(block)?);
+        }
+        Ok(())
+    }
+
+    fn run(mut self) -> Result<Tally, TargetError> {
+        let start = self.worker.start();
+        #[allow(clippy::cast_precision_loss)] // a rate
+        let period =
+            self.spec.rate.map(|rate| Duration::from_secs_f64(f64::from(self.spec.block_bytes) / rate.max(1) as f64));
+        let mut pace = Pace::new(start, period);
+        for file in 0..self.spec.files {
+            if self.worker.is_stopped() {
+                break;
+            }
+            if let Err(error) = self.one_file(file, start, &mut pace) {
+                self.worker.meter().add_failure();
+                self.tally.add_failure(start.elapsed(), &error);
+                self.fill_up()?;
+            }
+        }
+        Ok(self.tally)
+    }
+
+    fn one_file(&mut self, number: u32, start: Instant, pace: &mut Pace) -> Result<(), TargetError> {
+        let spec = self.spec;
+        let purpose = match spec.access {
+            Access::Write => Purpose::Create,
+            access if access.writes() => Purpose::Update,
+            _ => Purpose::Read,
+        };
+        let name = spec.name(self.stream, number);
+        let key = spec.key(self.stream, number);
+        let mut file = self.session.open(&name, purpose, spec.manner)?;
+        let part =
+            Part::of(spec.file_bytes, u64::from(spec.block_bytes), u64::from(self.chunk), u64::from(spec.chunks));
+        let seed = spec.seed ^ (u64::from(self.stream) << 32) ^ u64::from(number);
+        for operation in Operations::new(spec.access, part, spec.block_bytes as usize, spec.write_percent, seed) {
+            if self.worker.is_stopped() {
+                break;
+            }
+            let now = Instant::now();
+            let due = pace.next(now);
+            std::thread::sleep(due.saturating_duration_since(now));
+            let late = Instant::now().saturating_duration_since(due);
+            self.begin(&mut *file, &name, key, operation, late)?;
+            while self.under_way.len() >= self.window {
+                self.finish(&mut *file, &name, key, start)?;
+            }
+        }
+        while !self.under_way.is_empty() {
+            self.finish(&mut *file, &name, key, start)?;
+        }
+        file.close()
+    }
+
+    fn begin(
+        &mut self,
+        file: &mut dyn OpenFile,
+        name: &RelName,
+        key: u64,
+        operation: Operation,
+        late: Duration,
+    ) -> Result<(), TargetError> {
+        let pool = if operation.write { &mut self.to_write } else { &mut self.to_read };
+        let missing = || TargetError::Short { what: format!("find memory for {name}"), moved: 0, asked: operation.len };
+        let mut memory = pool.pop().ok_or_else(missing)?;
+        self.under_way.push_back((operation, late));
+        if operation.write {
+            let key = FileKey { file: key, generation: self.spec.written_generation() };
+            let place = self.content.block(memory.whole(), key, operation.offset, operation.len).ok_or_else(missing)?;
+            memory.show(place);
+            file.write(operation.offset, memory)
+        } else {
+            memory.show(0..operation.len);
+            file.read(operation.offset, memory)
+        }
+    }
+
+    fn finish(&mut self, file: &mut dyn OpenFile, name: &RelName, key: u64, start: Instant) -> Result<(), TargetError> {
+        let lost = |moved, asked| TargetError::Short { what: format!("read or write {name}"), moved, asked };
+        let done = file.done()?.ok_or_else(|| lost(0, self.under_way.len()))?;
+        let place = self.under_way.iter().position(|(operation, _)| operation.offset == done.offset);
+        let (operation, late) =
+            place.and_then(|place| self.under_way.remove(place)).ok_or_else(|| lost(0, done.memory.len()))?;
+        let moved = done.memory.len();
+        if operation.write {
+            self.to_write.push(done.memory);
+        } else {
+            if moved < operation.len {
+                return Err(TargetError::Short {
+                    what: format!("read {name} at byte {}", operation.offset),
+                    moved,
+                    asked: operation.len,
+                });
+            }
+            if self.spec.verify {
+                match self.content.check(key, self.spec.read_generations(), operation.offset, &done.memory) {
+                    Ok(()) => self.tally.verified += moved as u64,
+                    Err(mismatch) => self.tally.add_wrong(start.elapsed(), format!("{name}: {mismatch}")),
+                }
+            }
+            self.to_read.push(done.memory);
+        }
+        self.worker.meter().add(moved as u64);
+        self.tally.add(moved as u64, done.took + late);
+        Ok(())
+    }
+}
+
+fn memory(len: usize) -> Result<Memory, TargetError> {
+    Memory::new(len).map_err(|source| TargetError::Path { what: format!("take {len} bytes of memory"), source })
+}

@@ -1,0 +1,165 @@
+//! Streams on a local path: what is written is what is read back, what is not is found, and what fails is counted.
+
+#![allow(clippy::unwrap_used)] // a test may fail this way
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_bench::content::Content;
+use weir_bench::load::{Finished, Tally};
+use weir_bench::target::{Durability, Failure, Manner, Place, RelName, Target};
+use weir_bench::workload::{Access, StreamSpec};
+
+fn target(folder: &Path) -> Arc<dyn Target> {
+    let place = Place::parse(folder.to_str().unwrap()).unwrap();
+    place.target(&RelName::new("run").unwrap(), &client::Settings::default())
+}
+
+fn spec(access: Access) -> StreamSpec {
+    StreamSpec {
+        access,
+        streams: 2,
+        files: 2,
+        file_bytes: 3 << 20,
+        block_bytes: 64 << 10,
+        chunks: 1,
+        manner: Manner { direct: false, durability: Durability::Close, window: 4 },
+        rate: None,
+        write_percent: 50,
+        verify: true,
+        generation: 0,
+        seed: 1,
+    }
+}
+
+fn make(target: &Arc<dyn Target>, streams: u64) {
+    let mut session = target.session().unwrap();
+    session.make_home().unwrap();
+    for stream in 0..streams {
+        session.make_directory(&RelName::numbered('s', stream)).unwrap();
+    }
+}
+
+fn run(spec: &StreamSpec, target: &Arc<dyn Target>) -> (Finished, Tally) {
+    let finished = spec.crew(target, &Arc::new(Content::new(9))).unwrap().run(None, |_| true);
+    let mut sum = Tally::default();
+    finished.workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
+    (finished, sum)
+}
+
+#[test]
+fn what_is_written_is_what_is_read_in_every_pattern() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path());
+    make(&target, 2);
+    let all = 12 << 20;
+    let (finished, written) = run(&spec(Access::Write), &target);
+    assert_eq!((written.bytes, written.operations, written.failed()), (all, 192, 0));
+    assert_eq!(finished.seconds.last().unwrap().bytes, all);
+    for access in [Access::Read, Access::Reread, Access::RandomRead, Access::StrideRead, Access::BackwardRead] {
+        let (_, read) = run(&StreamSpec { chunks: 3, ..spec(access) }, &target);
+        assert_eq!((read.bytes, read.verified, read.failed(), read.wrong), (all, all, 0, 0), "{access:?}");
+    }
+    let (_, mixed) = run(&spec(Access::Mixed), &target);
+    assert_eq!((mixed.bytes, mixed.failed(), mixed.wrong), (all, 0, 0));
+    assert!(mixed.verified > all / 4 && mixed.verified < all * 3 / 4);
+    // All of it in the next generation, then in the one after that.
+    run(&StreamSpec { generation: 1, ..spec(Access::Rewrite) }, &target);
+    let (_, read) = run(&StreamSpec { generation: 2, ..spec(Access::Read) }, &target);
+    assert_eq!((read.verified, read.wrong), (all, 0));
+    run(&StreamSpec { generation: 2, ..spec(Access::RandomWrite) }, &target);
+    let (_, old) = run(&StreamSpec { generation: 2, ..spec(Access::Read) }, &target);
+    assert_eq!((old.verified, old.wrong), (0, 192));
+    let (_, new) = run(&StreamSpec { generation: 3, ..spec(Access::Read) }, &target);
+    assert_eq!((new.verified, new.wrong), (all, 0));
+}
+
+#[test]
+fn direct_reads_and_writes_are_the_same_bytes() {
+    // Not in memory: there is no direct I/O on tmpfs everywhere.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let target = target(folder.path());
+    make(&target, 2);
+    let direct = Manner { direct: true, durability: Durability::None, window: 1 };
+    let (_, written) = run(&StreamSpec { manner: direct, block_bytes: 1 << 20, ..spec(Access::Write) }, &target);
+    assert_eq!((written.bytes, written.failed()), (12 << 20, 0), "{:?}", written.complaints);
+    let (_, read) = run(&StreamSpec { manner: direct, block_bytes: 12 << 10, ..spec(Access::RandomRead) }, &target);
+    assert_eq!((read.verified, read.wrong, read.failed()), (12 << 20, 0, 0), "{:?}", read.complaints);
+}
+
+#[test]
+fn one_wrong_byte_is_found_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path());
+    make(&target, 2);
+    run(&spec(Access::Write), &target);
+    let file = OpenOptions::new().read(true).write(true).open(folder.path().join("run/s000001/f000000")).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 1_234_567).unwrap();
+    file.write_all_at(&[!byte[0]], 1_234_567).unwrap();
+    let (_, read) = run(&spec(Access::Read), &target);
+    assert_eq!((read.wrong, read.verified), (1, (12 << 20) - (64 << 10)));
+    let text = &read.complaints[0].text;
+    assert!(text.contains("s000001/f000000") && text.contains("1234567"), "{text}");
+}
+
+#[test]
+fn what_fails_is_counted_and_the_rest_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path());
+    make(&target, 2);
+    run(&spec(Access::Write), &target);
+    std::fs::remove_file(folder.path().join("run/s000000/f000001")).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(folder.path().join("run/s000001/f000001"))
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    let (_, read) = run(&spec(Access::Read), &target);
+    assert_eq!(read.bytes, 7 << 20);
+    assert_eq!(read.failures.get(&Failure::NotFound), Some(&1));
+    assert_eq!(read.failures.get(&Failure::Other), Some(&1));
+    // What is there already is not written over.
+    let (_, again) = run(&spec(Access::Write), &target);
+    assert_eq!((again.bytes, again.failures.get(&Failure::Exists)), (3 << 20, Some(&3)));
+}
+
+#[test]
+fn a_pace_is_kept_and_a_limit_ends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path());
+    make(&target, 1);
+    let spec = StreamSpec { streams: 1, files: 1, file_bytes: 64 << 20, rate: Some(2 << 20), ..spec(Access::Write) };
+    let crew = spec.crew(&target, &Arc::new(Content::new(9))).unwrap();
+    let finished = crew.run(Some(Duration::from_millis(1500)), |_| true);
+    let bytes = finished.workers[0].as_ref().unwrap().bytes;
+    assert!((3 << 20..=(3 << 20) + (256 << 10)).contains(&bytes), "{bytes}");
+    assert!(
+        finished.wall >= Duration::from_millis(1450) && finished.wall < Duration::from_secs(3),
+        "{:?}",
+        finished.wall
+    );
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path());
+    let content = Arc::new(Content::new(1));
+    let direct = Manner { direct: true, ..spec(Access::Write).manner };
+    for wrong in [
+        StreamSpec { streams: 0, ..spec(Access::Read) },
+        StreamSpec { block_bytes: 0, ..spec(Access::Read) },
+        StreamSpec { block_bytes: 1 << 30, ..spec(Access::Read) },
+        StreamSpec { manner: direct, block_bytes: 1000, ..spec(Access::Read) },
+        StreamSpec { chunks: 2, ..spec(Access::Write) },
+        StreamSpec { block_bytes: 1000, ..spec(Access::Rewrite) },
+    ] {
+        assert!(wrong.crew(&target, &content).is_err(), "{wrong:?}");
+    }
+    assert!(!folder.path().join("run").exists());
+}
