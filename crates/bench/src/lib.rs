@@ -9,10 +9,17 @@
 //!
 //! What it leaves to others: the command line, and starting and stopping systems.
 
+pub mod campaign;
 pub mod content;
 pub mod latency;
 pub mod load;
+pub mod measure;
 pub mod memory;
+pub mod network;
+pub mod report;
+pub mod result;
+pub mod run;
+pub mod sampling;
 pub mod statistics;
 pub mod target;
 pub mod workload;

@@ -10,6 +10,7 @@ mod histogram;
 mod id;
 mod name;
 mod time;
+pub mod units;
 
 pub use checksum::{Adler32, Crc32c, PAGE_SIZE};
 pub use client::{BootId, ClientIdentity};

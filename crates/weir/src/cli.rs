@@ -1,5 +1,6 @@
 //! The command line.
 
+mod bench;
 mod client;
 
 use std::ffi::OsString;
@@ -10,6 +11,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::exit::Exit;
 
+pub use bench::*;
 pub use client::*;
 
 const ABOUT: &str = "Storage for physics experiments: takes files from stock XRootD clients, keeps them through any \
@@ -85,6 +87,8 @@ pub enum Command {
     /// A file is left alone if length and checksum are the same at both ends. What the source does not have stays, unless
     /// `--delete` says otherwise.
     Sync(SyncArgs),
+    /// Measures storage systems, side by side: by path or by root://.
+    Bench(BenchArgs),
     /// Writes the man pages and the completions for shells into a folder.
     #[command(hide = true)]
     Generate(GenerateArgs),

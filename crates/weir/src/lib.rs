@@ -7,6 +7,7 @@
 
 mod adopt;
 pub mod backup;
+mod bench;
 mod care;
 pub mod cli;
 pub mod config;
@@ -63,6 +64,7 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
         cli::Command::Export(args) => export::run(&args),
         cli::Command::Backup(args) => backup::run(&args),
         cli::Command::Restore(args) => backup::restore::run(&args),
+        cli::Command::Bench(args) => bench::run(&args),
         cli::Command::Top(args) => top::run(&args),
     };
     match result {

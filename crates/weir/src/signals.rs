@@ -1,9 +1,12 @@
-//! Signals of `weir serve`: the first SIGTERM or SIGINT asks for a clean stop, the second ends the process at once; SIGHUP has the
-//! configuration read again.
+//! Signals. `weir serve`: the first SIGTERM or SIGINT asks for a clean stop, the second ends the process at once; SIGHUP has the
+//! configuration read again. Work that takes long: the first asks for its end, the second does not wait for it.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use crate::exit::Exit;
@@ -43,4 +46,15 @@ pub fn catch() -> std::io::Result<Receiver<Asked>> {
         }
     })?;
     Ok(receiver)
+}
+
+/// From now on the first SIGTERM or SIGINT sets `flag`, for work that then ends by itself; the second ends the process at once, with the
+/// code that shells give to a process that a signal has ended.
+pub fn set_on_end(flag: &Arc<AtomicBool>) -> std::io::Result<()> {
+    for signal in [SIGTERM, SIGINT] {
+        // In this order: the first signal finds the flag unset.
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(flag))?;
+        flag::register(signal, Arc::clone(flag))?;
+    }
+    Ok(())
 }

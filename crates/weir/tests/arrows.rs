@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("server", &["wire", "namespace", "store"]),
     ("client", &["wire"]),
     ("bench", &["client"]),
-    ("weir", &["disk", "journal", "kv", "wire", "namespace", "store", "server", "client"]),
+    ("weir", &["disk", "journal", "kv", "wire", "namespace", "store", "server", "client", "bench"]),
 ];
 
 /// What tests, benches and build scripts may use more: they build a world to test in.

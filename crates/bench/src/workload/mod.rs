@@ -2,8 +2,12 @@
 //! driver seam.
 
 mod access;
+mod generate;
 mod permutation;
+mod small;
 mod stream;
 
 pub use access::{Access, Operation, Operations, Part};
+pub use generate::GenerateSpec;
+pub use small::{SmallError, SmallPhase, SmallSpec};
 pub use stream::{StreamError, StreamSpec};

@@ -61,6 +61,9 @@ pub enum StreamError {
         /// The block.
         block: u32,
     },
+    /// Nothing to work on.
+    #[error("{0:?} needs files; put `write` before it")]
+    NoFiles(Access),
     /// New files in several parts at a time.
     #[error("a new file is written from its beginning to its end by one worker: chunks have to be 1 with write")]
     ChunksOfNew,

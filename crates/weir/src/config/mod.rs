@@ -3,7 +3,7 @@
 
 mod file;
 pub mod keys;
-pub mod units;
+pub use types::units;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -20,12 +20,18 @@ const DURATIONS_MS: [(&str, u64); 6] =
     [("ms", 1), ("s", 1_000), ("min", 60_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 /// Bytes from `64MiB`, `4 KiB`, `10GB`.
+///
+/// # Errors
+/// What would be right, for people.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse(text, &SIZES)
         .ok_or_else(|| format!("`{text}` is not a size; write a whole number and one of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB, as in `64MiB`"))
 }
 
 /// A duration from `60s`, `500 ms`, `1d`.
+///
+/// # Errors
+/// What would be right, for people.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     parse(text, &DURATIONS_MS).map(Duration::from_millis).ok_or_else(|| {
         format!("`{text}` is not a duration; write a whole number and one of ms, s, min, h, d, as in `60s`")

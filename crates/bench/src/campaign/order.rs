@@ -1,0 +1,121 @@
+//! In what order trials are done, and how long they take.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::SeedableRng;
+
+use super::{Campaign, Phase, Trial, Work};
+
+/// All trials: repeat by repeat, so that a campaign that is cut off has something of everything; within a repeat all work in random order;
+/// and the systems one after the other on the same work, in random order too, so that what the machine does meanwhile meets all alike.
+#[must_use]
+pub fn order(campaign: &Campaign) -> Vec<Trial> {
+    let mut random = StdRng::seed_from_u64(campaign.seed);
+    let mut works: Vec<usize> = (0..campaign.works().len()).collect();
+    let mut systems: Vec<usize> = (0..campaign.systems.len()).collect();
+    let mut trials = Vec::new();
+    for repeat in 0..campaign.repeats {
+        works.shuffle(&mut random);
+        for work in &works {
+            systems.shuffle(&mut random);
+            trials.extend(systems.iter().map(|system| Trial { system: *system, work: *work, repeat }));
+        }
+    }
+    trials
+}
+
+/// What a campaign will take.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Estimate {
+    /// Trials.
+    pub trials: usize,
+    /// Bytes moved in all.
+    pub moved: u64,
+    /// Bytes on one system at a time.
+    pub room: u64,
+    /// How long, if systems are as fast as supposed.
+    pub time: Duration,
+}
+
+/// Estimates it from supposed rates: bytes a second, and small operations a second.
+#[must_use]
+pub fn estimate(campaign: &Campaign, byte_rate: u64, operation_rate: u64) -> Estimate {
+    let works = campaign.works();
+    let times = u64::from(campaign.repeats).saturating_mul(campaign.systems.len() as u64);
+    let moved = works.iter().flat_map(|work| &work.phases).map(Phase::moved).fold(0, u64::saturating_add);
+    let seconds: u64 = works.iter().flat_map(|work| &work.phases).map(|phase| seconds_of(phase, byte_rate, operation_rate)).sum();
+    Estimate {
+        trials: works.len() * usize::try_from(times).unwrap_or(usize::MAX),
+        moved: moved.saturating_mul(times),
+        room: works.iter().map(Work::room).max().unwrap_or(0),
+        time: Duration::from_secs(seconds.saturating_mul(times)),
+    }
+}
+
+fn seconds_of(phase: &Phase, byte_rate: u64, operation_rate: u64) -> u64 {
+    let (operations, at_rate) = match phase {
+        Phase::Stream(spec) => (0, spec.rate.map(|rate| spec.file_bytes * u64::from(spec.files) / rate.max(1))),
+        Phase::Small(spec) => {
+            let at_rate = spec.rate.map(|rate| u64::from(spec.files / rate.max(1)));
+            (u64::from(spec.clients) * u64::from(spec.files), at_rate)
+        }
+    };
+    let flat_out = phase.moved() / byte_rate.max(1) + operations / operation_rate.max(1);
+    1 + flat_out.max(at_rate.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn campaign(repeats: u32) -> Campaign {
+        let text = format!(
+            r#"
+            name = "x"
+            repeats = {repeats}
+            [[system]]
+            name = "a"
+            place = "/a"
+            [[system]]
+            name = "b"
+            place = "/b"
+            [[streams]]
+            name = "s"
+            phases = ["write", "read"]
+            file = ["1MB", "10MB", "100MB"]
+            block = "64KiB"
+            streams = [1, 2]
+        "#
+        );
+        Campaign::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn each_trial_is_done_once_and_systems_meet_on_the_same_work() {
+        let trials = order(&campaign(5));
+        let all: BTreeSet<&Trial> = trials.iter().collect();
+        assert_eq!((trials.len(), all.len()), (60, 60));
+        assert!(trials.chunks(2).all(|pair| pair[0].work == pair[1].work && pair[0].repeat == pair[1].repeat));
+        assert!(trials.chunks(12).enumerate().all(|(repeat, some)| some.iter().all(|trial| trial.repeat as usize == repeat)));
+        let first_is_a = trials.chunks(2).filter(|pair| pair[0].system == 0).count();
+        assert!((8..=22).contains(&first_is_a), "{first_is_a}");
+        assert_ne!(trials[..12].iter().map(|trial| trial.work).collect::<Vec<_>>(), trials[12..24].iter().map(|trial| trial.work).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn more_repeats_begin_the_same() {
+        assert_eq!(order(&campaign(7))[..60], order(&campaign(5))[..]);
+    }
+
+    #[test]
+    fn an_estimate_adds_up() {
+        let found = estimate(&campaign(5), 100_000_000, 1000);
+        // 111 MB by one stream and by two, written and read, on two systems, five times.
+        assert_eq!((found.trials, found.moved, found.room), (60, 111_000_000 * 3 * 2 * 10, 200_000_000));
+        assert_eq!(found.time, Duration::from_secs(10 * (12 + 2 * (1 + 2))));
+    }
+}

@@ -1,0 +1,120 @@
+//! One piece of work, measured: what was done second by second, what it cost this machine, and what that machine did meanwhile.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::load::{Crew, Reading, Tally};
+use crate::sampling::{Counters, Sample};
+
+/// What came of it.
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Measured {
+    /// From the common start to the end of the last worker, in seconds.
+    pub wall_s: f64,
+    /// What all workers did together.
+    pub tally: Tally,
+    /// What had been done at the end of each second, from the start; the last entry is of the end.
+    pub seconds: Vec<Reading>,
+    /// CPU time of this process, user and system, in seconds.
+    pub client_cpu_s: f64,
+    /// This machine, second by second.
+    pub client: Vec<Sample>,
+    /// Workers that did nothing, and why.
+    pub idle_workers: Vec<String>,
+}
+
+/// How far it is, for those who watch.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Since the start.
+    pub elapsed: Duration,
+    /// Done so far.
+    pub done: Reading,
+    /// Done in the last second.
+    pub last: Reading,
+}
+
+impl Measured {
+    /// Operations a second, from the start to the end of the last worker; 0 of nothing.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // a rate
+    pub fn operation_rate(&self) -> f64 {
+        if self.wall_s > 0.0 { self.tally.operations as f64 / self.wall_s } else { 0.0 }
+    }
+
+    /// Bytes a second.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // a rate
+    pub fn byte_rate(&self) -> f64 {
+        if self.wall_s > 0.0 { self.tally.bytes as f64 / self.wall_s } else { 0.0 }
+    }
+
+    /// Whether all that was asked for was done, and right.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.tally.failed() == 0 && self.tally.wrong == 0 && self.idle_workers.is_empty() && self.tally.operations > 0
+    }
+
+    /// Bytes in each whole second.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // a rate
+    pub fn byte_series(&self) -> Vec<f64> {
+        let whole = self.seconds.len().saturating_sub(1);
+        let mut before = 0;
+        self.seconds[..whole]
+            .iter()
+            .map(|reading| {
+                let bytes = reading.bytes - before;
+                before = reading.bytes;
+                bytes as f64
+            })
+            .collect()
+    }
+}
+
+/// Lets a crew work, for `limit` at most; `watch` is called each second and says whether to go on.
+#[must_use]
+pub fn measure(crew: Crew, limit: Option<Duration>, mut watch: impl FnMut(Progress) -> bool) -> Measured {
+    let ticks = rustix::param::clock_ticks_per_second();
+    #[allow(clippy::cast_precision_loss)] // a hundred
+    let ticks = ticks as f64;
+    let counters = || Counters::read(Path::new("/proc"), Path::new("/sys"), &[], Instant::now());
+    let (start, cpu_before) = (Instant::now(), cpu_time());
+    let (mut last_counters, mut last, mut client) = (counters(), Reading::default(), Vec::new());
+    let mut sample = || {
+        let now = counters();
+        client.push(Sample::between(&last_counters, &now, ticks));
+        last_counters = now;
+    };
+    let finished = crew.run(limit, |done| {
+        sample();
+        let progress = Progress { elapsed: start.elapsed(), done, last: done.since(last) };
+        last = done;
+        watch(progress)
+    });
+    sample();
+    let mut tally = Tally::default();
+    let mut idle_workers = Vec::new();
+    for worker in &finished.workers {
+        match worker {
+            Ok(one) => tally.merge(one),
+            Err(error) => idle_workers.push(error.to_string()),
+        }
+    }
+    Measured {
+        wall_s: finished.wall.as_secs_f64(),
+        tally,
+        seconds: finished.seconds,
+        client_cpu_s: cpu_time().saturating_sub(cpu_before).as_secs_f64(),
+        client,
+        idle_workers,
+    }
+}
+
+/// User and system time of this process.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,9 @@
+//! What results say: one row for each phase of each work, systems side by side, with how sure it is and what speaks against it.
+
+mod flags;
+mod summary;
+mod text;
+
+pub use flags::Flag;
+pub use summary::{Cell, Row, Summary, Unit, summarise};
+pub use text::text;

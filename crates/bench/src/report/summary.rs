@@ -1,0 +1,201 @@
+//! From trials to rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::Flag;
+use crate::latency::Latency;
+use crate::result::{Caches, PhaseRecord, TrialRecord};
+use crate::statistics::{Comparison, Interval, compare, median, median_interval, steady};
+
+/// Confidence of all intervals.
+pub const CONFIDENCE: f64 = 0.95;
+/// How wide an interval may be to each side before it is told of.
+const WIDTH_MAX: f64 = 0.1;
+/// Wall time under which a phase has no steady state to speak of.
+const STEADY_SECONDS_MIN: usize = 30;
+
+/// What a figure counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// Bytes a second.
+    Bytes,
+    /// Operations a second.
+    Operations,
+}
+
+/// One system in a row.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Cell {
+    /// Its name.
+    pub system: String,
+    /// The figure of each repeat.
+    pub values: Vec<f64>,
+    /// Their median.
+    pub median: f64,
+    /// Where the true median lies.
+    pub interval: Option<Interval>,
+    /// Against the first system of the row.
+    pub against_first: Option<Comparison>,
+    /// Latencies of all repeats: 50, 99 and 99.9 % in microseconds.
+    pub latency_us: Option<[u64; 3]>,
+    /// CPU seconds of the client for each GB, or for each million operations.
+    pub client_cpu: Option<f64>,
+    /// What speaks against it.
+    pub flags: BTreeSet<Flag>,
+}
+
+/// A phase of a work, on all systems.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The work's name.
+    pub work: String,
+    /// Its parameters.
+    pub parameters: Vec<(String, String)>,
+    /// The phase.
+    pub phase: String,
+    /// What its figures count.
+    pub unit: Unit,
+    /// The systems, in the campaign's order.
+    pub cells: Vec<Cell>,
+}
+
+/// All rows.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Summary {
+    /// In the campaign's order.
+    pub rows: Vec<Row>,
+}
+
+/// Where a phase stands: its work, then its place in that.
+type Place = (usize, usize);
+
+/// Sums trials up.
+#[must_use]
+pub fn summarise(trials: &[TrialRecord]) -> Summary {
+    let mut all: BTreeMap<Place, BTreeMap<usize, Vec<(&TrialRecord, &PhaseRecord)>>> = BTreeMap::new();
+    for trial in trials {
+        for (number, phase) in trial.phases.iter().enumerate() {
+            let cells = all.entry((trial.trial.work, number)).or_default();
+            cells.entry(trial.trial.system).or_default().push((trial, phase));
+        }
+    }
+    Summary { rows: all.values().filter_map(row).collect() }
+}
+
+fn row(cells: &BTreeMap<usize, Vec<(&TrialRecord, &PhaseRecord)>>) -> Option<Row> {
+    let (trial, phase) = cells.values().next()?.first()?;
+    let moves = cells.values().flatten().any(|(_, phase)| phase.measured.tally.bytes > 0);
+    // Small files are counted, whatever they weigh.
+    let small = trial.parameters.iter().any(|(name, _)| name == "directories");
+    let unit = if moves && !small { Unit::Bytes } else { Unit::Operations };
+    let mut made: Vec<Cell> = cells.values().filter_map(|some| cell(some, unit)).collect();
+    let first = made.first().map(|cell| cell.values.clone()).unwrap_or_default();
+    for cell in made.iter_mut().skip(1) {
+        cell.against_first = compare(&cell.values, &first, CONFIDENCE);
+    }
+    Some(Row { work: trial.work.clone(), parameters: trial.parameters.clone(), phase: phase.phase.clone(), unit, cells: made })
+}
+
+#[allow(clippy::cast_precision_loss)] // counts and times
+fn cell(some: &[(&TrialRecord, &PhaseRecord)], unit: Unit) -> Option<Cell> {
+    let (first, _) = some.first()?;
+    let mut flags = BTreeSet::new();
+    let (mut values, mut latency) = (Vec::new(), Latency::default());
+    let (mut cpu, mut amount) = (0.0, 0.0);
+    for (trial, phase) in some {
+        let measured = &phase.measured;
+        values.push(match unit {
+            Unit::Bytes => measured.byte_rate(),
+            Unit::Operations => measured.operation_rate(),
+        });
+        latency.merge(&measured.tally.latency);
+        cpu += measured.client_cpu_s;
+        amount += match unit {
+            Unit::Bytes => measured.tally.bytes as f64 / 1e9,
+            Unit::Operations => measured.tally.operations as f64 / 1e6,
+        };
+        let series = measured.byte_series();
+        let found = [
+            (Flag::WrongData, measured.tally.wrong > 0),
+            (Flag::Failures, measured.tally.failed() > 0 || !measured.idle_workers.is_empty() || measured.tally.operations == 0),
+            (Flag::EndedEarly, trial.ended.is_some()),
+            (Flag::MaybeCached, phase.caches == Caches::Unknown),
+            (Flag::NotSteady, series.len() >= STEADY_SECONDS_MIN && steady(&series).is_none_or(|found| found.trend.is_some())),
+        ];
+        flags.extend(found.into_iter().filter(|(_, is_so)| *is_so).map(|(flag, _)| flag));
+    }
+    let middle = median(&values)?;
+    let interval = median_interval(&values, CONFIDENCE);
+    match interval {
+        None => {
+            flags.insert(Flag::FewRepeats);
+        }
+        Some(interval) if interval.high - middle > WIDTH_MAX * middle || middle - interval.low > WIDTH_MAX * middle => {
+            flags.insert(Flag::Scattered);
+        }
+        Some(_) => {}
+    }
+    let us = |q| latency.quantile(q).map_or(0, |took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    Some(Cell {
+        system: first.system.clone(),
+        values,
+        median: middle,
+        interval,
+        against_first: None,
+        latency_us: (latency.count() > 0).then(|| [us(0.5), us(0.99), us(0.999)]),
+        client_cpu: (amount > 0.0).then(|| cpu / amount),
+        flags,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::Trial;
+    use crate::load::{Reading, Tally};
+    use crate::measure::Measured;
+
+    fn trial(system: usize, repeat: u32, megabytes: u64) -> TrialRecord {
+        let mut tally = Tally { operations: 10, bytes: megabytes * 1_000_000, ..Tally::default() };
+        tally.latency.add(std::time::Duration::from_millis(5));
+        let reading = Reading { operations: 10, bytes: tally.bytes, failures: 0 };
+        let measured = Measured { wall_s: 2.0, tally, seconds: vec![reading], client_cpu_s: 0.1, client: vec![], idle_workers: vec![] };
+        let phase = PhaseRecord { phase: "write".into(), began: 0, caches: Caches::Kept, measured };
+        TrialRecord {
+            trial: Trial { system, work: 0, repeat },
+            system: ["a", "b"][system].into(),
+            work: "w".into(),
+            parameters: vec![],
+            phases: vec![phase],
+            ended: None,
+        }
+    }
+
+    #[test]
+    fn systems_stand_side_by_side() {
+        let trials: Vec<_> = (0..8).flat_map(|n| [trial(0, n, 200 + u64::from(n)), trial(1, n, 400 + u64::from(n))]).collect();
+        let summary = summarise(&trials);
+        let [row] = &summary.rows[..] else { panic!("{summary:?}") };
+        let [a, b] = &row.cells[..] else { panic!("{row:?}") };
+        assert_eq!((row.unit, a.median, b.median), (Unit::Bytes, 101.75e6, 201.75e6));
+        assert!(a.interval.is_some() && a.flags.is_empty(), "{:?}", a.flags);
+        let against = b.against_first.unwrap();
+        assert!((1.9..2.1).contains(&against.ratio) && against.differs() == Some(true));
+        assert!(b.latency_us.is_some_and(|[p50, ..]| (4990..5020).contains(&p50)));
+    }
+
+    #[test]
+    fn what_speaks_against_a_figure_is_told() {
+        let mut trials: Vec<_> = (0..3).map(|n| trial(0, n, 200)).collect();
+        trials[1].phases[0].measured.tally.wrong = 1;
+        trials[2].phases[0].caches = Caches::Unknown;
+        trials[0].ended = Some("stopped".into());
+        let flags = &summarise(&trials).rows[0].cells[0].flags;
+        assert_eq!(flags.iter().copied().collect::<Vec<_>>(), vec![Flag::WrongData, Flag::EndedEarly, Flag::MaybeCached, Flag::FewRepeats]);
+        let scattered: Vec<_> = (0..8).map(|n| trial(0, n, 100 + 50 * u64::from(n))).collect();
+        assert!(summarise(&scattered).rows[0].cells[0].flags.contains(&Flag::Scattered));
+    }
+}

@@ -1,0 +1,201 @@
+//! The folder of a run: `run.json` (what all trials have in common) and `trials.jsonl` (a line for each trial, added when it is done).
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use super::record::{RunHead, TrialRecord, VERSION};
+
+const HEAD: &str = "run.json";
+const TRIALS: &str = "trials.jsonl";
+
+/// What can be wrong with a folder of results.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// Of the file system.
+    #[error("{what} {path}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Somebody else's.
+    #[error("{path} is not empty and holds no run of `weir bench`; give a new folder")]
+    NotOurs {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Of another campaign.
+    #[error("{path} holds a run of another campaign, or of this one before it was changed; give a new folder")]
+    Other {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Of a newer version.
+    #[error("{path} was written by a newer version (records of version {version}, this program knows {VERSION})")]
+    Newer {
+        /// The folder.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// Not what was written.
+    #[error("{path}, line {line}: {source}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// Why not.
+        source: serde_json::Error,
+    },
+}
+
+/// A folder of results.
+#[derive(Debug)]
+pub struct ResultFolder {
+    path: PathBuf,
+    /// What all trials have in common.
+    pub head: RunHead,
+    /// The trials that are done.
+    pub trials: Vec<TrialRecord>,
+}
+
+fn io<T>(what: &'static str, path: &Path, result: io::Result<T>) -> Result<T, FolderError> {
+    result.map_err(|source| FolderError::Io { what, path: path.to_owned(), source })
+}
+
+impl ResultFolder {
+    /// Reads a folder. A last line that is cut off belongs to a trial that was not recorded, and is left out.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn read(path: &Path) -> Result<Self, FolderError> {
+        let at = path.join(HEAD);
+        let text = io("read", &at, std::fs::read_to_string(&at))?;
+        let damaged = |path: &Path, line, source| FolderError::Damaged { path: path.to_owned(), line, source };
+        let head: RunHead = serde_json::from_str(&text).map_err(|source| damaged(&at, source.line(), source))?;
+        if head.version > VERSION {
+            return Err(FolderError::Newer { path: path.to_owned(), version: head.version });
+        }
+        let at = path.join(TRIALS);
+        let mut trials = Vec::new();
+        let mut reader = BufReader::new(io("read", &at, File::open(&at))?);
+        let mut text = String::new();
+        for line in 1.. {
+            text.clear();
+            if io("read", &at, reader.read_line(&mut text))? == 0 || !text.ends_with('\n') {
+                break;
+            }
+            trials.push(serde_json::from_str(&text).map_err(|source| damaged(&at, line, source))?);
+        }
+        Ok(Self { path: path.to_owned(), head, trials })
+    }
+
+    /// Makes a folder for a run, or goes on with the one that is there, if it is of the same campaign.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn open(path: &Path, head: RunHead) -> Result<Self, FolderError> {
+        if path.join(HEAD).exists() {
+            let mut found = Self::read(path)?;
+            if found.head.campaign != head.campaign {
+                return Err(FolderError::Other { path: path.to_owned() });
+            }
+            found.cut_off_torn_line()?;
+            return Ok(found);
+        }
+        io("make the folder", path, std::fs::create_dir_all(path))?;
+        if io("list", path, std::fs::read_dir(path))?.next().is_some() {
+            return Err(FolderError::NotOurs { path: path.to_owned() });
+        }
+        let trials = path.join(TRIALS);
+        io("make", &trials, File::create_new(&trials))?;
+        // The head comes last, and whole: a folder with a head is a run.
+        let (at, new) = (path.join(HEAD), path.join("run.json.new"));
+        let text = serde_json::to_string_pretty(&head).map_err(io::Error::from);
+        io("write", &new, text.and_then(|text| std::fs::write(&new, text + "\n")))?;
+        io("rename", &at, std::fs::rename(&new, &at))?;
+        Ok(Self { path: path.to_owned(), head, trials: Vec::new() })
+    }
+
+    fn cut_off_torn_line(&self) -> Result<(), FolderError> {
+        let at = self.path.join(TRIALS);
+        let bytes = io("read", &at, std::fs::read(&at))?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        if whole < bytes.len() {
+            let file = io("open", &at, OpenOptions::new().write(true).open(&at))?;
+            io("cut", &at, file.set_len(whole as u64))?;
+        }
+        Ok(())
+    }
+
+    /// Records a trial.
+    ///
+    /// # Errors
+    /// [`FolderError::Io`].
+    pub fn add(&mut self, trial: TrialRecord) -> Result<(), FolderError> {
+        let at = self.path.join(TRIALS);
+        let mut file = io("open", &at, OpenOptions::new().append(true).open(&at))?;
+        let line = serde_json::to_string(&trial).map_err(io::Error::from);
+        io("write", &at, line.and_then(|line| file.write_all((line + "\n").as_bytes())))?;
+        io("sync", &at, file.sync_data())?;
+        self.trials.push(trial);
+        Ok(())
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::Trial;
+
+    fn head(campaign: &str) -> RunHead {
+        RunHead { version: VERSION, name: "x".into(), campaign: campaign.into(), began: 1, program: "weir".into() }
+    }
+
+    fn record(work: usize) -> TrialRecord {
+        let trial = Trial { system: 0, work, repeat: 0 };
+        TrialRecord { trial, system: "a".into(), work: "w".into(), parameters: vec![], phases: vec![], ended: None }
+    }
+
+    #[test]
+    fn a_run_is_gone_on_with_after_it_was_cut_off_anywhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let mut run = ResultFolder::open(&path, head("c")).unwrap();
+        run.add(record(1)).unwrap();
+        run.add(record(2)).unwrap();
+        let file = path.join(TRIALS);
+        let all = std::fs::read(&file).unwrap();
+        std::fs::write(&file, &all[..all.len() - 3]).unwrap();
+        let mut again = ResultFolder::open(&path, head("c")).unwrap();
+        assert_eq!(again.trials, vec![record(1)]);
+        again.add(record(3)).unwrap();
+        assert_eq!(ResultFolder::read(&path).unwrap().trials, vec![record(1), record(3)]);
+    }
+
+    #[test]
+    fn what_is_not_this_runs_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        ResultFolder::open(&path, head("c")).unwrap();
+        assert!(matches!(ResultFolder::open(&path, head("d")), Err(FolderError::Other { .. })));
+        std::fs::write(path.join(HEAD), serde_json::to_string(&RunHead { version: 99, ..head("c") }).unwrap()).unwrap();
+        assert!(matches!(ResultFolder::open(&path, head("c")), Err(FolderError::Newer { version: 99, .. })));
+        std::fs::write(folder.path().join("precious"), b"x").unwrap();
+        assert!(matches!(ResultFolder::open(folder.path(), head("c")), Err(FolderError::NotOurs { .. })));
+        std::fs::write(path.join(HEAD), serde_json::to_string(&head("c")).unwrap()).unwrap();
+        std::fs::write(path.join(TRIALS), "nonsense\n").unwrap();
+        assert!(matches!(ResultFolder::read(&path), Err(FolderError::Damaged { line: 1, .. })));
+    }
+}

@@ -1,0 +1,7 @@
+//! Results: one folder for each run, in which every trial is recorded as soon as it is done, so that a run that was cut off is gone on with.
+
+mod folder;
+mod record;
+
+pub use folder::{FolderError, ResultFolder};
+pub use record::{Caches, PhaseRecord, RunHead, TrialRecord, VERSION};

@@ -1,0 +1,245 @@
+//! The kernel's counters as text files show them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+/// Ticks of all processors together since the start, by kind (`/proc/stat`, proc(5)).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Cpu {
+    /// User, niced user included.
+    pub user: u64,
+    /// Kernel.
+    pub system: u64,
+    /// Nothing to do.
+    pub idle: u64,
+    /// Nothing to do, but waiting for a disk.
+    pub iowait: u64,
+    /// Interrupts, soft ones included: where a network's receiving is paid.
+    pub interrupts: u64,
+    /// Taken by the hypervisor for others.
+    pub steal: u64,
+}
+
+/// Counters of a network interface (`/proc/net/dev`).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Interface {
+    /// Bytes received.
+    pub received: u64,
+    /// Bytes sent.
+    pub sent: u64,
+    /// Packets dropped or failed, both ways.
+    pub lost: u64,
+}
+
+/// Counters of TCP and UDP (`/proc/net/snmp`).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tcp {
+    /// Segments sent.
+    pub sent: u64,
+    /// Segments sent once more.
+    pub retransmitted: u64,
+    /// Datagrams of UDP that found no room.
+    pub udp_dropped: u64,
+}
+
+/// Counters of a disk (`/proc/diskstats`).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Disk {
+    /// Requests read.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Requests written.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Milliseconds in which at least one request was under way.
+    pub busy_ms: u64,
+    /// Milliseconds of all requests together.
+    pub waited_ms: u64,
+}
+
+/// Microseconds in which something was held up by the lack of a resource (`/proc/pressure`).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Pressure {
+    /// Some wait for a processor.
+    pub cpu_us: u64,
+    /// Some wait for memory.
+    pub memory_us: u64,
+    /// Some wait for a disk.
+    pub io_us: u64,
+    /// All wait for a disk.
+    pub io_full_us: u64,
+}
+
+/// Counters of one moment.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    /// When.
+    pub at: Instant,
+    /// Processors.
+    pub cpu: Cpu,
+    /// Interfaces by name.
+    pub interfaces: BTreeMap<String, Interface>,
+    /// TCP and UDP.
+    pub tcp: Tcp,
+    /// Whole disks by name, no partitions.
+    pub disks: BTreeMap<String, Disk>,
+    /// Bytes of memory that could be had, caches given up.
+    pub memory_available: u64,
+    /// Bytes of memory in all.
+    pub memory_total: u64,
+    /// Bytes that wait to be written to disks.
+    pub dirty: u64,
+    /// What is held up; `None` where the kernel does not count it.
+    pub pressure: Option<Pressure>,
+    /// Ticks of each process that is watched, user and system, by its id.
+    pub processes: BTreeMap<u32, u64>,
+}
+
+impl Counters {
+    /// Reads them, below `proc` (`/proc`) and `sys` (`/sys`), and those of `processes` that are there. What the kernel does not show is 0.
+    #[must_use]
+    pub fn read(proc: &Path, sys: &Path, processes: &[u32], at: Instant) -> Self {
+        let text = |name: &str| std::fs::read_to_string(proc.join(name)).unwrap_or_default();
+        let meminfo = text("meminfo");
+        let is_disk = |name: &str| sys.join("block").join(name).exists();
+        let process = |id: &u32| Some((*id, process_ticks(&std::fs::read_to_string(proc.join(id.to_string()).join("stat")).ok()?)?));
+        Self {
+            at,
+            cpu: cpu(&text("stat")),
+            interfaces: interfaces(&text("net/dev")),
+            tcp: tcp(&text("net/snmp")),
+            disks: disks(&text("diskstats"), is_disk),
+            memory_available: kib(&meminfo, "MemAvailable:"),
+            memory_total: kib(&meminfo, "MemTotal:"),
+            dirty: kib(&meminfo, "Dirty:") + kib(&meminfo, "Writeback:"),
+            pressure: pressure(&text("pressure/cpu"), &text("pressure/memory"), &text("pressure/io")),
+            processes: processes.iter().filter_map(process).collect(),
+        }
+    }
+}
+
+fn numbers(words: &str) -> Vec<u64> {
+    words.split_ascii_whitespace().map(|word| word.parse().unwrap_or(0)).collect()
+}
+
+fn cpu(stat: &str) -> Cpu {
+    let Some(words) = stat.lines().find_map(|line| line.strip_prefix("cpu ")) else { return Cpu::default() };
+    let n = numbers(words);
+    let at = |place: usize| n.get(place).copied().unwrap_or(0);
+    Cpu { user: at(0) + at(1), system: at(2), idle: at(3), iowait: at(4), interrupts: at(5) + at(6), steal: at(7) }
+}
+
+fn interfaces(dev: &str) -> BTreeMap<String, Interface> {
+    dev.lines()
+        .filter_map(|line| {
+            let (name, words) = line.split_once(':')?;
+            let n = numbers(words);
+            let at = |place: usize| n.get(place).copied().unwrap_or(0);
+            let lost = at(2) + at(3) + at(10) + at(11);
+            (n.len() >= 16).then(|| (name.trim().to_owned(), Interface { received: at(0), sent: at(8), lost }))
+        })
+        .collect()
+}
+
+/// The file has lines in pairs: names, then values.
+fn tcp(snmp: &str) -> Tcp {
+    let value = |kind: &str, name: &str| {
+        let mut lines = snmp.lines().filter_map(|line| line.strip_prefix(kind));
+        let place = lines.next()?.split_ascii_whitespace().position(|word| word == name)?;
+        lines.next()?.split_ascii_whitespace().nth(place)?.parse().ok()
+    };
+    Tcp {
+        sent: value("Tcp:", "OutSegs").unwrap_or(0),
+        retransmitted: value("Tcp:", "RetransSegs").unwrap_or(0),
+        udp_dropped: value("Udp:", "RcvbufErrors").unwrap_or(0) + value("Udp:", "SndbufErrors").unwrap_or(0),
+    }
+}
+
+/// Sectors of this file are of 512 bytes, whatever those of the disk are.
+fn disks(diskstats: &str, is_disk: impl Fn(&str) -> bool) -> BTreeMap<String, Disk> {
+    diskstats
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let name = words.nth(2)?;
+            let n: Vec<u64> = words.map(|word| word.parse().unwrap_or(0)).collect();
+            let at = |place: usize| n.get(place).copied().unwrap_or(0);
+            is_disk(name).then(|| {
+                let disk = Disk {
+                    reads: at(0),
+                    read_bytes: at(2) * 512,
+                    writes: at(4),
+                    written_bytes: at(6) * 512,
+                    busy_ms: at(9),
+                    waited_ms: at(10),
+                };
+                (name.to_owned(), disk)
+            })
+        })
+        .collect()
+}
+
+fn kib(meminfo: &str, name: &str) -> u64 {
+    let words = meminfo.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    numbers(words).first().map_or(0, |kib| kib * 1024)
+}
+
+fn pressure(cpu: &str, memory: &str, io: &str) -> Option<Pressure> {
+    let total = |text: &str, kind: &str| -> Option<u64> {
+        text.lines().find(|line| line.starts_with(kind))?.split_once("total=")?.1.trim().parse().ok()
+    };
+    Some(Pressure {
+        cpu_us: total(cpu, "some")?,
+        memory_us: total(memory, "some")?,
+        io_us: total(io, "some")?,
+        io_full_us: total(io, "full")?,
+    })
+}
+
+/// User and system ticks of a process (`/proc/PID/stat`); its name may hold blanks and brackets.
+fn process_ticks(stat: &str) -> Option<u64> {
+    let (_, words) = stat.rsplit_once(')')?;
+    let n: Vec<&str> = words.split_ascii_whitespace().collect();
+    Some(n.get(11)?.parse::<u64>().ok()? + n.get(12)?.parse::<u64>().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_files_are_read() {
+        let found = cpu("cpu  100 5 50 1000 7 3 4 9 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
+        assert_eq!(found, Cpu { user: 105, system: 50, idle: 1000, iowait: 7, interrupts: 7, steal: 9 });
+        let dev = "Inter-|   Receive  |  Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes\n  eth0: 1000 10 1 2 0 0 0 0 2000 20 3 4 0 0 0 0\n";
+        assert_eq!(interfaces(dev)["eth0"], Interface { received: 1000, sent: 2000, lost: 10 });
+        let snmp = "Tcp: RtoMin OutSegs RetransSegs\nTcp: 200 77 5\nUdp: InDatagrams RcvbufErrors SndbufErrors\nUdp: 1 2 3\nUdpLite: InDatagrams\nUdpLite: 0\n";
+        assert_eq!(tcp(snmp), Tcp { sent: 77, retransmitted: 5, udp_dropped: 5 });
+        let stats = " 254 0 vda 10 1 80 4 20 2 160 6 0 30 40 0 0\n 254 1 vda1 1 1 1 1 1 1 1 1 1 1 1\n";
+        let found = disks(stats, |name| name == "vda");
+        let right = Disk { reads: 10, read_bytes: 80 * 512, writes: 20, written_bytes: 160 * 512, busy_ms: 30, waited_ms: 40 };
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), vec![("vda".to_owned(), right)]);
+        assert_eq!(kib("MemTotal:  24 kB\nMemAvailable:       12 kB\n", "MemAvailable:"), 12 * 1024);
+        let some = "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n";
+        assert_eq!(pressure(some, some, some), Some(Pressure { cpu_us: 12, memory_us: 12, io_us: 12, io_full_us: 5 }));
+        assert_eq!(pressure("", some, some), None);
+        assert_eq!(process_ticks("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 40 2 0 0"), Some(42));
+    }
+
+    #[test]
+    fn files_of_any_bytes_do_no_harm() {
+        for text in ["", "cpu \n", "eth0:\n", "Tcp: a\n", "Tcp: OutSegs\nTcp: x\n", "1 2\n", "some total=\n", ")"] {
+            let _ = (cpu(text), interfaces(text), tcp(text), disks(text, |_| true), kib(text, "x"), pressure(text, text, text), process_ticks(text));
+        }
+    }
+
+    #[test]
+    fn this_machine_has_counters() {
+        let counters = Counters::read(Path::new("/proc"), Path::new("/sys"), &[std::process::id()], Instant::now());
+        assert!(counters.cpu.user > 0 && counters.memory_total > counters.memory_available);
+        assert!(counters.interfaces.contains_key("lo") && counters.processes.contains_key(&std::process::id()));
+    }
+}

@@ -1,0 +1,9 @@
+//! What a machine does while something is measured: the kernel's counters once a second, of clients and servers alike.
+//!
+//! Reading the counters ([`Counters::read`]) is apart from what is made of two readings ([`Sample::between`]), which is pure.
+
+mod counters;
+mod sample;
+
+pub use counters::{Counters, Cpu, Disk, Interface, Pressure, Tcp};
+pub use sample::{CpuShares, DiskRates, InterfaceRates, PressureShares, Sample};

@@ -1,0 +1,204 @@
+//! What happened between two readings of the counters, in rates and shares.
+
+use std::collections::BTreeMap;
+
+use super::Counters;
+
+/// Where the processors' time went, as shares of all of it (0 to 1).
+#[derive(Clone, Copy, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub struct CpuShares {
+    /// Programs.
+    pub user: f64,
+    /// The kernel for them.
+    pub system: f64,
+    /// Interrupts, the network's receiving among them.
+    pub interrupts: f64,
+    /// Idle, waiting for a disk.
+    pub iowait: f64,
+    /// Taken by the hypervisor.
+    pub steal: f64,
+    /// Idle.
+    pub idle: f64,
+}
+
+/// What an interface moved.
+#[derive(Clone, Copy, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub struct InterfaceRates {
+    /// Bytes a second received.
+    pub received: f64,
+    /// Bytes a second sent.
+    pub sent: f64,
+    /// Packets a second lost.
+    pub lost: f64,
+}
+
+/// What a disk did.
+#[derive(Clone, Copy, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub struct DiskRates {
+    /// Requests read a second.
+    pub reads: f64,
+    /// Bytes read a second.
+    pub read_bytes: f64,
+    /// Requests written a second.
+    pub writes: f64,
+    /// Bytes written a second.
+    pub written_bytes: f64,
+    /// Share of the time in which it had something to do.
+    pub busy: f64,
+    /// Requests under way, on average.
+    pub queue: f64,
+}
+
+/// Shares of the time in which something was held up by the lack of a resource.
+#[derive(Clone, Copy, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub struct PressureShares {
+    /// A processor.
+    pub cpu: f64,
+    /// Memory.
+    pub memory: f64,
+    /// A disk.
+    pub io: f64,
+    /// A disk, for all that could run.
+    pub io_full: f64,
+}
+
+/// One second of a machine.
+#[derive(Clone, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Sample {
+    /// Seconds that it is of.
+    pub seconds: f64,
+    /// Processors.
+    pub cpu: CpuShares,
+    /// Interfaces by name.
+    pub interfaces: BTreeMap<String, InterfaceRates>,
+    /// TCP segments sent a second.
+    pub segments: f64,
+    /// TCP segments sent once more a second.
+    pub retransmitted: f64,
+    /// UDP datagrams without room a second.
+    pub udp_dropped: f64,
+    /// Disks by name.
+    pub disks: BTreeMap<String, DiskRates>,
+    /// Bytes of memory in use that could not be given up.
+    pub memory_used: u64,
+    /// Bytes that wait to be written to disks.
+    pub dirty: u64,
+    /// What was held up; `None` where the kernel does not count it.
+    pub pressure: Option<PressureShares>,
+    /// Processors that each watched process used, on average (1 is one of them all the time), by its id.
+    pub processes: BTreeMap<u32, f64>,
+}
+
+impl Sample {
+    /// What happened between two readings; `ticks` are the kernel's a second (`sysconf(_SC_CLK_TCK)`). Counters that went back (a device
+    /// was taken away, or a process's id has another owner) count as nothing.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // counters of a second
+    pub fn between(before: &Counters, after: &Counters, ticks: f64) -> Self {
+        let seconds = after.at.saturating_duration_since(before.at).as_secs_f64().max(1e-6);
+        let rate = |after: u64, before: u64| after.saturating_sub(before) as f64 / seconds;
+        let interfaces = after.interfaces.iter().filter_map(|(name, now)| {
+            let then = before.interfaces.get(name)?;
+            let rates = InterfaceRates {
+                received: rate(now.received, then.received),
+                sent: rate(now.sent, then.sent),
+                lost: rate(now.lost, then.lost),
+            };
+            Some((name.clone(), rates))
+        });
+        let disks = after.disks.iter().filter_map(|(name, now)| {
+            let then = before.disks.get(name)?;
+            let rates = DiskRates {
+                reads: rate(now.reads, then.reads),
+                read_bytes: rate(now.read_bytes, then.read_bytes),
+                writes: rate(now.writes, then.writes),
+                written_bytes: rate(now.written_bytes, then.written_bytes),
+                busy: (rate(now.busy_ms, then.busy_ms) / 1000.0).min(1.0),
+                queue: rate(now.waited_ms, then.waited_ms) / 1000.0,
+            };
+            Some((name.clone(), rates))
+        });
+        let pressure = after.pressure.zip(before.pressure).map(|(now, then)| {
+            let share = |now: u64, then: u64| (rate(now, then) / 1e6).min(1.0);
+            PressureShares {
+                cpu: share(now.cpu_us, then.cpu_us),
+                memory: share(now.memory_us, then.memory_us),
+                io: share(now.io_us, then.io_us),
+                io_full: share(now.io_full_us, then.io_full_us),
+            }
+        });
+        let processes = after.processes.iter().filter_map(|(id, now)| Some((*id, rate(*now, *before.processes.get(id)?) / ticks)));
+        Self {
+            seconds,
+            cpu: cpu_shares(before, after),
+            interfaces: interfaces.collect(),
+            segments: rate(after.tcp.sent, before.tcp.sent),
+            retransmitted: rate(after.tcp.retransmitted, before.tcp.retransmitted),
+            udp_dropped: rate(after.tcp.udp_dropped, before.tcp.udp_dropped),
+            disks: disks.collect(),
+            memory_used: after.memory_total.saturating_sub(after.memory_available),
+            dirty: after.dirty,
+            pressure,
+            processes: processes.collect(),
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // ticks of a second
+fn cpu_shares(before: &Counters, after: &Counters) -> CpuShares {
+    let (now, then) = (after.cpu, before.cpu);
+    let parts = [
+        now.user.saturating_sub(then.user),
+        now.system.saturating_sub(then.system),
+        now.interrupts.saturating_sub(then.interrupts),
+        now.iowait.saturating_sub(then.iowait),
+        now.steal.saturating_sub(then.steal),
+        now.idle.saturating_sub(then.idle),
+    ];
+    let all = parts.iter().sum::<u64>().max(1) as f64;
+    let [user, system, interrupts, iowait, steal, idle] = parts.map(|part| part as f64 / all);
+    CpuShares { user, system, interrupts, iowait, steal, idle }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::sampling::{Cpu, Disk, Interface, Pressure, Tcp};
+
+    fn counters(at: Instant, k: u64) -> Counters {
+        Counters {
+            at,
+            cpu: Cpu { user: 50 * k, system: 20 * k, idle: 100 * k, iowait: 10 * k, interrupts: 15 * k, steal: 5 * k },
+            interfaces: [("eth0".to_owned(), Interface { received: 1000 * k, sent: 500 * k, lost: 3 * k })].into(),
+            tcp: Tcp { sent: 100 * k, retransmitted: 2 * k, udp_dropped: k },
+            disks: [("sda".to_owned(), Disk { reads: k, read_bytes: 4096 * k, writes: 0, written_bytes: 0, busy_ms: 500 * k, waited_ms: 4000 * k })].into(),
+            memory_available: 100,
+            memory_total: 300,
+            dirty: 7,
+            pressure: Some(Pressure { cpu_us: 250_000 * k, memory_us: 0, io_us: 500_000 * k, io_full_us: 0 }),
+            processes: [(7, 150 * k)].into(),
+        }
+    }
+
+    #[test]
+    fn two_readings_make_rates_and_shares() {
+        let start = Instant::now();
+        let sample = Sample::between(&counters(start, 1), &counters(start + Duration::from_secs(2), 5), 100.0);
+        assert_eq!(sample.cpu, CpuShares { user: 0.25, system: 0.1, interrupts: 0.075, iowait: 0.05, steal: 0.025, idle: 0.5 });
+        assert_eq!(sample.interfaces["eth0"], InterfaceRates { received: 2000.0, sent: 1000.0, lost: 6.0 });
+        assert_eq!((sample.segments, sample.retransmitted, sample.udp_dropped), (200.0, 4.0, 2.0));
+        assert_eq!((sample.disks["sda"].busy, sample.disks["sda"].queue), (1.0, 8.0));
+        assert_eq!((sample.memory_used, sample.dirty), (200, 7));
+        assert_eq!(sample.pressure.unwrap(), PressureShares { cpu: 0.5, memory: 0.0, io: 1.0, io_full: 0.0 });
+        assert_eq!(sample.processes[&7], 3.0);
+    }
+
+    #[test]
+    fn counters_that_go_back_count_as_nothing() {
+        let start = Instant::now();
+        let sample = Sample::between(&counters(start, 5), &counters(start, 1), 100.0);
+        assert_eq!((sample.cpu.user, sample.retransmitted, sample.processes[&7]), (0.0, 0.0, 0.0));
+    }
+}

@@ -1,0 +1,281 @@
+//! Many small files: each client makes, lists, reads and removes files, in a directory of its own or all in one.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::content::{Content, FileKey};
+use crate::load::{Crew, Pace, Tally, Worker};
+use crate::memory::Memory;
+use crate::target::{Manner, OpenFile, Purpose, RelName, Session, Target, TargetError};
+
+/// What is done with the files.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SmallPhase {
+    /// Open a new file, write it, close it.
+    Create,
+    /// List the directories, with lengths.
+    List,
+    /// Ask for the length of each file by its name.
+    Stat,
+    /// Open, read whole, close.
+    Read,
+    /// Remove.
+    Remove,
+}
+
+impl SmallPhase {
+    /// All, in the order in which they can be done.
+    pub const ALL: [Self; 5] = [Self::Create, Self::List, Self::Stat, Self::Read, Self::Remove];
+}
+
+/// Many small files.
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SmallSpec {
+    /// What is done.
+    pub phase: SmallPhase,
+    /// Clients at a time.
+    pub clients: u32,
+    /// Files of each client.
+    pub files: u32,
+    /// Bytes of each file.
+    pub file_bytes: u32,
+    /// All in one directory; otherwise each client has its own.
+    pub one_directory: bool,
+    /// How files are opened.
+    pub manner: Manner,
+    /// Operations a second of each client at fixed times, whatever the system does; flat out otherwise.
+    pub rate: Option<u32>,
+    /// Whether what is read, or listed, is compared with what was written.
+    pub verify: bool,
+}
+
+/// A specification that makes no sense.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SmallError {
+    /// Something that has to be at least 1.
+    #[error("{0} is 0; give at least 1")]
+    Zero(&'static str),
+    /// Larger than one request.
+    #[error("files of {0} bytes are not small; at most 16 MiB, or take the streams' workload")]
+    Large(u32),
+    /// Direct I/O of odd lengths.
+    #[error("direct I/O with files of {0} bytes; they have to be a multiple of 4,096")]
+    Unaligned(u32),
+}
+
+const FILE_MAX: u32 = 16 << 20;
+
+impl SmallSpec {
+    /// Whether it makes sense.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), SmallError> {
+        for (what, value) in [("clients", self.clients), ("files", self.files)] {
+            if value == 0 {
+                return Err(SmallError::Zero(what));
+            }
+        }
+        if self.file_bytes > FILE_MAX {
+            return Err(SmallError::Large(self.file_bytes));
+        }
+        if self.manner.direct && !self.file_bytes.is_multiple_of(4096) {
+            return Err(SmallError::Unaligned(self.file_bytes));
+        }
+        Ok(())
+    }
+
+    /// Bytes of all files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.clients) * u64::from(self.files) * u64::from(self.file_bytes)
+    }
+
+    /// The directory of a client's files.
+    #[must_use]
+    pub fn directory(&self, client: u32) -> RelName {
+        if self.one_directory { RelName::numbered('d', 0) } else { RelName::numbered('d', u64::from(client)) }
+    }
+
+    /// All directories.
+    pub fn directories(&self) -> impl Iterator<Item = RelName> + '_ {
+        (0..if self.one_directory { 1 } else { self.clients }).map(|client| self.directory(client))
+    }
+
+    /// Numbers of a client's files.
+    fn numbers(&self, client: u32) -> Range<u64> {
+        let first = u64::from(client) * u64::from(self.files);
+        first..first + u64::from(self.files)
+    }
+
+    /// Names of a client's files.
+    pub fn names(&self, client: u32) -> impl Iterator<Item = RelName> + use<> {
+        let folder = self.directory(client);
+        self.numbers(client).map(move |number| folder.join(&RelName::numbered('f', number)))
+    }
+
+    /// Workers that do it, ready to start. The directories have to be there.
+    ///
+    /// # Errors
+    /// [`SmallSpec::check`].
+    pub fn crew(&self, target: &Arc<dyn Target>, content: &Arc<Content>) -> Result<Crew, SmallError> {
+        self.check()?;
+        let (spec, target, content) = (self.clone(), Arc::clone(target), Arc::clone(content));
+        Ok(Crew::hire(self.clients as usize, move |worker| Client::new(&spec, &*target, &content, worker)?.run()))
+    }
+}
+
+struct Client<'a> {
+    spec: &'a SmallSpec,
+    content: &'a Content,
+    worker: &'a Worker,
+    session: Box<dyn Session>,
+    number: u32,
+    memory: Option<Memory>,
+    tally: Tally,
+}
+
+impl<'a> Client<'a> {
+    fn new(spec: &'a SmallSpec, target: &dyn Target, content: &'a Content, worker: &'a Worker) -> Result<Self, TargetError> {
+        let len = spec.file_bytes as usize;
+        let what = || format!("take {len} bytes of memory");
+        let memory = Memory::new(len).map_err(|source| TargetError::Path { what: what(), source })?;
+        let number = u32::try_from(worker.number).unwrap_or(u32::MAX);
+        Ok(Self { spec, content, worker, session: target.session()?, number, memory: Some(memory), tally: Tally::default() })
+    }
+
+    fn run(mut self) -> Result<Tally, TargetError> {
+        let start = self.worker.start();
+        if self.spec.phase == SmallPhase::List {
+            // Of one directory, too, each client lists all of it: so do users.
+            self.list(start);
+            return Ok(self.tally);
+        }
+        let period = self.spec.rate.map(|rate| std::time::Duration::from_secs(1) / rate.max(1));
+        let mut pace = Pace::new(start, period);
+        let folder = self.spec.directory(self.number);
+        for number in self.spec.numbers(self.number) {
+            if self.worker.is_stopped() {
+                break;
+            }
+            let due = pace.next(Instant::now());
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            let name = folder.join(&RelName::numbered('f', number));
+            match self.one(&name, number, start) {
+                Ok(bytes) => {
+                    self.worker.meter().add(bytes);
+                    self.tally.add(bytes, due.elapsed());
+                }
+                Err(error) => {
+                    self.worker.meter().add_failure();
+                    self.tally.add_failure(start.elapsed(), &error);
+                }
+            }
+        }
+        Ok(self.tally)
+    }
+
+    /// Bytes moved.
+    fn one(&mut self, name: &RelName, number: u64, start: Instant) -> Result<u64, TargetError> {
+        let len = u64::from(self.spec.file_bytes);
+        match self.spec.phase {
+            SmallPhase::Create => self.create(name, number).map(|()| len),
+            SmallPhase::Read => self.read(name, number, start).map(|()| len),
+            SmallPhase::Stat => {
+                let found = self.session.len_of(name)?;
+                if self.spec.verify && found != Some(len) {
+                    let found = found.map_or("nothing".to_owned(), |len| format!("{len} bytes"));
+                    self.tally.add_wrong(start.elapsed(), format!("{name}: {found} instead of {len} bytes"));
+                }
+                Ok(0)
+            }
+            SmallPhase::Remove => self.session.remove(name).map(|()| 0),
+            SmallPhase::List => Ok(0),
+        }
+    }
+
+    fn memory(&mut self) -> Result<Memory, TargetError> {
+        let len = self.spec.file_bytes as usize;
+        match self.memory.take() {
+            Some(memory) => Ok(memory),
+            // An operation that failed has kept it.
+            None => Memory::new(len).map_err(|source| TargetError::Path { what: format!("take {len} bytes of memory"), source }),
+        }
+    }
+
+    fn create(&mut self, name: &RelName, number: u64) -> Result<(), TargetError> {
+        let mut memory = self.memory()?;
+        self.content.fill(FileKey { file: number, generation: 0 }, 0, memory.whole());
+        memory.show(0..self.spec.file_bytes as usize);
+        let mut file = self.session.open(name, Purpose::Create, self.spec.manner)?;
+        if self.spec.file_bytes > 0 {
+            file.write(0, memory)?;
+            self.memory = finished(&mut *file)?;
+        } else {
+            self.memory = Some(memory);
+        }
+        file.close()
+    }
+
+    fn read(&mut self, name: &RelName, number: u64, start: Instant) -> Result<(), TargetError> {
+        let mut memory = self.memory()?;
+        let asked = self.spec.file_bytes as usize;
+        memory.show(0..asked);
+        let mut file = self.session.open(name, Purpose::Read, self.spec.manner)?;
+        if asked > 0 {
+            file.read(0, memory)?;
+            memory = finished(&mut *file)?.ok_or_else(|| short(name, 0, asked))?;
+            if memory.len() < asked {
+                return Err(short(name, memory.len(), asked));
+            }
+            if self.spec.verify {
+                match self.content.check(number, 0..=0, 0, &memory) {
+                    Ok(()) => self.tally.verified += asked as u64,
+                    Err(mismatch) => self.tally.add_wrong(start.elapsed(), format!("{name}: {mismatch}")),
+                }
+            }
+        }
+        self.memory = Some(memory);
+        file.close()
+    }
+
+    /// An entry is an operation; the latency is that of the whole listing.
+    fn list(&mut self, start: Instant) {
+        let folder = self.spec.directory(self.number);
+        let clients = if self.spec.one_directory { self.spec.clients } else { 1 };
+        let expected = u64::from(clients) * u64::from(self.spec.files);
+        let len = Some(u64::from(self.spec.file_bytes));
+        let (mut entries, mut wrong) = (0, 0);
+        let (worker, begun) = (self.worker, Instant::now());
+        let listed = self.session.list(&folder, &mut |entry| {
+            entries += 1;
+            wrong += u64::from(entry.len != len || !entry.name.starts_with('f'));
+            worker.meter().add(0);
+        });
+        match listed {
+            Ok(()) => {
+                self.tally.operations += entries;
+                self.tally.latency.add(begun.elapsed());
+                if self.spec.verify && (entries != expected || wrong > 0) {
+                    let text = format!("{folder}: {entries} entries instead of {expected}, {wrong} of them not as they were made");
+                    self.tally.add_wrong(start.elapsed(), text);
+                }
+            }
+            Err(error) => {
+                worker.meter().add_failure();
+                self.tally.add_failure(start.elapsed(), &error);
+            }
+        }
+    }
+}
+
+fn finished(file: &mut dyn OpenFile) -> Result<Option<Memory>, TargetError> {
+    Ok(file.done()?.map(|done| done.memory))
+}
+
+fn short(name: &RelName, moved: usize, asked: usize) -> TargetError {
+    TargetError::Short { what: format!("read {name}"), moved, asked }
+}

@@ -1,0 +1,74 @@
+//! Many small files on a local path, in directories of their own and all in one.
+
+#![allow(clippy::unwrap_used)] // a test may fail this way
+
+use std::path::Path;
+use std::sync::Arc;
+
+use weir_bench::content::Content;
+use weir_bench::load::Tally;
+use weir_bench::target::{Durability, Failure, Manner, Place, RelName, Target};
+use weir_bench::workload::{SmallPhase, SmallSpec};
+
+fn target(folder: &Path) -> Arc<dyn Target> {
+    let place = Place::parse(folder.to_str().unwrap()).unwrap();
+    place.target(&RelName::new("run").unwrap(), &client::Settings::default())
+}
+
+fn spec(phase: SmallPhase, one_directory: bool) -> SmallSpec {
+    let manner = Manner { direct: false, durability: Durability::None, window: 1 };
+    SmallSpec { phase, clients: 3, files: 50, file_bytes: 5000, one_directory, manner, rate: None, verify: true }
+}
+
+fn run(spec: &SmallSpec, target: &Arc<dyn Target>) -> Tally {
+    let finished = spec.crew(target, &Arc::new(Content::new(9))).unwrap().run(None, |_| true);
+    let mut sum = Tally::default();
+    finished.workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
+    sum
+}
+
+fn make(spec: &SmallSpec, target: &Arc<dyn Target>) {
+    let mut session = target.session().unwrap();
+    session.make_home().unwrap();
+    spec.directories().for_each(|directory| session.make_directory(&directory).unwrap());
+}
+
+#[test]
+fn all_phases_do_what_they_say() {
+    for one_directory in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let target = target(folder.path());
+        make(&spec(SmallPhase::Create, one_directory), &target);
+        let of = |phase| run(&spec(phase, one_directory), &target);
+        let made = of(SmallPhase::Create);
+        assert_eq!((made.operations, made.bytes, made.failed()), (150, 750_000, 0));
+        let listed = of(SmallPhase::List);
+        let entries = if one_directory { 450 } else { 150 };
+        assert_eq!((listed.operations, listed.wrong, listed.latency.count()), (entries, 0, 3));
+        let seen = of(SmallPhase::Stat);
+        assert_eq!((seen.operations, seen.wrong), (150, 0));
+        let read = of(SmallPhase::Read);
+        assert_eq!((read.verified, read.wrong, read.failed()), (750_000, 0, 0));
+        let removed = of(SmallPhase::Remove);
+        assert_eq!((removed.operations, removed.failed()), (150, 0));
+        assert_eq!(of(SmallPhase::Read).failures.get(&Failure::NotFound), Some(&150));
+    }
+}
+
+#[test]
+fn files_that_are_not_as_they_were_made_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path());
+    make(&spec(SmallPhase::Create, false), &target);
+    run(&spec(SmallPhase::Create, false), &target);
+    let at = |name: &str| folder.path().join("run").join(name);
+    std::fs::write(at("d000000/f000003"), vec![0; 5000]).unwrap();
+    std::fs::write(at("d000001/f000060"), b"short").unwrap();
+    std::fs::copy(at("d000002/f000100"), at("d000002/f000101")).unwrap();
+    let read = run(&spec(SmallPhase::Read, false), &target);
+    assert_eq!((read.wrong, read.failed()), (2, 1), "{:?}", read.complaints);
+    assert!(read.complaints.iter().any(|one| one.text.contains("zeros")));
+    assert!(read.complaints.iter().any(|one| one.text.contains("belongs to byte 0 of file 100")), "{:?}", read.complaints);
+    assert_eq!(run(&spec(SmallPhase::Stat, false), &target).wrong, 1);
+    assert_eq!(run(&spec(SmallPhase::List, false), &target).wrong, 1);
+}

@@ -1,0 +1,200 @@
+//! `weir bench`: the command line around the bench's library.
+
+mod quick;
+
+use std::collections::BTreeSet;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bench::campaign::{Campaign, Trial, estimate, order};
+use bench::content::Content;
+use bench::measure::Progress;
+use bench::report::{summarise, text};
+use bench::result::{ResultFolder, RunHead, VERSION};
+use bench::run::{Context, run_trial};
+use bench::target::Place;
+
+use crate::cli::{BenchArgs, BenchCommand, HowArgs, ReportArgs, RunArgs};
+use crate::config::units::{show_duration, show_size};
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Rates that an estimate supposes, for people to compare with what they know of their systems.
+const SUPPOSED_BYTE_RATE: u64 = 300_000_000;
+const SUPPOSED_OPERATION_RATE: u64 = 1_000;
+
+/// Runs the command.
+pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
+    match &args.command {
+        BenchCommand::Quick(args) => quick::run(args),
+        BenchCommand::Run(args) => campaign(args),
+        BenchCommand::Report(args) => report(args),
+    }
+}
+
+fn usage(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::new(Exit::Usage, error)
+}
+
+fn failed(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::new(Exit::Failed, error)
+}
+
+fn campaign(args: &RunArgs) -> Result<Exit, Failure> {
+    let path = &args.campaign;
+    let source = std::fs::read_to_string(path)
+        .map_err(|error| Failure::message(Exit::NotFound, format!("cannot read the campaign {}: {error}", path.display())))?;
+    let campaign = Campaign::parse(&source).map_err(|error| usage(error).while_doing(path.display().to_string()))?;
+    if args.dry_run {
+        return dry_run(&campaign);
+    }
+    do_campaign(&campaign, &source, &args.how, None)
+}
+
+fn dry_run(campaign: &Campaign) -> Result<Exit, Failure> {
+    let works = campaign.works();
+    let found = estimate(campaign, SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE);
+    let mut out = std::io::stdout().lock();
+    let mut say = || -> std::io::Result<()> {
+        for trial in order(campaign) {
+            let (system, work) = (&campaign.systems[trial.system], &works[trial.work]);
+            let phases: Vec<String> = work.phases.iter().map(bench::campaign::Phase::title).collect();
+            writeln!(out, "{}. {} on {}: {}", trial.repeat + 1, work.title(), system.name, phases.join(", "))?;
+        }
+        writeln!(
+            out,
+            "{} trials; {} moved in all, {} on a system at a time; about {} at {}/s and {SUPPOSED_OPERATION_RATE} small operations a second",
+            found.trials,
+            show_size(found.moved),
+            show_size(found.room),
+            show_duration(found.time),
+            show_size(SUPPOSED_BYTE_RATE),
+        )
+    };
+    say().map_err(failed)?;
+    Ok(Exit::Done)
+}
+
+/// Does what of a campaign is not done yet; begins with nothing new after `time`.
+fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Duration>) -> Result<Exit, Failure> {
+    let path = how.results.clone().unwrap_or_else(|| default_folder(&campaign.name));
+    let head = RunHead {
+        version: VERSION,
+        name: campaign.name.clone(),
+        campaign: source.to_owned(),
+        began: bench::run::now_secs(),
+        program: format!("weir {}", env!("CARGO_PKG_VERSION")),
+    };
+    let mut results = ResultFolder::open(&path, head).map_err(usage)?;
+    let done: BTreeSet<Trial> = results.trials.iter().map(|record| record.trial.clone()).collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    crate::signals::set_on_end(&stop).map_err(failed)?;
+    let settings = settings(&stop);
+    let content = Arc::new(Content::new(campaign.seed));
+    let (works, begun) = (campaign.works(), Instant::now());
+    let all = order(campaign);
+    let mut screen = Screen::new(how.quiet);
+    for (number, trial) in all.iter().enumerate().filter(|(_, trial)| !done.contains(trial)) {
+        if stop.load(Ordering::Relaxed) || time.is_some_and(|time| begun.elapsed() >= time) {
+            break;
+        }
+        let (system, work) = (&campaign.systems[trial.system], &works[trial.work]);
+        let place = Place::parse(&system.place).map_err(usage)?;
+        let context =
+            Context { system: &system.name, place: &place, settings: &settings, content: &content, phase_limit: how.phase_limit };
+        let what = format!("{}/{} {} on {}", number + 1, all.len(), work.title(), system.name);
+        let watch = &mut |phase: &str, progress: Progress| {
+            screen.show(&what, phase, progress);
+            !stop.load(Ordering::Relaxed)
+        };
+        let record = run_trial(&context, trial, work, watch).map_err(failed)?;
+        screen.clear();
+        if stop.load(Ordering::Relaxed) {
+            // What was cut off is done again.
+            break;
+        }
+        results.add(record).map_err(failed)?;
+    }
+    print(&results, how.json)?;
+    Ok(verdict(&results))
+}
+
+/// What a run of which figures are wrong, or missing, ends with.
+fn verdict(results: &ResultFolder) -> Exit {
+    let summary = summarise(&results.trials);
+    let fatal = summary.rows.iter().flat_map(|row| &row.cells).flat_map(|cell| &cell.flags).any(|flag| flag.is_fatal());
+    if fatal || summary.rows.is_empty() { Exit::Wrong } else { Exit::Done }
+}
+
+fn settings(stop: &Arc<AtomicBool>) -> client::Settings {
+    let stop = Arc::clone(stop);
+    client::Settings {
+        application: "weir-bench".to_owned(),
+        // A lost connection is a finding, not something to be smoothed over; a short one may be waited for.
+        recovery_max: Duration::from_secs(5),
+        silence_max: Duration::from_secs(60),
+        stop: client::Stop::when(move || stop.load(Ordering::Relaxed)),
+        ..client::Settings::default()
+    }
+}
+
+fn default_folder(name: &str) -> PathBuf {
+    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    Path::new("weir-bench-results").join(name)
+}
+
+fn print(results: &ResultFolder, json: bool) -> Result<(), Failure> {
+    let summary = summarise(&results.trials);
+    let text = if json { serde_json::to_string_pretty(&summary).map_err(failed)? + "\n" } else { text(&summary) };
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).map_err(failed)?;
+    if !json {
+        writeln!(out, "\n{} trials in {}", results.trials.len(), results.path().display()).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn report(args: &ReportArgs) -> Result<Exit, Failure> {
+    for folder in &args.folders {
+        let results = ResultFolder::read(folder).map_err(usage)?;
+        print(&results, args.json)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// One line on a terminal that says what is done just now.
+struct Screen {
+    shown: bool,
+    is_on: bool,
+}
+
+impl Screen {
+    fn new(quiet: bool) -> Self {
+        Self { shown: false, is_on: !quiet && std::io::stderr().is_terminal() }
+    }
+
+    fn show(&mut self, what: &str, phase: &str, progress: Progress) {
+        if !self.is_on {
+            return;
+        }
+        let rate = if progress.last.bytes > 0 {
+            format!("{}/s", show_size(progress.last.bytes))
+        } else {
+            format!("{} /s", progress.last.operations)
+        };
+        let failures = if progress.done.failures > 0 { format!(", {} failed", progress.done.failures) } else { String::new() };
+        // Nobody is left to tell when stderr is gone.
+        let _ = write!(std::io::stderr(), "\r\x1b[K{what}: {phase} {} {rate}{failures}", show_duration(progress.elapsed));
+        self.shown = true;
+    }
+
+    fn clear(&mut self) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            self.shown = false;
+        }
+    }
+}

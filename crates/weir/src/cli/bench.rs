@@ -1,0 +1,83 @@
+//! The command line of the bench.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+/// Arguments of `weir bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// What `weir bench` does.
+#[derive(Subcommand, Debug)]
+pub enum BenchCommand {
+    /// Measures systems side by side for three minutes, with parameters that say something of most.
+    Quick(QuickArgs),
+    /// Does a campaign: systems x work x parameters x repeats, from a TOML file.
+    ///
+    /// The order is random and the systems take turns. What was done is recorded trial by trial, and a run that was cut off goes on where it
+    /// was when it is started again with the same campaign and folder.
+    Run(RunArgs),
+    /// Prints the table of runs.
+    Report(ReportArgs),
+}
+
+/// Arguments of `weir bench quick`.
+#[derive(Args, Debug)]
+pub struct QuickArgs {
+    /// Directories to work in, by path or as `root://HOST[:PORT]//DIRECTORY`. In each a folder is made and removed again.
+    #[arg(required = true, value_name = "PLACE")]
+    pub places: Vec<String>,
+    /// How long to go on beginning with new trials.
+    #[arg(long, value_name = "TIME", default_value = "3min", value_parser = crate::config::units::parse_duration)]
+    pub time: Duration,
+    /// How to run.
+    #[command(flatten)]
+    pub how: HowArgs,
+}
+
+/// Arguments of `weir bench run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// The campaign.
+    pub campaign: PathBuf,
+    /// Say what would be done, how much space it takes and about how long, and do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How to run.
+    #[command(flatten)]
+    pub how: HowArgs,
+}
+
+/// How a bench runs.
+#[derive(Args, Debug)]
+pub struct HowArgs {
+    /// A folder for the results: a new one, or the one of a run to go on with [default: weir-bench-results/NAME].
+    #[arg(long, value_name = "FOLDER")]
+    pub results: Option<PathBuf>,
+    /// End a phase after this long; its figure is then of what was done.
+    #[arg(long, value_name = "TIME", value_parser = crate::config::units::parse_duration)]
+    pub phase_limit: Option<Duration>,
+    /// Print the summary as JSON on stdout instead of the table.
+    #[arg(long)]
+    pub json: bool,
+    /// Show no progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Arguments of `weir bench report`.
+#[derive(Args, Debug)]
+pub struct ReportArgs {
+    /// Folders of runs.
+    #[arg(required = true)]
+    pub folders: Vec<PathBuf>,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    pub json: bool,
+}

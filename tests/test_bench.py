@@ -1,0 +1,155 @@
+"""weir bench on a local path and on root://, of weir and of a stock server."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from harness import WEIR_BIN, Xrootd
+
+CAMPAIGN = """
+name = "both"
+repeats = 2
+[[system]]
+name = "disk"
+place = "{disk}"
+[[system]]
+name = "weir"
+place = "{weir}"
+[[streams]]
+name = "large"
+phases = ["write", "read", "random-read", "rewrite", "reread"]
+file = "8MiB"
+block = "256KiB"
+streams = 2
+window = [1, 3]
+[[small]]
+name = "small"
+clients = 3
+files = 40
+file = "3000B"
+one_directory = [false, true]
+"""
+
+
+def bench(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess:
+    done = subprocess.run([WEIR_BIN, "bench", *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+@pytest.fixture
+def campaign(node, place, fs, tmp_path) -> Path:
+    fs("mkdir", f"{place}/bench").ok()
+    (tmp_path / "disk").mkdir()
+    file = tmp_path / "campaign.toml"
+    file.write_text(CAMPAIGN.format(disk=tmp_path / "disk", weir=f"{node.url}{place}/bench"))
+    return file
+
+
+def cells(summary: dict) -> dict[tuple[str, str, str], dict]:
+    """By work, phase and system; where there are several combinations of parameters, the last."""
+    return {(row["work"], row["phase"], cell["system"]): cell for row in summary["rows"] for cell in row["cells"]}
+
+
+def test_a_campaign_measures_both_and_leaves_nothing_behind(campaign, tmp_path, place, fs):
+    done = bench("run", campaign, "--results", tmp_path / "results", "--json")
+    found = cells(json.loads(done.stdout))
+    assert len(found) == 2 * (5 + 5)
+    for key, cell in found.items():
+        assert len(cell["values"]) == 2 and min(cell["values"]) > 0, (key, cell)
+        assert not {"wrong-data", "failures", "ended-early"} & set(cell["flags"]), (key, cell)
+    assert os.listdir(tmp_path / "disk") == []
+    assert fs("ls", f"{place}/bench").ok().out.strip() == ""
+    trials = [json.loads(line) for line in (tmp_path / "results/trials.jsonl").read_text().splitlines()]
+    assert len(trials) == 2 * 2 * 4
+    for trial in trials:
+        for phase in trial["phases"]:
+            tally = phase["measured"]["tally"]
+            expected = 2 * 8 * 1024 * 1024 if trial["work"] == "large" else 120 * 3000
+            assert tally["bytes"] == (expected if phase["phase"] not in ("list", "stat", "remove") else 0), phase
+            if phase["phase"] in ("read", "random-read", "reread"):
+                assert tally["verified"] == expected
+    table = bench("report", tmp_path / "results").stdout
+    assert "large: file 8.00 MiB" in table and "random-read" in table and "[n]" in table
+
+
+def test_a_dry_run_touches_nothing(campaign, tmp_path):
+    said = bench("run", campaign, "--dry-run").stdout
+    assert "16 trials" in said and "large" in said and "on weir" in said
+    assert os.listdir(tmp_path / "disk") == [] and not (tmp_path / "weir-bench-results").exists()
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(campaign, tmp_path):
+    results = tmp_path / "results"
+    run = subprocess.Popen([WEIR_BIN, "bench", "run", campaign, "--results", results], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    lines = results / "trials.jsonl"
+    end = time.monotonic() + 60
+    while time.monotonic() < end and (not lines.exists() or len(lines.read_text().splitlines()) < 3):
+        time.sleep(0.02)
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=30)
+    before = lines.read_text()
+    assert 3 <= len(before.splitlines()) < 16
+    assert os.listdir(tmp_path / "disk") == []
+    bench("run", campaign, "--results", results)
+    after = lines.read_text()
+    assert after.startswith(before) and len(after.splitlines()) == 16
+    trials = [json.loads(line)["trial"] for line in after.splitlines()]
+    assert len({json.dumps(trial) for trial in trials}) == 16
+    # The same folder for something else is refused.
+    campaign.write_text(campaign.read_text().replace("repeats = 2", "repeats = 3"))
+    assert "another campaign" in bench("run", campaign, "--results", results, code=2).stderr
+
+
+def test_quick_on_a_stock_server_and_a_disk(base, tmp_path):
+    with Xrootd(base / "bench-stock") as peer:
+        done = bench("quick", tmp_path, f"{peer.url}/", "--time", "1s", "--results", tmp_path / "results")
+    assert "large files" in done.stdout and "GB/s" in done.stdout or "MB/s" in done.stdout
+    assert "no figure" not in done.stdout
+
+
+def test_what_cannot_be_done_is_said_before_anything_is_written(campaign, tmp_path):
+    text = campaign.read_text()
+
+    def said(*change: str, code: int) -> str:
+        campaign.write_text(text.replace(*change))
+        return bench("run", campaign, "--results", tmp_path / "results", code=code).stderr
+
+    assert "blok" in said("block =", "blok =", code=2)
+    assert "gopher" in said(str(tmp_path / "disk"), "gopher://x/", code=2)
+    assert not (tmp_path / "results").exists()
+    assert "room" in said('file = "8MiB"', 'file = "900TiB"', code=6)
+    assert "No such file" in said(str(tmp_path / "disk"), str(tmp_path / "missing"), code=6)
+    assert os.listdir(tmp_path / "disk") == []
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/file").write_text("x")
+    campaign.write_text(text)
+    assert "not empty" in bench("run", campaign, "--results", tmp_path / "precious", code=2).stderr
+    assert (tmp_path / "precious/file").read_text() == "x"
+
+
+def test_a_system_that_changes_bytes_gets_no_figure(campaign, tmp_path):
+    """A file is changed behind the system's back between writing and reading."""
+    text = campaign.read_text()
+    start, end = text.index('[[system]]\nname = "weir"'), text.index("[[streams]]")
+    text = text[:start] + text[end : text.index("[[small]]")]
+    campaign.write_text(text.replace("repeats = 2", "repeats = 1").replace('"8MiB"', '"256MiB"').replace("[1, 3]", "1"))
+    run = subprocess.Popen([WEIR_BIN, "bench", "run", campaign, "--results", tmp_path / "results"], stdout=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    done = False
+    while not done and time.monotonic() < end:
+        for file in (tmp_path / "disk").glob("*/s000001/f000000"):
+            if file.stat().st_size > 9_000_000:
+                with open(file, "r+b") as changed:
+                    changed.seek(5_000_000)
+                    changed.write(b"not what was written")
+                done = True
+    out = run.communicate(timeout=60)[0]
+    assert done and run.returncode == 1, out
+    assert "no figure: reads brought wrong data" in out
+    complaints = (tmp_path / "results/trials.jsonl").read_text()
+    assert "s000001/f000000: wrong data from byte 5000" in complaints
