@@ -78,7 +78,11 @@ pub fn run_trial(
         && room.free < work.room()
     {
         let show = types::units::show_size;
-        return Err(RunError::NoRoom { place: context.place.to_string(), free: show(room.free), needed: show(work.room()) });
+        return Err(RunError::NoRoom {
+            place: context.place.to_string(),
+            free: show(room.free),
+            needed: show(work.room()),
+        });
     }
     session.make_home().map_err(|source| match source.failure() {
         Failure::Exists => RunError::NotEmpty { place: context.place.to_string(), folder: folder.clone() },

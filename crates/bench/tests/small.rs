@@ -68,7 +68,11 @@ fn files_that_are_not_as_they_were_made_are_found() {
     let read = run(&spec(SmallPhase::Read, false), &target);
     assert_eq!((read.wrong, read.failed()), (2, 1), "{:?}", read.complaints);
     assert!(read.complaints.iter().any(|one| one.text.contains("zeros")));
-    assert!(read.complaints.iter().any(|one| one.text.contains("belongs to byte 0 of file 100")), "{:?}", read.complaints);
+    assert!(
+        read.complaints.iter().any(|one| one.text.contains("belongs to byte 0 of file 100")),
+        "{:?}",
+        read.complaints
+    );
     assert_eq!(run(&spec(SmallPhase::Stat, false), &target).wrong, 1);
     assert_eq!(run(&spec(SmallPhase::List, false), &target).wrong, 1);
 }

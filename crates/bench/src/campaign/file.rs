@@ -1,6 +1,7 @@
 //! The campaign file. Every key has to be known; sizes have units; a parameter may be one value or a list, and all combinations of lists
 //! are done.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use super::trial::Work;
@@ -52,8 +53,7 @@ pub enum CampaignError {
 pub const TRIALS_MAX: u64 = 100_000;
 
 /// One value or several.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Many<T> {
     /// One.
     One(T),
@@ -68,6 +68,15 @@ impl<T: Clone> Many<T> {
             Self::One(value) => vec![value.clone()],
             Self::All(values) => values.clone(),
         }
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Many<T> {
+    /// By what it looks like, so that the error is that of the value itself.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        let read = if value.is_array() { value.try_into().map(Self::All) } else { value.try_into().map(Self::One) };
+        read.map_err(|error: toml::de::Error| serde::de::Error::custom(error.message()))
     }
 }
 
@@ -230,7 +239,8 @@ impl Campaign {
             }
             Place::parse(&system.place).map_err(|source| CampaignError::Place { name: system.name.clone(), source })?;
         }
-        let trials = self.combinations().saturating_mul(self.systems.len() as u64).saturating_mul(u64::from(self.repeats));
+        let trials =
+            self.combinations().saturating_mul(self.systems.len() as u64).saturating_mul(u64::from(self.repeats));
         if trials > TRIALS_MAX {
             return Err(CampaignError::Many(trials));
         }

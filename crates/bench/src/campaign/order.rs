@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
-use rand::SeedableRng;
 
 use super::{Campaign, Phase, Trial, Work};
 
@@ -45,7 +45,8 @@ pub fn estimate(campaign: &Campaign, byte_rate: u64, operation_rate: u64) -> Est
     let works = campaign.works();
     let times = u64::from(campaign.repeats).saturating_mul(campaign.systems.len() as u64);
     let moved = works.iter().flat_map(|work| &work.phases).map(Phase::moved).fold(0, u64::saturating_add);
-    let seconds: u64 = works.iter().flat_map(|work| &work.phases).map(|phase| seconds_of(phase, byte_rate, operation_rate)).sum();
+    let seconds: u64 =
+        works.iter().flat_map(|work| &work.phases).map(|phase| seconds_of(phase, byte_rate, operation_rate)).sum();
     Estimate {
         trials: works.len() * usize::try_from(times).unwrap_or(usize::MAX),
         moved: moved.saturating_mul(times),
@@ -100,10 +101,18 @@ mod tests {
         let all: BTreeSet<&Trial> = trials.iter().collect();
         assert_eq!((trials.len(), all.len()), (60, 60));
         assert!(trials.chunks(2).all(|pair| pair[0].work == pair[1].work && pair[0].repeat == pair[1].repeat));
-        assert!(trials.chunks(12).enumerate().all(|(repeat, some)| some.iter().all(|trial| trial.repeat as usize == repeat)));
+        assert!(
+            trials
+                .chunks(12)
+                .enumerate()
+                .all(|(repeat, some)| some.iter().all(|trial| trial.repeat as usize == repeat))
+        );
         let first_is_a = trials.chunks(2).filter(|pair| pair[0].system == 0).count();
         assert!((8..=22).contains(&first_is_a), "{first_is_a}");
-        assert_ne!(trials[..12].iter().map(|trial| trial.work).collect::<Vec<_>>(), trials[12..24].iter().map(|trial| trial.work).collect::<Vec<_>>());
+        assert_ne!(
+            trials[..12].iter().map(|trial| trial.work).collect::<Vec<_>>(),
+            trials[12..24].iter().map(|trial| trial.work).collect::<Vec<_>>()
+        );
     }
 
     #[test]

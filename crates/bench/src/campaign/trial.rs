@@ -141,7 +141,9 @@ impl Work {
     #[must_use]
     pub fn directories(&self) -> Vec<RelName> {
         match self.phases.first() {
-            Some(Phase::Stream(spec)) => (0..spec.streams).map(|stream| RelName::numbered('s', u64::from(stream))).collect(),
+            Some(Phase::Stream(spec)) => {
+                (0..spec.streams).map(|stream| RelName::numbered('s', u64::from(stream))).collect()
+            }
             Some(Phase::Small(spec)) => spec.directories().collect(),
             None => Vec::new(),
         }
@@ -150,9 +152,9 @@ impl Work {
     /// Files that may be there after the last phase, whatever happened.
     pub fn files(&self) -> Box<dyn Iterator<Item = RelName> + '_> {
         match self.phases.first() {
-            Some(Phase::Stream(spec)) => {
-                Box::new((0..spec.streams).flat_map(|stream| (0..spec.files).map(move |file| spec.name(stream, file))))
-            }
+            Some(Phase::Stream(spec)) => Box::new(
+                (0..spec.streams).flat_map(move |stream| (0..spec.files).map(move |file| spec.name(stream, file))),
+            ),
             Some(Phase::Small(spec)) => Box::new((0..spec.clients).flat_map(|client| spec.names(client))),
             None => Box::new(std::iter::empty()),
         }
@@ -213,7 +215,11 @@ impl Point {
             ("chunks", self.chunks.to_string()),
             ("window", self.window.to_string()),
         ];
-        Work { name: streams.name.clone(), parameters: parameters.map(|(name, value)| (name.to_owned(), value)).to_vec(), phases }
+        Work {
+            name: streams.name.clone(),
+            parameters: parameters.map(|(name, value)| (name.to_owned(), value)).to_vec(),
+            phases,
+        }
     }
 }
 

@@ -71,11 +71,13 @@ pub struct Summary {
 
 /// Where a phase stands: its work, then its place in that.
 type Place = (usize, usize);
+/// What each system did there, repeat by repeat.
+type BySystem<'a> = BTreeMap<usize, Vec<(&'a TrialRecord, &'a PhaseRecord)>>;
 
 /// Sums trials up.
 #[must_use]
 pub fn summarise(trials: &[TrialRecord]) -> Summary {
-    let mut all: BTreeMap<Place, BTreeMap<usize, Vec<(&TrialRecord, &PhaseRecord)>>> = BTreeMap::new();
+    let mut all: BTreeMap<Place, BySystem<'_>> = BTreeMap::new();
     for trial in trials {
         for (number, phase) in trial.phases.iter().enumerate() {
             let cells = all.entry((trial.trial.work, number)).or_default();
@@ -85,7 +87,7 @@ pub fn summarise(trials: &[TrialRecord]) -> Summary {
     Summary { rows: all.values().filter_map(row).collect() }
 }
 
-fn row(cells: &BTreeMap<usize, Vec<(&TrialRecord, &PhaseRecord)>>) -> Option<Row> {
+fn row(cells: &BySystem<'_>) -> Option<Row> {
     let (trial, phase) = cells.values().next()?.first()?;
     let moves = cells.values().flatten().any(|(_, phase)| phase.measured.tally.bytes > 0);
     // Small files are counted, whatever they weigh.
@@ -96,7 +98,13 @@ fn row(cells: &BTreeMap<usize, Vec<(&TrialRecord, &PhaseRecord)>>) -> Option<Row
     for cell in made.iter_mut().skip(1) {
         cell.against_first = compare(&cell.values, &first, CONFIDENCE);
     }
-    Some(Row { work: trial.work.clone(), parameters: trial.parameters.clone(), phase: phase.phase.clone(), unit, cells: made })
+    Some(Row {
+        work: trial.work.clone(),
+        parameters: trial.parameters.clone(),
+        phase: phase.phase.clone(),
+        unit,
+        cells: made,
+    })
 }
 
 #[allow(clippy::cast_precision_loss)] // counts and times
@@ -120,10 +128,16 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], unit: Unit) -> Option<Cell> {
         let series = measured.byte_series();
         let found = [
             (Flag::WrongData, measured.tally.wrong > 0),
-            (Flag::Failures, measured.tally.failed() > 0 || !measured.idle_workers.is_empty() || measured.tally.operations == 0),
+            (
+                Flag::Failures,
+                measured.tally.failed() > 0 || !measured.idle_workers.is_empty() || measured.tally.operations == 0,
+            ),
             (Flag::EndedEarly, trial.ended.is_some()),
             (Flag::MaybeCached, phase.caches == Caches::Unknown),
-            (Flag::NotSteady, series.len() >= STEADY_SECONDS_MIN && steady(&series).is_none_or(|found| found.trend.is_some())),
+            (
+                Flag::NotSteady,
+                series.len() >= STEADY_SECONDS_MIN && steady(&series).is_none_or(|found| found.trend.is_some()),
+            ),
         ];
         flags.extend(found.into_iter().filter(|(_, is_so)| *is_so).map(|(flag, _)| flag));
     }
@@ -162,7 +176,14 @@ mod tests {
         let mut tally = Tally { operations: 10, bytes: megabytes * 1_000_000, ..Tally::default() };
         tally.latency.add(std::time::Duration::from_millis(5));
         let reading = Reading { operations: 10, bytes: tally.bytes, failures: 0 };
-        let measured = Measured { wall_s: 2.0, tally, seconds: vec![reading], client_cpu_s: 0.1, client: vec![], idle_workers: vec![] };
+        let measured = Measured {
+            wall_s: 2.0,
+            tally,
+            seconds: vec![reading],
+            client_cpu_s: 0.1,
+            client: vec![],
+            idle_workers: vec![],
+        };
         let phase = PhaseRecord { phase: "write".into(), began: 0, caches: Caches::Kept, measured };
         TrialRecord {
             trial: Trial { system, work: 0, repeat },
@@ -176,7 +197,8 @@ mod tests {
 
     #[test]
     fn systems_stand_side_by_side() {
-        let trials: Vec<_> = (0..8).flat_map(|n| [trial(0, n, 200 + u64::from(n)), trial(1, n, 400 + u64::from(n))]).collect();
+        let trials: Vec<_> =
+            (0..8).flat_map(|n| [trial(0, n, 200 + u64::from(n)), trial(1, n, 400 + u64::from(n))]).collect();
         let summary = summarise(&trials);
         let [row] = &summary.rows[..] else { panic!("{summary:?}") };
         let [a, b] = &row.cells[..] else { panic!("{row:?}") };
@@ -194,7 +216,10 @@ mod tests {
         trials[2].phases[0].caches = Caches::Unknown;
         trials[0].ended = Some("stopped".into());
         let flags = &summarise(&trials).rows[0].cells[0].flags;
-        assert_eq!(flags.iter().copied().collect::<Vec<_>>(), vec![Flag::WrongData, Flag::EndedEarly, Flag::MaybeCached, Flag::FewRepeats]);
+        assert_eq!(
+            flags.iter().copied().collect::<Vec<_>>(),
+            vec![Flag::WrongData, Flag::EndedEarly, Flag::MaybeCached, Flag::FewRepeats]
+        );
         let scattered: Vec<_> = (0..8).map(|n| trial(0, n, 100 + 50 * u64::from(n))).collect();
         assert!(summarise(&scattered).rows[0].cells[0].flags.contains(&Flag::Scattered));
     }

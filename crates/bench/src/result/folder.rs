@@ -101,7 +101,7 @@ impl ResultFolder {
     /// [`FolderError`].
     pub fn open(path: &Path, head: RunHead) -> Result<Self, FolderError> {
         if path.join(HEAD).exists() {
-            let mut found = Self::read(path)?;
+            let found = Self::read(path)?;
             if found.head.campaign != head.campaign {
                 return Err(FolderError::Other { path: path.to_owned() });
             }

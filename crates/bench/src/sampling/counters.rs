@@ -105,7 +105,9 @@ impl Counters {
         let text = |name: &str| std::fs::read_to_string(proc.join(name)).unwrap_or_default();
         let meminfo = text("meminfo");
         let is_disk = |name: &str| sys.join("block").join(name).exists();
-        let process = |id: &u32| Some((*id, process_ticks(&std::fs::read_to_string(proc.join(id.to_string()).join("stat")).ok()?)?));
+        let process = |id: &u32| {
+            Some((*id, process_ticks(&std::fs::read_to_string(proc.join(id.to_string()).join("stat")).ok()?)?))
+        };
         Self {
             at,
             cpu: cpu(&text("stat")),
@@ -220,7 +222,8 @@ mod tests {
         assert_eq!(tcp(snmp), Tcp { sent: 77, retransmitted: 5, udp_dropped: 5 });
         let stats = " 254 0 vda 10 1 80 4 20 2 160 6 0 30 40 0 0\n 254 1 vda1 1 1 1 1 1 1 1 1 1 1 1\n";
         let found = disks(stats, |name| name == "vda");
-        let right = Disk { reads: 10, read_bytes: 80 * 512, writes: 20, written_bytes: 160 * 512, busy_ms: 30, waited_ms: 40 };
+        let right =
+            Disk { reads: 10, read_bytes: 80 * 512, writes: 20, written_bytes: 160 * 512, busy_ms: 30, waited_ms: 40 };
         assert_eq!(found.into_iter().collect::<Vec<_>>(), vec![("vda".to_owned(), right)]);
         assert_eq!(kib("MemTotal:  24 kB\nMemAvailable:       12 kB\n", "MemAvailable:"), 12 * 1024);
         let some = "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n";
@@ -232,7 +235,15 @@ mod tests {
     #[test]
     fn files_of_any_bytes_do_no_harm() {
         for text in ["", "cpu \n", "eth0:\n", "Tcp: a\n", "Tcp: OutSegs\nTcp: x\n", "1 2\n", "some total=\n", ")"] {
-            let _ = (cpu(text), interfaces(text), tcp(text), disks(text, |_| true), kib(text, "x"), pressure(text, text, text), process_ticks(text));
+            let _ = (
+                cpu(text),
+                interfaces(text),
+                tcp(text),
+                disks(text, |_| true),
+                kib(text, "x"),
+                pressure(text, text, text),
+                process_ticks(text),
+            );
         }
     }
 

@@ -127,7 +127,8 @@ impl Sample {
                 io_full: share(now.io_full_us, then.io_full_us),
             }
         });
-        let processes = after.processes.iter().filter_map(|(id, now)| Some((*id, rate(*now, *before.processes.get(id)?) / ticks)));
+        let processes =
+            after.processes.iter().filter_map(|(id, now)| Some((*id, rate(*now, *before.processes.get(id)?) / ticks)));
         Self {
             seconds,
             cpu: cpu_shares(before, after),
@@ -173,7 +174,18 @@ mod tests {
             cpu: Cpu { user: 50 * k, system: 20 * k, idle: 100 * k, iowait: 10 * k, interrupts: 15 * k, steal: 5 * k },
             interfaces: [("eth0".to_owned(), Interface { received: 1000 * k, sent: 500 * k, lost: 3 * k })].into(),
             tcp: Tcp { sent: 100 * k, retransmitted: 2 * k, udp_dropped: k },
-            disks: [("sda".to_owned(), Disk { reads: k, read_bytes: 4096 * k, writes: 0, written_bytes: 0, busy_ms: 500 * k, waited_ms: 4000 * k })].into(),
+            disks: [(
+                "sda".to_owned(),
+                Disk {
+                    reads: k,
+                    read_bytes: 4096 * k,
+                    writes: 0,
+                    written_bytes: 0,
+                    busy_ms: 500 * k,
+                    waited_ms: 4000 * k,
+                },
+            )]
+            .into(),
             memory_available: 100,
             memory_total: 300,
             dirty: 7,
@@ -186,7 +198,10 @@ mod tests {
     fn two_readings_make_rates_and_shares() {
         let start = Instant::now();
         let sample = Sample::between(&counters(start, 1), &counters(start + Duration::from_secs(2), 5), 100.0);
-        assert_eq!(sample.cpu, CpuShares { user: 0.25, system: 0.1, interrupts: 0.075, iowait: 0.05, steal: 0.025, idle: 0.5 });
+        assert_eq!(
+            sample.cpu,
+            CpuShares { user: 0.25, system: 0.1, interrupts: 0.075, iowait: 0.05, steal: 0.025, idle: 0.5 }
+        );
         assert_eq!(sample.interfaces["eth0"], InterfaceRates { received: 2000.0, sent: 1000.0, lost: 6.0 });
         assert_eq!((sample.segments, sample.retransmitted, sample.udp_dropped), (200.0, 4.0, 2.0));
         assert_eq!((sample.disks["sda"].busy, sample.disks["sda"].queue), (1.0, 8.0));

@@ -65,7 +65,9 @@ impl Part {
     #[must_use]
     pub fn of(len: u64, block: u64, number: u64, parts: u64) -> Self {
         let blocks = len.div_ceil(block.max(1));
-        let cut = |number: u64| (u128::from(blocks) * u128::from(number) / u128::from(parts.max(1))) as u64 * block;
+        // At most `blocks`, so it fits.
+        let share = |number: u64| u128::from(blocks) * u128::from(number) / u128::from(parts.max(1));
+        let cut = |number: u64| u64::try_from(share(number)).unwrap_or(u64::MAX).saturating_mul(block);
         let (offset, end) = (cut(number).min(len), cut(number + 1).min(len));
         Self { offset, len: end - offset }
     }

@@ -139,12 +139,25 @@ struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    fn new(spec: &'a SmallSpec, target: &dyn Target, content: &'a Content, worker: &'a Worker) -> Result<Self, TargetError> {
+    fn new(
+        spec: &'a SmallSpec,
+        target: &dyn Target,
+        content: &'a Content,
+        worker: &'a Worker,
+    ) -> Result<Self, TargetError> {
         let len = spec.file_bytes as usize;
         let what = || format!("take {len} bytes of memory");
         let memory = Memory::new(len).map_err(|source| TargetError::Path { what: what(), source })?;
         let number = u32::try_from(worker.number).unwrap_or(u32::MAX);
-        Ok(Self { spec, content, worker, session: target.session()?, number, memory: Some(memory), tally: Tally::default() })
+        Ok(Self {
+            spec,
+            content,
+            worker,
+            session: target.session()?,
+            number,
+            memory: Some(memory),
+            tally: Tally::default(),
+        })
     }
 
     fn run(mut self) -> Result<Tally, TargetError> {
@@ -202,7 +215,8 @@ impl<'a> Client<'a> {
         match self.memory.take() {
             Some(memory) => Ok(memory),
             // An operation that failed has kept it.
-            None => Memory::new(len).map_err(|source| TargetError::Path { what: format!("take {len} bytes of memory"), source }),
+            None => Memory::new(len)
+                .map_err(|source| TargetError::Path { what: format!("take {len} bytes of memory"), source }),
         }
     }
 
@@ -260,7 +274,9 @@ impl<'a> Client<'a> {
                 self.tally.operations += entries;
                 self.tally.latency.add(begun.elapsed());
                 if self.spec.verify && (entries != expected || wrong > 0) {
-                    let text = format!("{folder}: {entries} entries instead of {expected}, {wrong} of them not as they were made");
+                    let text = format!(
+                        "{folder}: {entries} entries instead of {expected}, {wrong} of them not as they were made"
+                    );
                     self.tally.add_wrong(start.elapsed(), text);
                 }
             }
