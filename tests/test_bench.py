@@ -117,13 +117,18 @@ def test_what_cannot_be_done_is_said_before_anything_is_written(campaign, tmp_pa
 
     def said(*change: str, code: int) -> str:
         campaign.write_text(text.replace(*change))
-        return bench("run", campaign, "--results", tmp_path / "results", code=code).stderr
+        results = tmp_path / f"results-{len(os.listdir(tmp_path))}"
+        refused = bench("run", campaign, "--results", results, code=code)
+        assert code != 2 or not results.exists()
+        return refused.stderr
 
     assert "blok" in said("block =", "blok =", code=2)
     assert "gopher" in said(str(tmp_path / "disk"), "gopher://x/", code=2)
-    assert not (tmp_path / "results").exists()
-    assert "room" in said('file = "8MiB"', 'file = "900TiB"', code=6)
-    assert "No such file" in said(str(tmp_path / "disk"), str(tmp_path / "missing"), code=6)
+    assert "room" in said('file = "8MiB"', 'file = "900TiB"', code=14)
+    assert "No such file" in said(str(tmp_path / "disk"), str(tmp_path / "missing"), code=11)
+    start = text.index("root://")
+    server = text[start : text.index("//", start + len("root://"))]
+    assert "cannot connect" in said(server, "root://127.0.0.1:1", code=15)
     assert os.listdir(tmp_path / "disk") == []
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/file").write_text("x")

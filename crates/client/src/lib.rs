@@ -40,6 +40,6 @@ pub use session::{Incoming, Session};
 pub use settings::{Reach, Settings, Stop};
 pub use sums::{Algorithm, Sum};
 pub use url::{Endpoint, Url, UrlError};
-pub use wire::response::StatFlags;
 pub use wire::request::{DirlistOptions, OpenOptions};
+pub use wire::response::StatFlags;
 pub use writer::{Sent, Writer};

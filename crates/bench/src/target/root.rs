@@ -75,7 +75,7 @@ impl Session for RootSession {
         let way = match purpose {
             Purpose::Create => Way::Write(Writer::new(file.with_window(manner.window.clamp(1, WINDOW_MAX) + 1))),
             Purpose::Read => Way::Read(Reader::new(file)),
-            Purpose::Update => Way::Update { file: Box::new(file), done: None },
+            Purpose::Update => Way::Update(Box::new(file)),
         };
         Ok(Box::new(RootFile { way, durability, started: VecDeque::new(), ready: VecDeque::new() }))
     }
@@ -113,11 +113,11 @@ impl Session for RootSession {
     }
 }
 
-/// By its purpose: who only reads, or only writes, has several requests under way.
+/// By its purpose: who only reads, or only writes, has several requests under way; who does both has one.
 enum Way {
     Read(Reader<Memory>),
     Write(Writer<Memory>),
-    Update { file: Box<RemoteFile>, done: Option<Done> },
+    Update(Box<RemoteFile>),
 }
 
 struct RootFile {
@@ -163,12 +163,12 @@ impl OpenFile for RootFile {
                     self.ready.push_back(done);
                 }
             }
-            Way::Update { file, done } => {
+            Way::Update(file) => {
                 file.write_at(offset, &memory)?;
                 if each_write {
                     file.sync()?;
                 }
-                *done = Some(Done { offset, memory, took: since.elapsed() });
+                self.ready.push_back(Done { offset, memory, took: since.elapsed() });
             }
         }
         Ok(())
@@ -184,10 +184,10 @@ impl OpenFile for RootFile {
                 self.started.push_back((offset, since));
                 reader.ask(offset, memory.len(), memory)?;
             }
-            Way::Update { file, done } => {
+            Way::Update(file) => {
                 let got = file.read_at(offset, &mut memory)?;
                 memory.cut(got);
-                *done = Some(Done { offset, memory, took: since.elapsed() });
+                self.ready.push_back(Done { offset, memory, took: since.elapsed() });
             }
         }
         Ok(())
@@ -200,7 +200,7 @@ impl OpenFile for RootFile {
         let chunk = match &mut self.way {
             Way::Read(reader) => reader.wait()?,
             Way::Write(writer) => writer.answered()?,
-            Way::Update { done, .. } => return Ok(done.take()),
+            Way::Update(_) => return Ok(None),
         };
         Ok(chunk.map(|chunk| self.finished(chunk)))
     }
@@ -209,7 +209,7 @@ impl OpenFile for RootFile {
         match &mut self.way {
             Way::Read(_) => Ok(()),
             Way::Write(writer) => Ok(writer.sync()?),
-            Way::Update { file, .. } => Ok(file.sync()?),
+            Way::Update(file) => Ok(file.sync()?),
         }
     }
 
@@ -220,7 +220,7 @@ impl OpenFile for RootFile {
         match self.way {
             Way::Read(reader) => reader.close(),
             Way::Write(writer) => writer.finish(),
-            Way::Update { file, .. } => file.close(),
+            Way::Update(file) => file.close(),
         }?;
         Ok(())
     }

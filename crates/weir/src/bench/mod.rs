@@ -14,8 +14,8 @@ use bench::content::Content;
 use bench::measure::Progress;
 use bench::report::{summarise, text};
 use bench::result::{ResultFolder, RunHead, VERSION};
-use bench::run::{Context, run_trial};
-use bench::target::Place;
+use bench::run::{Context, RunError, run_trial};
+use bench::target::{Failure as Refused, Place};
 
 use crate::cli::{BenchArgs, BenchCommand, HowArgs, ReportArgs, RunArgs};
 use crate::config::units::{show_duration, show_size};
@@ -45,8 +45,9 @@ fn failed(error: impl Into<anyhow::Error>) -> Failure {
 
 fn campaign(args: &RunArgs) -> Result<Exit, Failure> {
     let path = &args.campaign;
-    let source = std::fs::read_to_string(path)
-        .map_err(|error| Failure::message(Exit::NotFound, format!("cannot read the campaign {}: {error}", path.display())))?;
+    let source = std::fs::read_to_string(path).map_err(|error| {
+        Failure::message(Exit::NotFound, format!("cannot read the campaign {}: {error}", path.display()))
+    })?;
     let campaign = Campaign::parse(&source).map_err(|error| usage(error).while_doing(path.display().to_string()))?;
     if args.dry_run {
         return dry_run(&campaign);
@@ -103,14 +104,19 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
         }
         let (system, work) = (&campaign.systems[trial.system], &works[trial.work]);
         let place = Place::parse(&system.place).map_err(usage)?;
-        let context =
-            Context { system: &system.name, place: &place, settings: &settings, content: &content, phase_limit: how.phase_limit };
+        let context = Context {
+            system: &system.name,
+            place: &place,
+            settings: &settings,
+            content: &content,
+            phase_limit: how.phase_limit,
+        };
         let what = format!("{}/{} {} on {}", number + 1, all.len(), work.title(), system.name);
         let watch = &mut |phase: &str, progress: Progress| {
             screen.show(&what, phase, progress);
             !stop.load(Ordering::Relaxed)
         };
-        let record = run_trial(&context, trial, work, watch).map_err(failed)?;
+        let record = run_trial(&context, trial, work, watch).map_err(|error| Failure::new(exit_of(&error), error))?;
         screen.clear();
         if stop.load(Ordering::Relaxed) {
             // What was cut off is done again.
@@ -120,6 +126,21 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
     }
     print(&results, how.json)?;
     Ok(verdict(&results))
+}
+
+fn exit_of(error: &RunError) -> Exit {
+    match error {
+        RunError::NotEmpty { .. } => Exit::Exists,
+        RunError::NoRoom { .. } => Exit::NoSpace,
+        RunError::Target { source, .. } => match source.failure() {
+            Refused::NotFound => Exit::NotFound,
+            Refused::Exists => Exit::Exists,
+            Refused::Denied => Exit::Denied,
+            Refused::NoSpace => Exit::NoSpace,
+            Refused::Unreachable => Exit::Unreachable,
+            Refused::Unsupported | Refused::Damaged | Refused::Other => Exit::Failed,
+        },
+    }
 }
 
 /// What a run of which figures are wrong, or missing, ends with.
@@ -142,7 +163,8 @@ fn settings(stop: &Arc<AtomicBool>) -> client::Settings {
 }
 
 fn default_folder(name: &str) -> PathBuf {
-    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let name: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
     Path::new("weir-bench-results").join(name)
 }
 
@@ -185,9 +207,11 @@ impl Screen {
         } else {
             format!("{} /s", progress.last.operations)
         };
-        let failures = if progress.done.failures > 0 { format!(", {} failed", progress.done.failures) } else { String::new() };
+        let failures =
+            if progress.done.failures > 0 { format!(", {} failed", progress.done.failures) } else { String::new() };
         // Nobody is left to tell when stderr is gone.
-        let _ = write!(std::io::stderr(), "\r\x1b[K{what}: {phase} {} {rate}{failures}", show_duration(progress.elapsed));
+        let _ =
+            write!(std::io::stderr(), "\r\x1b[K{what}: {phase} {} {rate}{failures}", show_duration(progress.elapsed));
         self.shown = true;
     }
 
