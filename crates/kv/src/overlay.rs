@@ -5,11 +5,12 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering as Order;
+use std::iter::Peekable;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_skiplist::SkipMap;
-use crossbeam_skiplist::map::Entry as Node;
+use crossbeam_skiplist::map::{Entry as Node, Iter as Walk};
 
 use crate::ScanOrder;
 use crate::cache::hash;
@@ -312,9 +313,67 @@ impl Iterator for Merged<'_> {
     }
 }
 
+/// What some generations come to: each key that they change, in order, with what it is at their end.
+pub(crate) struct NetChanges<'a> {
+    /// Newest generation first.
+    walks: Vec<Peekable<Walk<'a, Version, Option<Bytes>>>>,
+}
+
+/// A key's newest version among all that were looked at.
+pub(crate) struct NetChange {
+    pub(crate) key: Bytes,
+    pub(crate) value: Option<Bytes>,
+    /// How many there were.
+    pub(crate) versions: usize,
+}
+
+impl<'a> NetChanges<'a> {
+    /// `generations` newest first, none of which grows any more.
+    pub(crate) fn new(generations: impl Iterator<Item = &'a Generation>) -> Self {
+        Self { walks: generations.map(|generation| generation.map.iter().peekable()).collect() }
+    }
+}
+
+impl Iterator for NetChanges<'_> {
+    type Item = NetChange;
+
+    fn next(&mut self) -> Option<NetChange> {
+        let keys = self.walks.iter_mut().filter_map(|walk| walk.peek().map(|node| &node.key().key));
+        let key = keys.min_by_key(|key| key.as_key())?.bytes().clone();
+        let (mut value, mut versions) = (None, 0);
+        for walk in &mut self.walks {
+            while let Some(node) = walk.next_if(|node| *node.key().key.bytes() == key) {
+                if versions == 0 {
+                    value = node.value().clone();
+                }
+                versions += 1;
+            }
+        }
+        Some(NetChange { key, value, versions })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn net_changes_are_the_newest_versions_of_all_generations_in_order() {
+        let of = |versions: &[(u64, &str, Option<&str>)]| {
+            let generation = Generation::default();
+            for (seq, key, value) in versions {
+                generation.insert(*seq, Key::new(key.as_bytes().into()), value.map(|value| value.as_bytes().into()));
+            }
+            generation
+        };
+        let older = of(&[(1, "b", Some("1")), (1, "d", Some("1")), (2, "b", Some("2")), (3, "a", None)]);
+        let newer = of(&[(4, "b", None), (5, "c", Some("5"))]);
+        let found: Vec<_> = NetChanges::new([&newer, &older].into_iter())
+            .map(|change| (change.key.to_vec(), change.value.map(|value| value.to_vec()), change.versions))
+            .collect();
+        let told = |key: &str, value: Option<&str>, versions| (key.into(), value.map(|value| value.into()), versions);
+        assert_eq!(found, [told("a", None, 1), told("b", None, 3), told("c", Some("5"), 1), told("d", Some("1"), 1)]);
+    }
 
     #[test]
     fn the_filter_never_hides_a_key_and_tells_most_others() {

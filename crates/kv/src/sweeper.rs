@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use journal::Seq;
 use parking_lot::Mutex;
 
+use crate::KvError;
 use crate::background::in_spare_time;
 use crate::engine::{Applied, Entry, EntrySource};
 use crate::index::{EngineState, IndexStats, Retired, Shared, from_journal};
-use crate::overlay::{Generation, Merged};
+use crate::overlay::{Generation, NetChange, NetChanges};
 use crate::snapshot::View;
 use crate::write_set::Bytes;
-use crate::{KvError, ScanOrder, batch};
 
 /// How long to wait after a failure before the next try.
 const PAUSE_AFTER_TROUBLE: Duration = Duration::from_millis(500);
@@ -152,7 +152,7 @@ impl Shared {
         if !self.skips_sync() {
             self.journal.sync_to(Seq(through)).map_err(from_journal)?;
         }
-        let mut swept = Swept::collect(&ready, through, &view)?;
+        let mut swept = Swept::collect(&ready, &view)?;
         let applied = Applied { seq: Seq(through), incarnation: self.journal.incarnation() };
         let (versions, entries) = (swept.versions, swept.entries.len());
         self.engine.apply(&mut swept, applied)?;
@@ -216,14 +216,13 @@ struct Swept {
 }
 
 impl Swept {
-    fn collect(generations: &[&Generation], through: u64, view: &View) -> Result<Self, KvError> {
-        let end = [batch::RESERVED];
-        let newest_first = generations.iter().rev().copied();
+    fn collect(generations: &[&Generation], view: &View) -> Result<Self, KvError> {
         let mut entries = Vec::new();
-        for (key, value) in Merged::new(newest_first, &[], &end, ScanOrder::Ascending, through) {
+        for NetChange { key, value, versions } in NetChanges::new(generations.iter().rev().copied()) {
             // A key that came and went within these generations never reaches the engine. What the engine holds is
-            // exactly what the view shows of it: sweeps are alone.
-            if value.is_none() && view.engine.get(&key)?.is_none() {
+            // exactly what the view shows of it: sweeps are alone. Of a key that only went it is known that it came before;
+            // if there was none to remove, the engine is told in vain.
+            if versions > 1 && value.is_none() && view.engine.get(&key)?.is_none() {
                 continue;
             }
             entries.push((key, value));

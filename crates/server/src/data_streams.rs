@@ -1,12 +1,11 @@
-//! Further connections of one session (bind), over which large reads are answered in parallel. A request comes on the
-//! session's own connection and names the stream that its answer goes out on; that stream's thread does the reading and
-//! the sending. Data to be written always comes on the session's own connection.
+//! Further connections of one session (bind), over which data goes in parallel. A request comes on the session's own connection and
+//! names the stream that its data is on, that is read or to be written; that stream's thread does the work and answers there.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use wire::request::{Bind, Pgread, Read, Readv};
+use wire::request::{Bind, Pgread, Pgwrite, Read, Readv, Write};
 use wire::response::BindReply;
 use wire::{ErrorNumber, StreamId};
 
@@ -17,12 +16,12 @@ use crate::refusal::Refusal;
 
 /// Further connections that one session may have: what the stock server allows (`maxStreams` less the first).
 pub(crate) const STREAMS_MAX: usize = 15;
-/// Reads that may wait for one stream; the session's connection waits for room beyond that.
+/// Requests that may wait for one stream; the session's connection waits for room beyond that.
 const WAITING_MAX: usize = 64;
 /// How often an idle stream looks whether its client is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A read to be answered on another stream.
+/// A request whose data is on another stream.
 pub(crate) enum Task {
     /// kXR_read.
     Read(Read),
@@ -30,6 +29,10 @@ pub(crate) enum Task {
     Pgread(Pgread),
     /// kXR_readv.
     Readv(Readv),
+    /// kXR_write.
+    Write(Write),
+    /// kXR_pgwrite.
+    Pgwrite(Pgwrite),
 }
 
 /// A task, which request's answer it is, and when that came.
@@ -78,7 +81,7 @@ impl DataStreams {
         slots.tasks = Default::default();
     }
 
-    /// Gives a read to the stream at `path_id`; waits while that has too much to do.
+    /// Gives a request to the stream at `path_id`; waits while that has too much to do.
     pub(crate) fn hand(&self, path_id: u8, stream: StreamId, task: Task, began: Option<Began>) -> Result<(), Refusal> {
         let slot = self.slots.lock().tasks.get(usize::from(path_id).wrapping_sub(1)).cloned().flatten();
         let none = || Refusal::new(ErrorNumber::ARG_INVALID, format!("This session has no data stream {path_id}"));
@@ -140,18 +143,24 @@ impl Connection {
     }
 
     fn answer_on_stream(&mut self, stream: StreamId, task: Task) -> Result<(), Stop> {
+        if !matches!(task, Task::Write(_) | Task::Pgwrite(_)) {
+            self.settle();
+        }
         let result = match task {
             Task::Read(r) => self.read(stream, &Read { path_id: None, ..r })?,
             Task::Pgread(r) => self.pgread(stream, &Pgread { path_id: 0, ..r })?,
             Task::Readv(r) => self.readv(stream, &Readv { path_id: 0, ..r })?,
+            Task::Write(r) => self.write(stream, &Write { path_id: 0, ..r })?,
+            Task::Pgwrite(r) => self.pgwrite(stream, &Pgwrite { path_id: 0, ..r })?,
         };
         if let Err(refusal) = result {
             self.refuse(stream, &refusal);
         }
+        self.input.frame_done();
         Ok(())
     }
 
-    /// Whether a read's answer goes to another stream: then it is handed there.
+    /// Whether a request's data is on another stream: then it is handed there.
     pub(crate) fn elsewhere(
         &mut self,
         stream: StreamId,

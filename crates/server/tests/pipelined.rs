@@ -5,14 +5,15 @@
 mod world;
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::time::Duration;
 
 use disk::{Disk, DiskOp};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use wire::request::{Close, PgFlags, Pgwrite, Read, Sync, Target, Truncate, Write};
-use wire::{ErrorNumber as E, FileHandle, Request, StreamId};
+use wire::request::{Bind, Close, PgFlags, Pgwrite, Read, Sync, Target, Truncate, Write};
+use wire::response::BindReply;
+use wire::{ErrorNumber as E, FileHandle, HANDSHAKE_REPLY_LEN, Handshake, Request, StreamId};
 use world::client::{Answer, Client, NEW};
 use world::{World, content};
 
@@ -225,4 +226,100 @@ fn what_is_stored_late_of_a_lost_connection_is_under_what_comes_after_it() {
         me.close(handle).ok();
         assert!(me.get("/f") == data);
     }
+}
+
+/// Another connection of this session, and its number.
+fn bound(world: &World, me: &Client) -> (Client, u8) {
+    let mut further = Client::connect(world.server().address());
+    further.socket.write_all(&Handshake.to_bytes()).unwrap();
+    further.socket.read_exact(&mut [0; HANDSHAKE_REPLY_LEN]).unwrap();
+    let reply = further.call(&Request::Bind(Bind { session: me.session })).ok();
+    (further, BindReply::decode(&reply).unwrap().path_id)
+}
+
+/// The head of a write whose data comes on another stream.
+fn write_on(me: &mut Client, handle: FileHandle, offset: usize, len: usize, path_id: u8) -> StreamId {
+    let (offset, len) = (offset as u64, u32::try_from(len).unwrap());
+    me.send(&Request::Write(Write { handle, offset, path_id, len }), &[])
+}
+
+#[test]
+fn data_to_be_written_comes_on_the_stream_that_was_named() {
+    let world = World::new();
+    let mut me = world.connect();
+    let handle = me.open("/f", NEW);
+    let data = content(1, 12 * MIB);
+    let mut streams: Vec<_> = (0..3).map(|_| bound(&world, &me)).collect();
+    // Several at once; the heads of all come before any data, and the data of the last stream first.
+    let lens = [100, MIB, 5 * MIB, 70_000, 3 * MIB + 1];
+    let mut heads = Vec::new();
+    let mut at = 0;
+    for (number, len) in lens.into_iter().enumerate() {
+        let which = number % streams.len();
+        heads.push((which, write_on(&mut me, handle, at, len, streams[which].1), at..at + len));
+        at += len;
+    }
+    me.stat("/").unwrap();
+    for which in (0..streams.len()).rev() {
+        for (_, stream, range) in heads.iter().filter(|(on, ..)| *on == which) {
+            let further = &mut streams[which].0;
+            further.raw(&data[range.clone()]);
+            let (answered, answer) = further.answer();
+            assert_eq!(answered, *stream);
+            answer.ok();
+        }
+    }
+    // Pages, as they would come on the first.
+    let page = &data[at..at + 1000];
+    let wire = [&types::Crc32c::of(page).0.to_be_bytes()[..], page].concat();
+    let (offset, wire_len) = (at as u64, u32::try_from(wire.len()).unwrap());
+    let path_id = streams[0].1;
+    let request = Pgwrite { handle, offset, path_id, flags: PgFlags::NONE, wire_len };
+    let stream = me.send(&Request::Pgwrite(request), &[]);
+    streams[0].0.raw(&wire);
+    assert_eq!(streams[0].0.answer().0, stream);
+    me.sync(handle).ok();
+    me.close(handle).ok();
+    assert!(me.get("/f") == data[..at + 1000]);
+}
+
+#[test]
+fn what_is_refused_of_a_stream_is_read_away_there() {
+    let world = World::new();
+    let mut me = world.connect();
+    let handle = me.open("/f", NEW);
+    let (mut further, path_id) = bound(&world, &me);
+    // No such stream: nobody knows where the data is, but it is not here.
+    write_on(&mut me, handle, 0, 5000, path_id + 1);
+    assert_eq!(me.answer().1.number(), E::ARG_INVALID);
+    let nothing = FileHandle([7; 4]);
+    for len in [10, 3 * MIB] {
+        write_on(&mut me, nothing, 0, len, path_id);
+        further.raw(&content(2, len));
+        assert_eq!(further.answer().1.number(), E::FILE_NOT_OPEN);
+    }
+    write_on(&mut me, handle, 0, 5, path_id);
+    further.raw(b"hello");
+    further.answer().1.ok();
+    me.close(handle).ok();
+    assert!(me.get("/f") == b"hello");
+}
+
+#[test]
+fn data_that_is_late_on_a_stream_changes_nothing_of_a_session_that_has_ended() {
+    let world = World::new();
+    let data = content(1, 3 * MIB);
+    let mut me = world.connect();
+    let handle = me.open("/f?oss.asize=3145728", NEW);
+    let (mut further, path_id) = bound(&world, &me);
+    write_on(&mut me, handle, 0, 3 * MIB, path_id);
+    further.raw(&content(2, 3 * MIB)[..2 * MIB]);
+    me.cut();
+    let mut me = world.connect();
+    let handle = me.open("/f", world::client::UPDATE);
+    me.write(handle, 0, &data).ok();
+    further.raw(&content(2, 3 * MIB)[2 * MIB..]);
+    let _ = further.frame();
+    me.close(handle).ok();
+    assert!(me.get("/f") == data);
 }

@@ -36,7 +36,7 @@ impl Connection {
     /// kXR_clone. Nothing is copied if one of the ranges is wrong.
     #[inline(never)] // see `dispatch`
     pub(crate) fn clone_ranges(&mut self, stream: StreamId, r: &CloneRanges) -> Result<Result<(), Refusal>, Stop> {
-        let target = match self.writable(r.target, 0) {
+        let target = match self.writable(r.target) {
             Ok(target) => target,
             Err(refusal) => return Ok(Err(refusal)),
         };

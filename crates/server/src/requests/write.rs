@@ -14,6 +14,7 @@ use crate::answer::Reply;
 use crate::behind::Answer;
 use crate::config::{INPUT_BYTES, Planted};
 use crate::connection::{Connection, Stop};
+use crate::data_streams::Task;
 use crate::fair::Class;
 use crate::input::{Input, InputEnd};
 use crate::node::Counters;
@@ -56,7 +57,10 @@ struct Pages {
 impl Connection {
     /// kXR_write.
     pub(crate) fn write(&mut self, stream: StreamId, r: &Write) -> Result<Result<(), Refusal>, Stop> {
-        let file = match self.writable(r.handle, r.path_id) {
+        if let Some(handed) = self.elsewhere(stream, r.path_id, || Task::Write(r.clone())) {
+            return Ok(handed);
+        }
+        let file = match self.writable(r.handle) {
             Ok(file) => file,
             Err(refusal) => {
                 self.skip(u64::from(r.len))?;
@@ -167,7 +171,10 @@ impl Connection {
     /// kXR_pgwrite: pages with their checksums. Pages that do not match are not written but reported, and the file
     /// cannot be closed until they have come again.
     pub(crate) fn pgwrite(&mut self, stream: StreamId, r: &Pgwrite) -> Result<Result<(), Refusal>, Stop> {
-        let file = match self.writable(r.handle, r.path_id) {
+        if let Some(handed) = self.elsewhere(stream, r.path_id, || Task::Pgwrite(r.clone())) {
+            return Ok(handed);
+        }
+        let file = match self.writable(r.handle) {
             Ok(file) => file,
             Err(refusal) => {
                 self.skip(u64::from(r.wire_len))?;
@@ -292,7 +299,7 @@ impl Connection {
     /// kXR_writev: a list of places, then their data.
     pub(crate) fn writev(&mut self, stream: StreamId, r: &Writev) -> Result<Result<(), Refusal>, Stop> {
         // All places are looked at before the first byte is written.
-        let found: Vec<_> = r.segments.iter().map(|segment| self.writable(segment.handle, 0)).collect();
+        let found: Vec<_> = r.segments.iter().map(|segment| self.writable(segment.handle)).collect();
         let mut result = found.iter().find_map(|file| file.as_ref().err().cloned()).map_or(Ok(()), Err);
         let mut files: Vec<Arc<OpenFile>> = Vec::new();
         for (segment, file) in r.segments.iter().zip(found) {
@@ -344,13 +351,7 @@ impl Connection {
         Ok(result.and_then(|()| self.ok(stream, |_| ())))
     }
 
-    pub(super) fn writable(&self, handle: FileHandle, path_id: u8) -> Result<Arc<OpenFile>, Refusal> {
-        if path_id != 0 {
-            return Err(Refusal::new(
-                ErrorNumber::ARG_INVALID,
-                "Data to be written comes on the session's own connection, data stream 0",
-            ));
-        }
+    pub(super) fn writable(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Refusal> {
         let file = self.file(handle)?;
         write_access(&file)?;
         file.must_not_be_fetched()?;
