@@ -27,35 +27,42 @@ impl RemoteFile {
     ///
     /// # Errors
     /// Why the server has not copied it. [`ClientError::Stopped`], [`ClientError::Silent`], or [`ClientError::Stalled`] where the length
-    /// has not grown for the time that a server may be silent: the copy has been cancelled then, as far as the server has heard it.
+    /// has not grown for the time that a server may be silent. The copy is to be cancelled then.
     pub fn finish_copy(&mut self, len: u64, shown: &mut dyn FnMut(u64)) -> Result<(), ClientError> {
-        let result = self.follow_copy(len, shown);
-        if let Err(error) = &result {
-            self.lost |= matches!(error, ClientError::Lost { .. });
-            self.cancel_copy();
-        }
-        result
+        self.follow_copy(len, shown).inspect_err(|error| self.lost |= matches!(error, ClientError::Lost { .. }))
     }
 
-    /// Tells the server to stop the copy and closes the file; waits for the answers for a few seconds at most. Nothing more can be done with
-    /// the file but to drop it, which cuts the connection.
+    /// Tells the server to stop the copy; waits for its answer for a few seconds at most. Unless the connection is lost, the file is still
+    /// open, and it is to be closed by [`RemoteFile::end_copy`].
     pub fn cancel_copy(&mut self) {
+        self.say(&Request::Query(Query { kind: QueryKind::OpaqueHandle, handle: self.handle, args: CANCEL.to_vec() }));
+    }
+
+    /// Closes the file of a cancelled copy; waits for the answer for a few seconds at most. Nothing more can be done with the file but to
+    /// drop it, which cuts the connection.
+    pub fn end_copy(&mut self) {
+        self.say(&Request::Close(Close { handle: self.handle }));
+    }
+
+    /// Sends a request whatever was stopped; what comes of it does not matter. Without an answer the connection counts as lost.
+    fn say(&mut self, request: &Request) {
+        if self.lost {
+            return;
+        }
         self.session.set_stop(Stop::default());
-        let end = Instant::now() + CANCEL_MAX;
-        let cancel = Query { kind: QueryKind::OpaqueHandle, handle: self.handle, args: CANCEL.to_vec() };
-        let told = self
-            .session
-            .queue(&Request::Query(cancel))
-            .and_then(|_| self.session.queue(&Request::Close(Close { handle: self.handle })));
-        let Ok(close) = told else { return };
         self.session.be_patient(CANCEL_MAX);
-        while self.session.ready(end).is_ok_and(|ready| ready) {
-            match self.session.response() {
-                Ok((stream, Response::WaitResp { .. })) if stream == close => {}
-                Ok((stream, _)) if stream != close => {}
-                _ => return,
+        let end = Instant::now() + CANCEL_MAX;
+        if let Ok(said) = self.session.queue(request) {
+            while self.session.ready(end).is_ok_and(|ready| ready) {
+                match self.session.response() {
+                    Ok((stream, Response::WaitResp { .. })) if stream == said => {}
+                    Ok((stream, _)) if stream != said => {}
+                    Ok(_) => return,
+                    Err(_) => break,
+                }
             }
         }
+        self.lost = true;
     }
 
     fn follow_copy(&mut self, len: u64, shown: &mut dyn FnMut(u64)) -> Result<(), ClientError> {

@@ -31,6 +31,8 @@ pub struct Reader<B> {
     pending: Vec<Pending<B>>,
     /// Of the bytes of the file: answers that come whole, with a byte each, are not too slow by themselves.
     pace: Pace,
+    /// The file may end before a part does.
+    grows: bool,
 }
 
 #[derive(Debug)]
@@ -47,7 +49,13 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     /// Reads `file`.
     #[must_use]
     pub fn new(file: RemoteFile) -> Self {
-        Self { file, pending: Vec::new(), pace: Pace::new(Instant::now()) }
+        Self { file, pending: Vec::new(), pace: Pace::new(Instant::now()), grows: false }
+    }
+
+    /// Reads `file` while it grows: parts are shorter than asked for, or empty, where it ends by now.
+    #[must_use]
+    pub fn growing(file: RemoteFile) -> Self {
+        Self { grows: true, ..Self::new(file) }
     }
 
     /// The file.
@@ -84,14 +92,14 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     ///
     /// # Errors
     /// Of the server; of the connection, when it cannot be made again; [`ClientError::Shorter`] where the file ends
-    /// before a part does.
+    /// before a part does, unless it may grow.
     pub fn wait(&mut self) -> Result<Option<Chunk<B>>, ClientError> {
         while !self.pending.is_empty() {
             match self.next() {
                 Ok(Some(done)) => {
                     self.pace = Pace::new(Instant::now());
                     let Pending { offset, want, got, buffer, .. } = self.pending.swap_remove(done);
-                    if got < want {
+                    if got < want && !self.grows {
                         let (what, end) = (format!("read {}", self.file.url()), offset + got as u64);
                         return Err(ClientError::Shorter { what, end, expected: offset + want as u64 });
                     }

@@ -10,6 +10,16 @@ mod reader;
 mod upload;
 mod writer;
 
+use std::time::Instant;
+
+use crate::pace::Waits;
+
 pub use reader::{ManyReader, Read};
 pub use upload::SmallFile;
 pub use writer::{ManyWriter, Written};
+
+/// Takes one out of those that the server has put off, if one is to be asked for again by now.
+fn take_due<T>(later: &mut Vec<T>, now: Instant, waits: impl Fn(&T) -> &Waits) -> Option<T> {
+    let due = later.iter().position(|one| waits(one).is_due(now))?;
+    Some(later.swap_remove(due))
+}

@@ -8,6 +8,7 @@ use wire::request::{Access, Close, Open, OpenOptions, PgFlags, Pgread, Query, Qu
 use wire::response::{ChecksumReply, OpenReply, ResultKind, Status, StatusInfo};
 use wire::{FileHandle, PathArg, Request, Response, ResponseStatus, StreamId, page};
 
+use super::take_due;
 use crate::pace::Waits;
 use crate::{Algorithm, ClientError, Kind, Session};
 
@@ -98,14 +99,8 @@ impl<T> ManyReader<T> {
             return Ok(true);
         }
         let now = Instant::now();
-        let (due, later) = std::mem::take(&mut self.later).into_iter().partition(|reading| reading.waits.is_due(now));
-        self.later = later;
-        let mut due: Vec<Reading<T>> = due;
-        while let Some(reading) = due.pop() {
-            if let Err(error) = self.next_request(reading) {
-                self.later.append(&mut due);
-                return Err(error);
-            }
+        while let Some(reading) = take_due(&mut self.later, now, |reading| &reading.waits) {
+            self.next_request(reading)?;
         }
         let next = self.later.iter().filter_map(|reading| reading.waits.until()).min();
         self.session.ready_or_due(next, !self.files.is_empty())

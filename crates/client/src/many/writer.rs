@@ -8,6 +8,7 @@ use types::Crc32c;
 use wire::request::{PgFlags, Pgwrite, Write};
 use wire::{FileHandle, Request, Response, StreamId};
 
+use super::take_due;
 use super::upload::{Next, SmallFile, Upload, write_failed};
 use crate::{ClientError, Session};
 
@@ -147,14 +148,8 @@ impl<T> ManyWriter<T> {
             return Ok(true);
         }
         let now = Instant::now();
-        let (due, later) = std::mem::take(&mut self.later).into_iter().partition(|upload| upload.waits.is_due(now));
-        self.later = later;
-        let mut due: Vec<Box<Upload<T>>> = due;
-        while let Some(upload) = due.pop() {
-            if let Err(error) = self.ask(upload) {
-                self.later.append(&mut due);
-                return Err(error);
-            }
+        while let Some(upload) = take_due(&mut self.later, now, |upload| &upload.waits) {
+            self.ask(upload)?;
         }
         let next = self.later.iter().filter_map(|upload| upload.waits.until()).min();
         self.session.ready_or_due(next, !self.files.is_empty())

@@ -173,7 +173,7 @@ fn restore(
         before.is_some_and(|mark| mark.placed.is_some()) && fits_the_log(data, &disk, config, here).map_err(failed)?;
     let there = before.and_then(|mark| mark.placed).filter(|_| fits);
     let is_there = |way| there == Some(placed(last, way, here));
-    // Until it is written, nothing is changed.
+    // What is to be done is decided before anything of the namespace is changed.
     let (mark, end, way) = match (here, found) {
         (Some(log), Log::There { last: found_last, .. }) => {
             let mark = UnderWay::beside(before, log.incarnation, log.end);

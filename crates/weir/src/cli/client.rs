@@ -17,9 +17,9 @@ pub struct CpArgs {
     #[arg(short, long)]
     pub force: bool,
     /// Go on with what an earlier copy has left, and skip files that are there with the same length and checksum. What is
-    /// left is compared with the beginning of the source: here before anything is moved, at a server by its checksum of the
-    /// whole at the end; with --no-verify, or where it keeps none, the part is read back first. What is something else is
-    /// refused at a server (--force begins it anew), and begun anew here.
+    /// left is compared with the source before anything is moved: both its ends where a server has a checksum of the whole,
+    /// by which all is compared at the end; else all of it. What is something else is refused at a server (--force begins it
+    /// anew), and begun anew here.
     #[arg(long)]
     pub resume: bool,
     /// Let the target's server fetch from the source's (third-party copy), so that the bytes do not pass through this

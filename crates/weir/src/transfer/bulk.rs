@@ -1,6 +1,5 @@
 //! One large file from anywhere to anywhere: one thread or more reads and sums, this one writes, buffers go round between.
 
-use std::io::Write as _;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -10,13 +9,14 @@ use wire::request::{OpenOptions, QueryKind};
 use wire::response::StatReply;
 
 use super::context::Context;
-use super::ends::{CHUNK, Opened, Sink, Source, Summed, is_stream, read_local, read_remote, read_standard};
+use super::ends::{CHUNK, Opened, Sink, Source, Summed, read_local, read_remote};
 use super::error::TransferError;
 use super::local::{Kept, LocalSink, LocalSource, mode_of};
 use super::place::Place;
 use super::plan::How;
 use super::pool::Pool;
 use super::resume::sum_part;
+use super::stream::{StreamSink, read_standard};
 use super::sums::SumOfParts;
 use super::times;
 
@@ -91,21 +91,23 @@ impl Bulk<'_> {
         };
         self.made = sink.made().or(self.made.take());
         let mut sums = algorithm.map(SumOfParts::new);
-        // Where nothing is compared at the end, the beginning of something else would become a part of the copy.
         if from > 0
-            && sums.is_none()
             && let Sink::Local(part) = &mut sink
-            && !self.is_beginning(part, from)?
+            && !self.is_beginning(client, part, from, algorithm)?
         {
             part.cut(0)?;
             from = 0;
         }
         if from > 0 {
             self.context.progress.skipped(from);
-            match (&mut sums, &sink, beginning) {
-                (Some(sums), Sink::Local(part), _) => sum_part(part, from, sums)?,
-                (Some(sums), _, Some(beginning)) => sums.add(0, from, beginning),
-                _ => {}
+            if let Some(sums) = &mut sums {
+                let beginning = match &sink {
+                    Sink::Local(part) => Some(sum_part(part, 0..from, sums.algorithm())?),
+                    _ => beginning,
+                };
+                if let Some(beginning) = beginning {
+                    sums.add(0, from, beginning);
+                }
             }
             if let Source::Local(_) = &source
                 && let Place::Local(path) = self.from
@@ -179,7 +181,8 @@ impl Bulk<'_> {
                 let mtime = Some(times::of_server(file.stat()));
                 let (len, mode) = (file.stat().size, file.stat().extra.as_ref().map_or(0o644, |extra| extra.mode));
                 let mut readers = vec![Reader::new(file)];
-                let streams = if matches!(self.to, Place::Standard) { 1 } else { self.context.options.streams };
+                // What is written in order cannot wait for the slower of two.
+                let streams = if self.to.is_stream() { 1 } else { self.context.options.streams };
                 let useful = len.div_ceil(CHUNK as u64 * 4).clamp(1, 64);
                 for _ in 1..u64::from(streams).min(useful) {
                     readers.push(Reader::new(client.open(url, OpenOptions::READ, 0)?));
@@ -202,11 +205,9 @@ impl Bulk<'_> {
         let options = &self.context.options;
         let force = options.force || self.how != How::New;
         match self.to {
-            Place::Standard => Ok((Sink::stream(Box::new(std::io::stdout()), "standard output".to_owned()), 0, None)),
-            Place::Local(path) if is_stream(path) => {
-                let out = std::fs::OpenOptions::new().write(true).open(path);
-                let out = out.map_err(TransferError::local("open", path))?;
-                Ok((Sink::stream(Box::new(out), path.display().to_string()), 0, None))
+            Place::Standard => Ok((Sink::Stream(StreamSink::standard(self.context.stop_flag())), 0, None)),
+            Place::Local(path) if self.to.is_stream() => {
+                Ok((Sink::Stream(StreamSink::open(path, self.context.stop_flag())?), 0, None))
             }
             Place::Local(path) => {
                 let resume = options.resume && len.is_some();
@@ -292,7 +293,10 @@ impl Bulk<'_> {
             let (pool, claims, spare) = (&pool, &claims, &spare);
             let work: Vec<Work<'_>> = match source {
                 Source::Local(local) => vec![Box::new(move |sender| read_local(local, pool, algorithm, &sender))],
-                Source::Standard => vec![Box::new(move |sender| read_standard(pool, algorithm, &sender))],
+                Source::Standard => {
+                    let stop = self.context.stop_flag();
+                    vec![Box::new(move |sender| read_standard(pool, algorithm, &sender, &stop))]
+                }
                 Source::Remote(remote) => {
                     let end = len.unwrap_or(u64::MAX);
                     let read = |reader| -> Work<'_> {
@@ -368,19 +372,14 @@ impl Bulk<'_> {
                         Ok(())
                     }
                     Err(error) => {
-                        if let Some(made) = made
-                            && !error.is_connection()
-                            && !self.context.options.resume
-                        {
-                            self.remove_rest(client, &made, true);
+                        if let Some(made) = made.filter(|_| !error.is_connection() && !self.context.options.resume) {
+                            self.clean_up(client, &made, false);
                         }
                         Err(error.into())
                     }
                 }
             }
-            Sink::Stream { mut out, name, .. } => {
-                out.flush().map_err(|source| TransferError::Local { what: "write to", path: name, source })
-            }
+            Sink::Stream(stream) => stream.finish(),
         }
     }
 
@@ -390,19 +389,24 @@ impl Bulk<'_> {
         let made = sink.made();
         match sink {
             Sink::Local(local) if !resume => local.remove(),
-            Sink::Local(_) | Sink::Stream { .. } => {}
+            Sink::Local(_) | Sink::Stream(_) => {}
             Sink::Remote { writer, .. } => {
                 // As long as it is open for us, it is nobody else's.
                 let held = writer.file().is_held();
-                match made.filter(|_| !resume) {
-                    Some(made) if self.context.stopping() => {
-                        self.remove_rest(&mut self.context.cleaner(), &made, held);
-                    }
-                    Some(made) => self.remove_rest(client, &made, held),
-                    None => {}
+                if let Some(made) = made.filter(|_| !resume) {
+                    self.clean_up(client, &made, held);
                 }
                 writer.abandon();
             }
+        }
+    }
+
+    /// [`Bulk::remove_rest`], also after this copy was told to stop.
+    pub(super) fn clean_up(&self, client: &mut Client, made: &StatReply, held: bool) {
+        if self.context.stopping() {
+            self.remove_rest(&mut self.context.cleaner(), made, held);
+        } else {
+            self.remove_rest(client, made, held);
         }
     }
 

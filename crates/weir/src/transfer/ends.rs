@@ -1,7 +1,5 @@
 //! The two ends of one large copy: what it is read from, by a thread of its own or several, and what it is written to.
 
-use std::collections::BTreeMap;
-use std::io::{Read as _, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
@@ -14,6 +12,7 @@ use super::error::TransferError;
 use super::local::{LocalSink, LocalSource};
 use super::place::Place;
 use super::pool::Pool;
+use super::stream::StreamSink;
 
 /// Bytes of one request.
 pub const CHUNK: usize = 4 << 20;
@@ -34,13 +33,8 @@ pub enum Sink {
         /// Nothing was there before: it is ours to remove.
         fresh: bool,
     },
-    /// Standard output, a pipe or a device: from the beginning on, in order.
-    Stream {
-        out: Box<dyn Write>,
-        name: String,
-        at: u64,
-        early: BTreeMap<u64, Chunk<AlignedBuf>>,
-    },
+    /// Standard output, a pipe or a device.
+    Stream(StreamSink),
 }
 
 /// A source that is open.
@@ -57,10 +51,6 @@ pub struct Opened {
 
 /// A part and its checksum.
 pub type Summed = (Chunk<AlignedBuf>, Option<Sum>);
-/// A device or a pipe: written as it is, never replaced.
-pub fn is_stream(path: &std::path::Path) -> bool {
-    path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
-}
 
 impl Source {
     /// Nothing of it is read. Its connections serve for what comes next.
@@ -87,11 +77,6 @@ impl Sink {
         }
     }
 
-    /// What is written in order.
-    pub fn stream(out: Box<dyn Write>, name: String) -> Self {
-        Self::Stream { out, name, at: 0, early: BTreeMap::new() }
-    }
-
     /// Takes a part; its buffer goes back to the pool once it is written.
     pub fn put(&mut self, mut chunk: Chunk<AlignedBuf>, pool: &Pool) -> Result<(), TransferError> {
         match self {
@@ -104,15 +89,7 @@ impl Sink {
                     pool.give(done.buffer);
                 }
             }
-            Self::Stream { out, name, at, early } => {
-                early.insert(chunk.offset, chunk);
-                while let Some(next) = early.remove(at) {
-                    let failed = |source| TransferError::Local { what: "write to", path: name.clone(), source };
-                    out.write_all(&next.buffer[..next.len]).map_err(failed)?;
-                    *at += next.len as u64;
-                    pool.give(next.buffer);
-                }
-            }
+            Self::Stream(stream) => stream.put(chunk, pool)?,
         }
         Ok(())
     }
@@ -128,7 +105,8 @@ impl Sink {
     }
 }
 
-fn hand_on(
+/// Sums a part, and gives it to whoever writes.
+pub fn hand_on(
     chunk: Chunk<AlignedBuf>,
     algorithm: Option<Algorithm>,
     sender: &SyncSender<Summed>,
@@ -151,36 +129,6 @@ pub fn read_local(
         hand_on(chunk, algorithm, sender)?;
     }
     Ok(())
-}
-
-/// Reads standard input to its end.
-pub fn read_standard(
-    pool: &Pool,
-    algorithm: Option<Algorithm>,
-    sender: &SyncSender<Summed>,
-) -> Result<(), TransferError> {
-    let mut input = std::io::stdin().lock();
-    let mut offset = 0;
-    loop {
-        let mut buffer = pool.take().ok_or(TransferError::Stopped)?;
-        let mut len = 0;
-        while len < buffer.len() {
-            let got = input.read(&mut buffer[len..]).map_err(|source| TransferError::Local {
-                what: "read",
-                path: "standard input".to_owned(),
-                source,
-            })?;
-            if got == 0 {
-                break;
-            }
-            len += got;
-        }
-        if len == 0 {
-            return Ok(());
-        }
-        hand_on(Chunk { offset, len, buffer }, algorithm, sender)?;
-        offset += len as u64;
-    }
 }
 
 /// Reads what others have not claimed yet. Gives the connection back, unless it is the connection that failed.

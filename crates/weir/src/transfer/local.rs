@@ -1,7 +1,9 @@
 //! Local files: read and written past the page cache where that costs less.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -170,13 +172,20 @@ pub struct LocalSink {
 /// How the part of a copy is called.
 #[must_use]
 pub fn part_path(target: &Path) -> PathBuf {
-    let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    // A name may have at most 255 bytes.
-    let mut end = name.len().min(240);
-    while !name.is_char_boundary(end) {
-        end -= 1;
+    /// A name may have 255 bytes: this many, a dot before, a checksum and `.weir-part` behind.
+    const KEPT: usize = 230;
+    let name = target.file_name().unwrap_or_default();
+    let mut part = OsString::from(".");
+    if name.len() <= KEPT {
+        part.push(name);
+    } else {
+        // Names that begin alike have parts of their own.
+        let sum = types::Crc32c::of(name.as_bytes()).0;
+        part.push(OsStr::from_bytes(&name.as_bytes()[..KEPT]));
+        part.push(format!("-{sum:08x}"));
     }
-    target.with_file_name(format!(".{}.weir-part", &name[..end]))
+    part.push(".weir-part");
+    target.with_file_name(part)
 }
 
 impl LocalSink {
@@ -377,6 +386,16 @@ mod tests {
     #![allow(clippy::unwrap_used)] // a test may fail this way
 
     use super::*;
+
+    #[test]
+    fn each_name_has_a_part_of_its_own() {
+        let part = |name: String| part_path(Path::new("d").join(name).as_path());
+        assert_eq!(part("f".to_owned()), Path::new("d/.f.weir-part"));
+        let long = "é".repeat(127);
+        let (a, b) = (part(format!("{long}a")), part(format!("{long}b")));
+        assert_ne!(a, b);
+        assert!(a.file_name().unwrap().len() <= 255 && a.to_string_lossy().ends_with(".weir-part"));
+    }
 
     #[test]
     fn parts_that_were_left_over_are_in_nobodys_way() {

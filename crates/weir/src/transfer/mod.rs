@@ -12,6 +12,7 @@ mod plan;
 mod pool;
 mod progress;
 mod resume;
+mod stream;
 mod sums;
 pub mod sync;
 mod third_party;

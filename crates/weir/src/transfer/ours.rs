@@ -9,12 +9,13 @@
 //! - Another server does not know it. While the file is open for us, nobody else gets it to write and nobody gets its inode. After that,
 //!   it is ours if it is a beginning of what was to be copied; an empty one, if it has not been touched since it was made.
 
-use client::{Algorithm, Client, ClientError, Reader};
+use client::{Algorithm, Client, ClientError, Reader, Url};
 use wire::ErrorNumber;
 use wire::request::OpenOptions;
 use wire::response::{StatFlags, StatReply};
 
 use super::bulk::{Bulk, Copied, told};
+use super::context::Context;
 use super::ends::Opened;
 use super::error::TransferError;
 use super::place::Place;
@@ -49,34 +50,53 @@ fn changed(stat: &StatReply) -> (i64, Option<i64>) {
     (stat.mtime, stat.extra.as_ref().map(|extra| extra.ctime))
 }
 
+fn rest(context: &Context, client: &mut Client, url: &Url, made: &StatReply) -> Result<Rest, TransferError> {
+    let Some(found) = client.look(url)? else { return Ok(Rest::NotOurs) };
+    if found.identity().is_none() || found.identity() != made.identity() {
+        return Ok(Rest::NotOurs);
+    }
+    if !context.is_weir(client, url)? {
+        return Ok(Rest::Alike(found));
+    }
+    match told(client, url, Algorithm::Crc32c) {
+        Ok(_) => Ok(Rest::NotOurs),
+        // So it is also while somebody changes a complete file. One that is new has not been changed since it was opened, and of one that
+        // was interrupted it is known that it cannot be read.
+        Err(error) if is_in_progress(&error) => {
+            let interrupted = !found.flags.has(StatFlags::READABLE);
+            Ok(if interrupted || changed(&found) <= changed(made) { Rest::Unfinished } else { Rest::NotOurs })
+        }
+        Err(error) => Err(error),
+    }
+}
+
 impl Bulk<'_> {
+    /// Removes what this copy has made at its target and has given up. `held`: its server has it open for us, so that nobody else could
+    /// take its place. `client`: one that was not told to stop.
+    pub fn remove_rest(&self, client: &mut Client, made: &StatReply, held: bool) {
+        let Place::Remote(url) = self.to else { return };
+        let ours = rest(self.context, client, url, made).and_then(|rest| match rest {
+            Rest::Unfinished => Ok(true),
+            Rest::Alike(found) => Ok(held || self.is_beginning_at(client, made, &found)?),
+            Rest::NotOurs => Ok(false),
+        });
+        if let Err(error) = ours.and_then(|ours| if ours { Ok(client.rm(url)?) } else { Ok(()) }) {
+            tracing::warn!(%error, "{url} was not copied, and what is there of it may be left there");
+        }
+    }
+
     /// The server says that something is there, after an attempt whose outcome nobody knows.
     pub fn settle(&mut self, client: &mut Client) -> Result<Standing, TransferError> {
         if let Some(copied) = self.is_whole(client)? {
             return Ok(Standing::Whole(copied));
         }
         let (Place::Remote(url), Some(made)) = (self.to, self.made.as_ref()) else { return Ok(Standing::Unclear) };
-        match self.rest(client, made)? {
+        match rest(self.context, client, url, made)? {
             Rest::Unfinished => self.again = true,
             Rest::Alike(found) if self.is_beginning_at(client, made, &found)? => client.rm(url)?,
             Rest::Alike(_) | Rest::NotOurs => return Ok(Standing::Unclear),
         }
         Ok(Standing::Free)
-    }
-
-    /// Removes what this copy has made and has given up. `held`: its server has it open for us, or has just refused its close: nobody else
-    /// could take its place.
-    pub(super) fn remove_rest(&self, client: &mut Client, made: &StatReply, held: bool) {
-        let Place::Remote(url) = self.to else { return };
-        let removed = match self.rest(client, made) {
-            Ok(Rest::Alike(_)) if held => client.rm(url).map_err(TransferError::from),
-            Ok(Rest::Unfinished) => client.rm(url).map_err(TransferError::from),
-            Ok(Rest::Alike(_) | Rest::NotOurs) => return,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = removed {
-            tracing::warn!(%error, "{url} was not copied, and what is there of it may be left there");
-        }
     }
 
     /// Is the target what the source is, whole?
@@ -85,27 +105,6 @@ impl Bulk<'_> {
         let Opened { source, len, .. } = self.open_source(client)?;
         source.end(client, self.from);
         len.map_or(Ok(None), |len| self.is_there(client, len, algorithm))
-    }
-
-    fn rest(&self, client: &mut Client, made: &StatReply) -> Result<Rest, TransferError> {
-        let Place::Remote(url) = self.to else { return Ok(Rest::NotOurs) };
-        let Some(found) = client.look(url)? else { return Ok(Rest::NotOurs) };
-        if found.identity().is_none() || found.identity() != made.identity() {
-            return Ok(Rest::NotOurs);
-        }
-        if !self.context.is_weir(client, url)? {
-            return Ok(Rest::Alike(found));
-        }
-        match told(client, url, Algorithm::Crc32c) {
-            Ok(_) => Ok(Rest::NotOurs),
-            // So it is also while somebody changes a complete file. One that is new has not been changed since it was opened, and of one that
-            // was interrupted it is known that it cannot be read.
-            Err(error) if is_in_progress(&error) => {
-                let interrupted = !found.flags.has(StatFlags::READABLE);
-                Ok(if interrupted || changed(&found) <= changed(made) { Rest::Unfinished } else { Rest::NotOurs })
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// Is what was `found` at the target a beginning of the source? Then nothing is lost with it.

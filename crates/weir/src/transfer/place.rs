@@ -32,6 +32,16 @@ impl Place {
         Ok(Self::Local(PathBuf::from(local)))
     }
 
+    /// Written or read in order, as it is, and never replaced: standard input and output, a pipe, a device.
+    #[must_use]
+    pub fn is_stream(&self) -> bool {
+        match self {
+            Self::Local(path) => path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()),
+            Self::Remote(_) => false,
+            Self::Standard => true,
+        }
+    }
+
     /// The entry `name` in it.
     #[must_use]
     pub fn join(&self, name: &str) -> Self {

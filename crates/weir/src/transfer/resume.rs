@@ -1,7 +1,7 @@
 //! What an earlier copy has left: whether it is the whole file, and whether a copy may go on with it.
 //!
-//! Nothing is gone on with that is not compared: with the beginning of the source before the first byte is moved; where the target's
-//! server keeps a checksum of the whole, only as far as to tell something else, and at the end with that.
+//! Nothing is gone on with that is not compared: with the beginning of the source before the first byte is moved; where a server has a
+//! checksum of the whole, only as far as to tell something else, and at the end with that.
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,17 +19,35 @@ use super::ours::is_in_progress;
 use super::place::Place;
 use super::sums::SumOfParts;
 
-/// Adds the beginning of what is here of a copy.
-pub(super) fn sum_part(sink: &LocalSink, len: u64, sums: &mut SumOfParts) -> Result<(), TransferError> {
-    let algorithm = sums.algorithm();
-    let (mut buffer, mut at) = (vec![0; CHUNK], 0);
+/// Of these bytes of what is here of a copy.
+pub(super) fn sum_part(sink: &LocalSink, range: Range<u64>, algorithm: Algorithm) -> Result<Sum, TransferError> {
+    let read = |at, into: &mut [u8]| sink.read(range.start + at, into).map(|()| true);
+    // Who gives no short reads gives a sum.
+    sum_reads(range.end - range.start, algorithm, read).map(|sum| sum.unwrap_or(algorithm.of_nothing()))
+}
+
+/// What of a beginning of `len` bytes is enough to tell something else: its first and its last bytes.
+fn both_ends(len: u64) -> [Range<u64>; 2] {
+    let first = len.min(CHUNK as u64);
+    [0..first, first.max(len - first)..len]
+}
+
+/// Of `len` bytes that `read` gives from their beginning on; `None` once it says that there are not so many.
+fn sum_reads(
+    len: u64,
+    algorithm: Algorithm,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<bool, TransferError>,
+) -> Result<Option<Sum>, TransferError> {
+    let (mut sum, mut buffer, mut at) = (algorithm.of_nothing(), vec![0; CHUNK], 0);
     while at < len {
-        let part = usize::try_from(len - at).unwrap_or(usize::MAX).min(CHUNK);
-        sink.read(at, &mut buffer[..part])?;
-        sums.add(at, part as u64, algorithm.of(&buffer[..part]));
+        let part = usize::try_from(len - at).unwrap_or(CHUNK).min(CHUNK);
+        if !read(at, &mut buffer[..part])? {
+            return Ok(None);
+        }
+        sum = sum.combine(algorithm.of(&buffer[..part]), part as u64);
         at += part as u64;
     }
-    Ok(())
+    Ok(Some(sum))
 }
 
 impl Bulk<'_> {
@@ -89,17 +107,20 @@ impl Bulk<'_> {
         }
         let offered = self.context.offered(client, target);
         let kind = algorithm.or(offered).unwrap_or(Algorithm::Crc32c);
-        let known = match told(client, target, kind) {
-            // Only what is complete has a checksum.
-            Err(error) if is_in_progress(&error) => None,
-            known => known?,
+        let (known, in_progress) = match told(client, target, kind) {
+            // Only what is complete has a checksum; but where this is said, it will have one.
+            Err(error) if is_in_progress(&error) => (None, true),
+            known => (known?, false),
         };
         let part = match known {
             Some(known) => {
                 let beginning = self.sum_source(client, 0..there, kind)?;
                 Some((there, beginning)).filter(|_| beginning.is(&known))
             }
-            None => self.part(client, target, (there, kind), algorithm.is_some() && algorithm == offered)?,
+            None => {
+                let at_the_end = in_progress && algorithm.is_some() && algorithm == offered;
+                self.part(client, target, (there, kind), at_the_end)?
+            }
         };
         let Some((there, beginning)) = part else { return Err(no_beginning()) };
         let mut resumed = target.clone();
@@ -112,7 +133,8 @@ impl Bulk<'_> {
         // What this copy has written before its connection was lost shows to its writer only, as far as it is not durable yet.
         if id == found.id && (there..=whole).contains(&len) {
             let beginning = self.sum_source(client, 0..len, kind)?;
-            if sum_of(&mut file, len, kind)? == Some(beginning) {
+            let read = |at, into: &mut [u8]| Ok(file.read_at(at, into)? == into.len());
+            if sum_reads(len, kind, read)? == Some(beginning) {
                 return Ok((file, len, beginning));
             }
         }
@@ -135,10 +157,9 @@ impl Bulk<'_> {
         let mut reader = Reader::new(client.open(&target, OpenOptions::READ, 0)?);
         let there = len.min(reader.file().stat().size);
         let beginning = self.sum_source(client, 0..there, kind)?;
-        let part = CHUNK as u64;
         let mut same = true;
-        if at_the_end && there > 2 * part {
-            for range in [0..part, there - part..there] {
+        if at_the_end {
+            for range in both_ends(there) {
                 same &= self.sum_read(&mut reader, range.clone(), kind)? == self.sum_source(client, range, kind)?;
             }
         } else {
@@ -148,12 +169,32 @@ impl Bulk<'_> {
         Ok(same.then_some((there, beginning)))
     }
 
-    /// Is what an earlier copy has left here known to be the beginning of the source?
-    pub(super) fn is_beginning(&self, part: &LocalSink, len: u64) -> Result<bool, TransferError> {
-        let Place::Local(path) = self.from else { return Ok(false) };
-        let mut there = SumOfParts::new(Algorithm::Crc32c);
-        sum_part(part, len, &mut there)?;
-        Ok(there.whole(len) == Some(self.sum_local(path, 0..len, Algorithm::Crc32c)?))
+    /// Is what an earlier copy has left here, `len` bytes, the beginning of the source, as far as has to be known before the rest is
+    /// moved? `algorithm`: of the sum that is compared with the source's server's at the end, if it has one.
+    pub(super) fn is_beginning(
+        &self,
+        client: &mut Client,
+        part: &LocalSink,
+        len: u64,
+        algorithm: Option<Algorithm>,
+    ) -> Result<bool, TransferError> {
+        let kind = algorithm.unwrap_or(Algorithm::Crc32c);
+        let at_the_end = match (self.from, algorithm) {
+            (Place::Remote(url), Some(algorithm)) => told(client, url, algorithm)?.is_some(),
+            _ => false,
+        };
+        let mut same = |range: Range<u64>| -> Result<bool, TransferError> {
+            Ok(sum_part(part, range.clone(), kind)? == self.sum_source(client, range, kind)?)
+        };
+        match self.from {
+            Place::Local(_) => same(0..len),
+            Place::Remote(_) if at_the_end => {
+                let [first, last] = both_ends(len);
+                Ok(same(first)? && same(last)?)
+            }
+            // To read all of it for the comparison would take as long as to copy it again.
+            Place::Remote(_) | Place::Standard => Ok(false),
+        }
     }
 
     /// Of these bytes of the source.
@@ -215,18 +256,4 @@ impl Bulk<'_> {
         let (what, end, expected) = (format!("read {}", reader.file().url()), range.start, range.end);
         sums.whole(range.end - range.start).ok_or_else(|| ClientError::Shorter { what, end, expected }.into())
     }
-}
-
-/// Of the first `len` bytes of a file that is open for update at a server; `None`: it is shorter.
-fn sum_of(file: &mut RemoteFile, len: u64, algorithm: Algorithm) -> Result<Option<Sum>, TransferError> {
-    let (mut sum, mut buffer, mut at) = (algorithm.of_nothing(), vec![0; CHUNK], 0);
-    while at < len {
-        let part = usize::try_from(len - at).unwrap_or(CHUNK).min(CHUNK);
-        if file.read_at(at, &mut buffer[..part])? < part {
-            return Ok(None);
-        }
-        sum = sum.combine(algorithm.of(&buffer[..part]), part as u64);
-        at += part as u64;
-    }
-    Ok(Some(sum))
 }

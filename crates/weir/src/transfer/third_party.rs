@@ -7,11 +7,11 @@ use super::bulk::{Bulk, Copied, told};
 use super::context::Context;
 use super::error::TransferError;
 use super::place::Place;
-use super::plan::How;
 use super::times;
 
-/// Copies `from` to `to`, both at servers.
-pub fn copy(context: &Context, client: &mut Client, from: &Place, to: &Place) -> Result<Copied, TransferError> {
+/// Does what `bulk` describes, from one server to another.
+pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferError> {
+    let (context, from, to) = (bulk.context, bulk.from, bulk.to);
     let (Place::Remote(from_url), Place::Remote(to_url)) = (from, to) else {
         return Err(TransferError::NotAFile { path: from.to_string() });
     };
@@ -37,12 +37,12 @@ pub fn copy(context: &Context, client: &mut Client, from: &Place, to: &Place) ->
         _ => error.into(),
     })?;
     if let Err(error) = move_it(context, client, &at, &key, &mut target, len) {
-        let made = Some(target.stat()).filter(|stat| stat.identity().is_some() && !context.options.force);
+        target.cancel_copy();
         // As long as it is open for us, it is nobody else's.
-        if let Some(made) = made {
-            let bulk = Bulk { context, from, to, how: How::New, made: None, again: false };
+        if let Some(made) = Some(target.stat()).filter(|stat| stat.identity().is_some() && !context.options.force) {
             bulk.remove_rest(&mut context.cleaner(), made, target.is_held());
         }
+        target.end_copy();
         // Whatever it is that has failed: nobody waits for the target any more. Closing its connection stops the server.
         drop(target);
         return Err(error);
@@ -67,13 +67,7 @@ fn move_it(
     let host = target.url().server.host.clone();
     target.sync()?;
     let words = format!("tpc.key={key}&tpc.dst={host}&tpc.stage=copy");
-    let source = match client.open(&with(from, &words), OpenOptions::READ, 0) {
-        Ok(source) => source,
-        Err(error) => {
-            target.cancel_copy();
-            return Err(error.into());
-        }
-    };
+    let source = client.open(&with(from, &words), OpenOptions::READ, 0)?;
     let mut seen = 0;
     target.finish_copy(len, &mut |size| {
         let size = size.min(len);

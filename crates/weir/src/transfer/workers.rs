@@ -11,7 +11,6 @@ use wire::response::StatReply;
 
 use super::bulk::{Bulk, Copied};
 use super::context::Context;
-use super::ends::is_stream;
 use super::error::TransferError;
 use super::local::{Kept, read_small, write_small};
 use super::ours::Standing;
@@ -62,7 +61,7 @@ fn way(item: &Item, context: &Context) -> Option<Way> {
         (Place::Local(_), Place::Remote(url)) if url.opaque.is_none() => {
             Some(Way::Up(url.server.clone(), url.user.clone()))
         }
-        (Place::Remote(url), Place::Local(path)) if url.opaque.is_none() && !is_stream(path) => {
+        (Place::Remote(url), Place::Local(_)) if url.opaque.is_none() && !item.to.is_stream() => {
             Some(Way::Down(url.server.clone(), url.user.clone()))
         }
         _ => None,
@@ -81,11 +80,23 @@ pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>)
             (Some(Way::Down(..)), Place::Remote(url), _) => down(context, &mut client, url, &item, queue, reports),
             _ => vec![(item.clone(), Before::Nothing)],
         };
+        let mut cleaner = context.cleaner();
         for (item, before) in undone {
-            let result = alone(context, &mut client, &item, before);
+            let result = match &before {
+                // Nobody will look what is there.
+                Before::Begun(Some(made)) if context.stopping() => {
+                    bulk(context, &item, None).remove_rest(&mut cleaner, made, false);
+                    Err(TransferError::Stopped)
+                }
+                _ => alone(context, &mut client, &item, before),
+            };
             report(context, reports, &item, result);
         }
     }
+}
+
+fn bulk<'a>(context: &'a Context, item: &'a Item, made: Option<StatReply>) -> Bulk<'a> {
+    Bulk { context, from: &item.from, to: &item.to, how: item.how, made, again: false }
 }
 
 fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) -> Result<Copied, TransferError> {
@@ -94,18 +105,14 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
         Before::Begun(made) => (true, made),
     };
     // What has gone through a pipe is gone.
-    let once = item.from == Place::Standard || item.to == Place::Standard || is_pipe(&item.from) || is_pipe(&item.to);
-    let mut bulk = Bulk { context, from: &item.from, to: &item.to, how: item.how, made, again: false };
+    let once = item.from.is_stream() || item.to.is_stream();
+    let mut bulk = bulk(context, item, made);
     let mut attempt = 1;
     loop {
         if context.stopping() {
             return Err(TransferError::Stopped);
         }
-        let result = if context.options.tpc {
-            third_party::copy(context, client, &item.from, &item.to)
-        } else {
-            bulk.copy(client)
-        };
+        let result = if context.options.tpc { third_party::copy(&bulk, client) } else { bulk.copy(client) };
         // An attempt whose answer was lost may have made it, whole or in part. Or it is somebody else's.
         let result = match result {
             Err(TransferError::Exists { path }) if unsure => match bulk.settle(client) {
@@ -149,10 +156,6 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
 
 fn is_locked(error: &client::ClientError) -> bool {
     matches!(error, client::ClientError::Refused { number: ErrorNumber::FILE_LOCKED, .. })
-}
-
-fn is_pipe(place: &Place) -> bool {
-    matches!(place, Place::Local(path) if is_stream(path))
 }
 
 fn report(context: &Context, reports: &Mutex<&mut dyn Reports>, item: &Item, result: Result<Copied, TransferError>) {
@@ -247,8 +250,7 @@ fn up(
                     Err(error) => {
                         // What is there is not what was sent: it must not stay.
                         if let Some(made) = made {
-                            let (from, to, how) = (&item.from, &item.to, item.how);
-                            Bulk { context, from, to, how, made: None, again: false }.remove_rest(client, &made, true);
+                            bulk(context, &item, None).clean_up(client, &made, false);
                         }
                         report(context, reports, &item, Err(error.into()));
                     }

@@ -1,0 +1,125 @@
+"""What a copy leaves that is stopped, and that it goes on with nothing that nobody has compared."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from fakeserver import UNSUPPORTED, FakeServer
+from harness import WEIR_BIN, Xrootd, weir
+from proxy import UP, Proxy
+from raw import QUERY
+from test_cp import MIB, content, digest, ok
+
+STOPPED, EXISTS, NOT_FOUND = 9, 12, 11
+
+
+@pytest.fixture
+def place(node, request):
+    name = request.node.name.translate(str.maketrans("[]/", "___"))
+    return f"{node.url}/left-{name}"
+
+
+@pytest.mark.parametrize("at", ["weir", "stock"])
+def test_a_stopped_copy_of_small_files_leaves_none_of_those_under_way(node, base, tmp_path, at):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number in range(40):
+        (tree / f"f{number}").write_bytes(content(2000, 0))
+    with Xrootd(base / "left-stock") if at == "stock" else contextlib.nullcontext(node) as server, Proxy(server.port) as proxy:
+        stuck, free = threading.Event(), threading.Event()
+
+        def hold(_):
+            stuck.set()
+            free.wait(60)
+
+        proxy.when(UP, content(2000, 0)[:100], hold)
+        command = [WEIR_BIN, "cp", "-r", "-j", "1", str(tree), f"{proxy.url}/left-{at}"]
+        copy = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        try:
+            assert stuck.wait(30)
+            time.sleep(0.5)  # the answers to the opens come
+            there = weir("ls", f"{server.url}/left-{at}").stdout.split()
+            assert len(there) == 40, "all are open, and none is written"
+            copy.terminate()
+            said = copy.communicate(timeout=30)[1]
+        finally:
+            free.set()
+            copy.kill()
+        assert copy.returncode == STOPPED, said
+        assert ok("ls", f"{server.url}/left-{at}") == "", said
+
+
+def unsummed(peer, code, stream, parameters, data):
+    """A server that says which checksums it keeps, and gives none of them."""
+    if code != QUERY:
+        return False
+    if parameters[:2] == b"\0\7" and b"chksum" in data:
+        peer.answer(stream, b"0:adler32\n")
+    elif parameters[:2] == b"\0\3":
+        peer.refuse(stream, UNSUPPORTED, "not supported")
+    else:
+        return False
+    return True
+
+
+def test_what_is_here_is_not_gone_on_with_if_its_source_gives_no_checksum_after_all(tmp_path):
+    data = content(20 * MIB + 5)
+    (tmp_path / ".back.weir-part").write_bytes(data[: 5 * MIB] + b"#" + data[5 * MIB + 1 : 12 * MIB])
+    with FakeServer(data, unsummed) as server:
+        done = weir("cp", "--resume", f"{server.url}/file", str(tmp_path / "back"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "back").read_bytes() == data
+    assert "was compared" in done.stderr
+
+
+def test_what_is_at_a_server_is_read_back_if_it_gives_no_checksum_after_all(tmp_path):
+    data = content(20 * MIB + 5)
+    (tmp_path / "source").write_bytes(data)
+    with FakeServer(data[: 5 * MIB] + b"#" + data[5 * MIB + 1 : 12 * MIB], unsummed) as server:
+        done = weir("cp", "--resume", str(tmp_path / "source"), f"{server.url}/file")
+        assert done.returncode == EXISTS and not server.written, done
+    with FakeServer(data[: 12 * MIB], unsummed) as server:
+        ok("cp", "--resume", tmp_path / "source", f"{server.url}/file")
+        assert min(server.written) == 12 * MIB and b"".join(part for _, part in sorted(server.written.items())) == data[12 * MIB :]
+
+
+def test_a_pipe_gets_what_several_connections_could_give_in_order(place, tmp_path):
+    source, pipe, back = tmp_path / "source", tmp_path / "pipe", tmp_path / "back"
+    source.write_bytes(content(90 * MIB + 7))
+    ok("cp", source, f"{place}/file")
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cp", str(pipe), str(back)])
+    ok("cp", "-S", "3", f"{place}/file", pipe, timeout=60)
+    assert reader.wait(30) == 0 and digest(source) == digest(back)
+
+
+@pytest.mark.parametrize(
+    "other", ["idle producer", "pipe that nobody opens", "reader of a pipe that stops", "reader of its output that stops"]
+)
+def test_a_copy_is_stopped_at_once_whoever_it_waits_for(place, tmp_path, other):
+    source, pipe = tmp_path / "source", tmp_path / "pipe"
+    source.write_bytes(content(20 * MIB))
+    ok("cp", source, f"{place}/file")
+    os.mkfifo(pipe)
+    arguments = {"idle producer": ["-", f"{place}/recording"], "reader of its output that stops": [f"{place}/file", "-"]}
+    arguments = arguments.get(other, [f"{place}/file", str(pipe)])
+    with contextlib.ExitStack() as ends:
+        copy = subprocess.Popen([WEIR_BIN, "cp", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        ends.callback(copy.kill)
+        if other == "idle producer":
+            copy.stdin.write(content(9 * MIB))
+            copy.stdin.flush()
+        elif other == "reader of a pipe that stops":
+            reader = ends.enter_context(pipe.open("rb"))
+            assert len(reader.read(MIB)) == MIB
+        elif other == "reader of its output that stops":
+            assert len(copy.stdout.read(MIB)) == MIB
+        time.sleep(1)
+        assert copy.poll() is None, "it waits"
+        copy.send_signal(signal.SIGINT)
+        assert copy.wait(5) == STOPPED, copy.stderr.read()
+    assert weir("stat", f"{place}/recording").returncode == NOT_FOUND
