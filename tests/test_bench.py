@@ -158,3 +158,88 @@ def test_a_system_that_changes_bytes_gets_no_figure(campaign, tmp_path):
     assert "no figure: reads brought wrong data" in out
     complaints = (tmp_path / "results/trials.jsonl").read_text()
     assert "s000001/f000000: wrong data from byte 5000" in complaints
+
+
+STAGES = """
+name = "stages"
+repeats = 2
+[[system]]
+name = "disk"
+place = "{disk}"
+[[system]]
+name = "weir"
+place = "{weir}"
+disk = "disk"
+[[client]]
+name = "client"
+threads = 2
+block = "256KiB"
+seconds = 1
+[[streams]]
+name = "large"
+phases = ["write", "read"]
+file = "8MiB"
+block = "256KiB"
+streams = 2
+"""
+
+
+def test_figures_stand_beside_what_the_stages_below_them_do(campaign, node, place, tmp_path):
+    campaign.write_text(STAGES.format(disk=tmp_path / "disk", weir=f"{node.url}{place}/bench"))
+    done = bench("run", campaign, "--results", tmp_path / "results", "--json")
+    found = cells(json.loads(done.stdout))
+    alone = {phase: cell["median"] for (work, phase, system), cell in found.items() if system == "this client"}
+    assert set(alone) == {"make", "make-and-sum", "check", "check-and-sum"} and min(alone.values()) > 0
+    for phase, of_path, of_root in (("write", "make", "make-and-sum"), ("read", "check", "check-and-sum")):
+        disk, weir = found["large", phase, "disk"], found["large", phase, "weir"]
+        assert {c["stage"]: c["rate"] for c in disk["ceilings"]} == {"client": alone[of_path]}
+        rates = {c["stage"]: c["rate"] for c in weir["ceilings"]}
+        assert rates == {"client": alone[of_root], "disk": disk["median"]}
+        for ceiling in weir["ceilings"]:
+            assert ceiling["share"] == pytest.approx(weir["median"] / ceiling["rate"])
+    table = bench("report", tmp_path / "results").stdout
+    assert "% of the disk" in table and "% of the client" in table and "this client" in table
+
+
+DAQ = """
+name = "daq"
+repeats = 1
+[[system]]
+name = "weir"
+place = "{weir}"
+[[daq]]
+name = "building"
+recorders = 2
+files = 2
+file = "24MiB"
+block = "1MiB"
+rate = "{rate}"
+buffer = "{buffer}"
+followers = 2
+copiers = 1
+copy_to = "{copies}"
+window = 3
+"""
+
+
+@pytest.mark.parametrize("rate, buffer, missed", [("20MB", "64MiB", False), ("20GB", "1MiB", True)])
+def test_recorders_followers_and_copies(node, place, fs, tmp_path, rate, buffer, missed):
+    fs("mkdir", f"{place}/daq").ok()
+    (tmp_path / "copies").mkdir()
+    campaign = tmp_path / "daq.toml"
+    campaign.write_text(DAQ.format(weir=f"{node.url}{place}/daq", rate=rate, buffer=buffer, copies=tmp_path / "copies"))
+    found = cells(json.loads(bench("run", campaign, "--results", tmp_path / "results", "--json").stdout))
+    trials = [json.loads(line) for line in (tmp_path / "results/trials.jsonl").read_text().splitlines()]
+    tallies = {phase["phase"]: phase["measured"]["tally"] for phase in trials[0]["phases"]}
+    all_bytes = 2 * 2 * 24 * 1024 * 1024
+    assert {role: tally["bytes"] for role, tally in tallies.items()} == {
+        "record": all_bytes,
+        "follow": 2 * all_bytes,
+        "copy-out": all_bytes,
+    }
+    assert tallies["follow"]["verified"] == 2 * all_bytes and tallies["copy-out"]["verified"] == all_bytes
+    record = found["building", "record", "weir"]
+    assert ("missed-deadlines" in record["flags"]) == missed == (record["missed"] > 0)
+    if not missed:  # at the pace that was asked for: two files of each after the other
+        assert record["median"] == pytest.approx(40e6, rel=0.1)
+    assert os.listdir(tmp_path / "copies") == [] and fs("ls", f"{place}/daq").ok().out.strip() == ""

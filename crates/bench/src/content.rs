@@ -11,6 +11,10 @@ use std::ops::{Range, RangeInclusive};
 
 use types::PAGE_SIZE;
 
+use crate::memory::Memory;
+use crate::splitmix;
+use crate::target::TargetError;
+
 /// Bytes of the table: what compressors look back by has to be less.
 pub const TABLE_BYTES: usize = 1 << 20;
 /// Bytes at the beginning of each page that say where it belongs.
@@ -79,14 +83,6 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// One step of SplitMix64 (Steele, Lea, Flood 2014): the content of old runs has to be the same in every version of this program.
-fn mix(state: u64) -> u64 {
-    let mut z = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
 /// Where in the table the bytes at `offset` of any file come from.
 fn phase(offset: u64) -> usize {
     usize::try_from(offset % TABLE_BYTES as u64).unwrap_or(0)
@@ -96,8 +92,9 @@ impl Content {
     /// The content for `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let keys = [1, 2, 3, 4].map(|n: u64| mix(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ n));
-        let table = (0..TABLE_BYTES as u64 / 8).flat_map(|n| mix(keys[3].wrapping_add(n)).to_le_bytes()).collect();
+        let keys = [1, 2, 3, 4].map(|n: u64| splitmix::next(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ n));
+        let table =
+            (0..TABLE_BYTES as u64 / 8).flat_map(|n| splitmix::next(keys[3].wrapping_add(n)).to_le_bytes()).collect();
         Self { keys, table }
     }
 
@@ -112,7 +109,7 @@ impl Content {
     }
 
     fn proof(&self, key: FileKey, page: u64) -> u64 {
-        mix(self.keys[3] ^ mix(key.file ^ mix(key.generation ^ mix(page))))
+        splitmix::next(self.keys[3] ^ splitmix::next(key.file ^ splitmix::next(key.generation ^ splitmix::next(page))))
     }
 
     /// Whose page it is that begins with `page_bytes`, if it is one of this run's.
@@ -206,21 +203,24 @@ impl Content {
         Mismatch { offset: at + first as u64, found }
     }
 
-    /// Makes `memory`, of at least [`blocks_memory`] bytes, hold the `len` bytes of a file from `offset` on, and says where in it they lie: as
-    /// well aligned as the memory and the offset are. The table has to be there already ([`Content::fill`] from 0 on); only stamps are
-    /// set. `None` where the memory is too small.
+    /// Memory for [`Content::block`] with blocks of up to `block` bytes.
+    ///
+    /// # Errors
+    /// Of the kernel, when there is not that much.
+    pub fn memory(&self, block: usize) -> Result<Memory, TargetError> {
+        let mut memory = Memory::new(TABLE_BYTES + block)?;
+        self.fill(FileKey::default(), 0, memory.whole());
+        Ok(memory)
+    }
+
+    /// Makes `memory`, which is from [`Content::memory`] or filled like it, hold the `len` bytes of a file from `offset` on, and says where in
+    /// it they lie: as well aligned as the memory and the offset are. Only stamps are set. `None` where the memory is too small.
     pub fn block(&self, memory: &mut [u8], key: FileKey, offset: u64, len: usize) -> Option<Range<usize>> {
         let begin = phase(offset);
         let place = begin..begin.checked_add(len)?;
         self.set_stamps(key, offset, memory.get_mut(place.clone())?);
         Some(place)
     }
-}
-
-/// Bytes of memory that [`Content::block`] needs for blocks of `block` bytes.
-#[must_use]
-pub fn blocks_memory(block: usize) -> usize {
-    TABLE_BYTES + block
 }
 
 /// All lengths and offsets within a buffer.
@@ -252,17 +252,16 @@ mod tests {
     #[test]
     fn blocks_are_the_same_bytes() {
         let content = Content::new(1);
-        let mut memory = vec![0; blocks_memory(10_000)];
-        content.fill(FileKey::default(), 0, &mut memory);
+        let mut memory = content.memory(10_000).unwrap();
         for (offset, len) in
             [(0_u64, 10_000), (4096, 4096), (77, 5000), (TABLE_BYTES as u64 - 5, 10_000), (4096, 8192), (1 << 40, 1)]
         {
             let mut right = vec![0; len];
             content.fill(KEY, offset, &mut right);
-            let place = content.block(&mut memory, KEY, offset, len).unwrap();
-            assert!(memory[place] == right, "{offset} {len}");
+            let place = content.block(memory.whole(), KEY, offset, len).unwrap();
+            assert!(memory.whole()[place] == right, "{offset} {len}");
         }
-        assert_eq!(content.block(&mut memory, KEY, TABLE_BYTES as u64 - 1, 10_002), None);
+        assert_eq!(content.block(memory.whole(), KEY, TABLE_BYTES as u64 - 1, 10_002), None);
     }
 
     #[test]

@@ -56,12 +56,6 @@ impl Latency {
         (!self.counts.is_empty()).then(|| Duration::from_micros(self.counts.max()))
     }
 
-    /// The mean.
-    #[must_use]
-    pub fn mean(&self) -> Option<Duration> {
-        (!self.counts.is_empty()).then(|| Duration::from_secs_f64(self.counts.mean() / 1e6))
-    }
-
     /// Microseconds and how many operations took that long, ascending: what a plot shows and a file keeps.
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.counts.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::load::{Crew, Reading, Tally};
+use crate::load::{Crew, Group, Reading, Tally};
 use crate::sampling::{Counters, Sample};
 
 /// What came of it.
@@ -17,7 +17,7 @@ pub struct Measured {
     pub tally: Tally,
     /// What had been done at the end of each second, from the start; the last entry is of the end.
     pub seconds: Vec<Reading>,
-    /// CPU time of this process, user and system, in seconds.
+    /// CPU time of this process, user and system, in seconds; of a crew with several roles all of it is told with the first.
     pub client_cpu_s: f64,
     /// This machine, second by second.
     pub client: Vec<Sample>,
@@ -51,12 +51,6 @@ impl Measured {
         if self.wall_s > 0.0 { self.tally.bytes as f64 / self.wall_s } else { 0.0 }
     }
 
-    /// Whether all that was asked for was done, and right.
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.tally.failed() == 0 && self.tally.wrong == 0 && self.idle_workers.is_empty() && self.tally.operations > 0
-    }
-
     /// Bytes in each whole second.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // a rate
@@ -74,9 +68,13 @@ impl Measured {
     }
 }
 
-/// Lets a crew work, for `limit` at most; `watch` is called each second and says whether to go on.
+/// Lets a crew work, for `limit` at most; `watch` is called each second and says whether to go on. What came of it, role by role.
 #[must_use]
-pub fn measure(crew: Crew, limit: Option<Duration>, mut watch: impl FnMut(Progress) -> bool) -> Measured {
+pub fn measure(
+    crew: Crew,
+    limit: Option<Duration>,
+    mut watch: impl FnMut(Progress) -> bool,
+) -> Vec<(&'static str, Measured)> {
     let ticks = rustix::param::clock_ticks_per_second();
     #[allow(clippy::cast_precision_loss)] // a hundred
     let ticks = ticks as f64;
@@ -95,20 +93,27 @@ pub fn measure(crew: Crew, limit: Option<Duration>, mut watch: impl FnMut(Progre
         watch(progress)
     });
     sample();
+    let mut cpu = Some(cpu_time().saturating_sub(cpu_before).as_secs_f64());
+    let mut client = Some(client);
+    finished.roles.into_iter().map(|group| (group.role, measured(group, &mut cpu, &mut client))).collect()
+}
+
+/// The machine and its CPU time are told once, with the first role: nobody can divide them.
+fn measured(group: Group, cpu: &mut Option<f64>, client: &mut Option<Vec<Sample>>) -> Measured {
     let mut tally = Tally::default();
     let mut idle_workers = Vec::new();
-    for worker in &finished.workers {
+    for worker in &group.workers {
         match worker {
             Ok(one) => tally.merge(one),
             Err(error) => idle_workers.push(error.to_string()),
         }
     }
     Measured {
-        wall_s: finished.wall.as_secs_f64(),
+        wall_s: group.wall.as_secs_f64(),
         tally,
-        seconds: finished.seconds,
-        client_cpu_s: cpu_time().saturating_sub(cpu_before).as_secs_f64(),
-        client,
+        seconds: group.seconds,
+        client_cpu_s: cpu.take().unwrap_or(0.0),
+        client: client.take().unwrap_or_default(),
         idle_workers,
     }
 }

@@ -4,6 +4,8 @@ use std::ops::{Deref, DerefMut, Range};
 
 use memmap2::{Advice, MmapMut};
 
+use crate::target::TargetError;
+
 /// Memory of one request at a time: a window of it is what is written from, or read into.
 #[derive(Debug)]
 pub struct Memory {
@@ -16,18 +18,14 @@ impl Memory {
     ///
     /// # Errors
     /// Of the kernel, when there is not that much.
-    pub fn new(len: usize) -> std::io::Result<Self> {
-        let mut map = MmapMut::map_anon(len.max(1))?;
+    pub fn new(len: usize) -> Result<Self, TargetError> {
+        let taken = MmapMut::map_anon(len.max(1));
+        let mut map =
+            taken.map_err(|source| TargetError::Path { what: format!("take {len} bytes of memory"), source })?;
         // A wish: without huge pages direct I/O costs more CPU, and that is all.
         let _ = map.advise(Advice::HugePage);
         map.iter_mut().step_by(types::PAGE_SIZE).for_each(|byte| *byte = 1);
         Ok(Self { map, window: 0..len })
-    }
-
-    /// Bytes of all of it.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.map.len()
     }
 
     /// All of it, whatever the window is.

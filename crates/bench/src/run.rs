@@ -51,6 +51,8 @@ pub struct Context<'a> {
     pub system: &'a str,
     /// Where it is.
     pub place: &'a Place,
+    /// Where copies go, if the work makes some.
+    pub copies: Option<&'a Place>,
     /// For connections.
     pub settings: &'a Settings,
     /// Contents of all files.
@@ -58,6 +60,9 @@ pub struct Context<'a> {
     /// How long one phase may take; what is left of it is not done.
     pub phase_limit: Option<Duration>,
 }
+
+/// What results call the client where it works with no system.
+pub const CLIENT_ALONE: &str = "this client";
 
 /// Does a trial. `watch` is called each second with the name of the phase, and says whether to go on. Whatever happens after its folder was
 /// made, what it made is removed; the record says why it ended early, if it did.
@@ -70,39 +75,41 @@ pub fn run_trial(
     work: &Work,
     watch: &mut dyn FnMut(&str, Progress) -> bool,
 ) -> Result<TrialRecord, RunError> {
-    let folder = folder_of(trial);
-    let target = context.place.target(&folder, context.settings);
-    let failed = |source| RunError::Target { system: context.system.to_owned(), source };
-    let mut session = target.session().map_err(failed)?;
-    if let Some(room) = session.room().map_err(failed)?
-        && room.free < work.room()
-    {
-        let show = types::units::show_size;
-        return Err(RunError::NoRoom {
-            place: context.place.to_string(),
-            free: show(room.free),
-            needed: show(work.room()),
-        });
-    }
-    session.make_home().map_err(|source| match source.failure() {
-        Failure::Exists => RunError::NotEmpty { place: context.place.to_string(), folder: folder.clone() },
-        _ => failed(source),
-    })?;
+    let system = if work.needs_system() { context.system } else { CLIENT_ALONE };
     let mut record = TrialRecord {
         trial: trial.clone(),
-        system: context.system.to_owned(),
+        system: system.to_owned(),
         work: work.name.clone(),
         parameters: work.parameters.clone(),
         phases: Vec::new(),
         ended: None,
     };
-    let done = work.directories().iter().try_for_each(|name| session.make_directory(name));
-    if let Err(error) = done {
+    if !work.needs_system() {
+        run_phases(context, work, None, None, &mut record, watch);
+        return Ok(record);
+    }
+    let folder = folder_of(trial);
+    let mut home = Home::make(context, context.place, &folder, work.room())?;
+    let mut copies = match context.copies.map(|place| Home::make(context, place, &folder.with("-copies"), work.room()))
+    {
+        None => None,
+        Some(Ok(copies)) => Some(copies),
+        Some(Err(error)) => {
+            // Nothing is in it yet; what matters is the other error.
+            let _ = home.session.remove_home();
+            return Err(error);
+        }
+    };
+    let directories = work.directories();
+    if let Err(error) = directories.iter().try_for_each(|name| home.session.make_directory(name)) {
         record.ended = Some(error.to_string());
     } else {
-        run_phases(context, work, &target, &mut record, watch);
+        let second = copies.as_ref().map(|copies| &copies.target);
+        run_phases(context, work, Some(&home.target), second, &mut record, watch);
     }
-    if let Err(error) = clean_up(&mut *session, work) {
+    let cleaned = home.clean_up(work.files(), &directories);
+    let copies_cleaned = copies.as_mut().map_or(Ok(()), |copies| copies.clean_up(work.copies(), &[]));
+    for error in [cleaned, copies_cleaned].into_iter().filter_map(Result::err) {
         let left = format!("not all that it made could be removed: {error}");
         record.ended = Some(record.ended.map_or(left.clone(), |ended| format!("{ended}; {left}")));
     }
@@ -115,10 +122,71 @@ fn folder_of(trial: &Trial) -> RelName {
     RelName::new(format!("weir-bench-{process}-{}-{}-{}", trial.system, trial.work, trial.repeat)).unwrap_or_default()
 }
 
+/// A trial's own folder on a system.
+struct Home {
+    target: Arc<dyn Target>,
+    session: Box<dyn Session>,
+}
+
+impl Home {
+    /// Makes it, if there is `room` for so many bytes.
+    fn make(context: &Context<'_>, place: &Place, folder: &RelName, room: u64) -> Result<Self, RunError> {
+        let target = place.target(folder, context.settings);
+        let failed = |source| RunError::Target { system: context.system.to_owned(), source };
+        let mut session = target.session().map_err(failed)?;
+        if let Some(found) = session.room().map_err(failed)?
+            && found.free < room
+        {
+            let show = types::units::show_size;
+            let (free, needed) = (show(found.free), show(room));
+            return Err(RunError::NoRoom { place: place.to_string(), free, needed });
+        }
+        session.make_home().map_err(|source| match source.failure() {
+            Failure::Exists => RunError::NotEmpty { place: place.to_string(), folder: folder.clone() },
+            _ => failed(source),
+        })?;
+        Ok(Self { target, session })
+    }
+
+    /// Removes `files` and `directories` by their names, and then the folder, which has to be empty: what somebody else has put there stays,
+    /// and is told of.
+    fn clean_up(&mut self, files: impl Iterator<Item = RelName>, directories: &[RelName]) -> Result<(), TargetError> {
+        let absent = |result: Result<(), TargetError>| match result {
+            Err(error) if error.failure() != Failure::NotFound => Err(error),
+            _ => Ok(()),
+        };
+        for name in files {
+            absent(self.session.remove(&name))?;
+        }
+        for name in directories {
+            absent(self.session.remove_directory(name))?;
+        }
+        self.session.remove_home()
+    }
+}
+
+/// Workers of a phase, ready to start. `target` is there, unless the client works alone.
+fn crew(
+    phase: &Phase,
+    target: Option<&Arc<dyn Target>>,
+    copies: Option<&Arc<dyn Target>>,
+    content: &Arc<Content>,
+) -> Result<Crew, String> {
+    let text = |error: &dyn std::error::Error| error.to_string();
+    match (phase, target) {
+        (Phase::Client(spec), _) => spec.crew(content).map_err(|error| text(&error)),
+        (Phase::Stream(spec), Some(target)) => spec.crew(target, content).map_err(|error| text(&error)),
+        (Phase::Small(spec), Some(target)) => spec.crew(target, content).map_err(|error| text(&error)),
+        (Phase::Daq(spec), Some(target)) => spec.crew(target, copies, content).map_err(|error| text(&error)),
+        (_, None) => Err(format!("{} needs a system", phase.title())),
+    }
+}
+
 fn run_phases(
     context: &Context<'_>,
     work: &Work,
-    target: &Arc<dyn Target>,
+    target: Option<&Arc<dyn Target>>,
+    copies: Option<&Arc<dyn Target>>,
     record: &mut TrialRecord,
     watch: &mut dyn FnMut(&str, Progress) -> bool,
 ) {
@@ -126,11 +194,7 @@ fn run_phases(
     for phase in &work.phases {
         let title = phase.title();
         let caches = caches_before(phase, context.place);
-        let crew: Result<Crew, String> = match phase {
-            Phase::Stream(spec) => spec.crew(target, context.content).map_err(|error| error.to_string()),
-            Phase::Small(spec) => spec.crew(target, context.content).map_err(|error| error.to_string()),
-        };
-        let crew = match crew {
+        let crew = match crew(phase, target, copies, context.content) {
             Ok(crew) => crew,
             Err(why) => {
                 record.ended = Some(why);
@@ -138,12 +202,15 @@ fn run_phases(
             }
         };
         let began = now_secs();
-        let measured = measure(crew, context.phase_limit, |progress| {
+        let roles = measure(crew, context.phase_limit, |progress| {
             went_on &= watch(&title, progress);
             went_on
         });
-        let whole = measured.idle_workers.is_empty();
-        record.phases.push(PhaseRecord { phase: title.clone(), began, caches, measured });
+        let whole = roles.iter().all(|(_, measured)| measured.idle_workers.is_empty());
+        for (role, measured) in roles {
+            let phase = if role.is_empty() { title.clone() } else { role.to_owned() };
+            record.phases.push(PhaseRecord { phase, began, caches, measured });
+        }
         if !went_on {
             record.ended = Some("stopped".to_owned());
             return;
@@ -159,7 +226,7 @@ fn run_phases(
 fn caches_before(phase: &Phase, place: &Place) -> Caches {
     let cold = match phase {
         Phase::Stream(spec) => matches!(spec.access, Access::Read) && !spec.manner.direct,
-        Phase::Small(_) => false,
+        Phase::Small(_) | Phase::Daq(_) | Phase::Client(_) => false,
     };
     if !cold {
         return Caches::Kept;
@@ -171,22 +238,6 @@ fn caches_before(phase: &Phase, place: &Place) -> Caches {
         }
         Place::Root(_) => Caches::Unknown,
     }
-}
-
-/// Removes what the work makes, by its names, and then the folders, which have to be empty: what somebody else has put there stays, and is
-/// told of.
-fn clean_up(session: &mut dyn Session, work: &Work) -> Result<(), TargetError> {
-    let absent = |result: Result<(), TargetError>| match result {
-        Err(error) if error.failure() != Failure::NotFound => Err(error),
-        _ => Ok(()),
-    };
-    for name in work.files() {
-        absent(session.remove(&name))?;
-    }
-    for name in work.directories() {
-        absent(session.remove_directory(&name))?;
-    }
-    session.remove_home()
 }
 
 /// Seconds since 1970.

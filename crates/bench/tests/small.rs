@@ -23,7 +23,7 @@ fn spec(phase: SmallPhase, one_directory: bool) -> SmallSpec {
 fn run(spec: &SmallSpec, target: &Arc<dyn Target>) -> Tally {
     let finished = spec.crew(target, &Arc::new(Content::new(9))).unwrap().run(None, |_| true);
     let mut sum = Tally::default();
-    finished.workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
+    finished.roles[0].workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
     sum
 }
 

@@ -46,7 +46,7 @@ fn make(target: &Arc<dyn Target>, streams: u64) {
 fn run(spec: &StreamSpec, target: &Arc<dyn Target>) -> (Finished, Tally) {
     let finished = spec.crew(target, &Arc::new(Content::new(9))).unwrap().run(None, |_| true);
     let mut sum = Tally::default();
-    finished.workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
+    finished.roles[0].workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
     (finished, sum)
 }
 
@@ -58,7 +58,7 @@ fn what_is_written_is_what_is_read_in_every_pattern() {
     let all = 12 << 20;
     let (finished, written) = run(&spec(Access::Write), &target);
     assert_eq!((written.bytes, written.operations, written.failed()), (all, 192, 0));
-    assert_eq!(finished.seconds.last().unwrap().bytes, all);
+    assert_eq!(finished.roles[0].seconds.last().unwrap().bytes, all);
     for access in [Access::Read, Access::Reread, Access::RandomRead, Access::StrideRead, Access::BackwardRead] {
         let (_, read) = run(&StreamSpec { chunks: 3, ..spec(access) }, &target);
         assert_eq!((read.bytes, read.verified, read.failed(), read.wrong), (all, all, 0, 0), "{access:?}");
@@ -136,7 +136,7 @@ fn a_pace_is_kept_and_a_limit_ends_it() {
     let spec = StreamSpec { streams: 1, files: 1, file_bytes: 64 << 20, rate: Some(2 << 20), ..spec(Access::Write) };
     let crew = spec.crew(&target, &Arc::new(Content::new(9))).unwrap();
     let finished = crew.run(Some(Duration::from_millis(1500)), |_| true);
-    let bytes = finished.workers[0].as_ref().unwrap().bytes;
+    let bytes = finished.roles[0].workers[0].as_ref().unwrap().bytes;
     assert!((3 << 20..=(3 << 20) + (256 << 10)).contains(&bytes), "{bytes}");
     assert!(
         finished.wall >= Duration::from_millis(1450) && finished.wall < Duration::from_secs(3),

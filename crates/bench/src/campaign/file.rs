@@ -4,9 +4,10 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
+use super::combine;
 use super::trial::Work;
 use crate::target::{Durability, Place, PlaceError};
-use crate::workload::{Access, SmallError, SmallPhase, StreamError};
+use crate::workload::{Access, ClientWork, DaqError, GenerateError, SmallError, SmallPhase, StreamError};
 
 /// What is wrong with a campaign.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +47,32 @@ pub enum CampaignError {
         name: String,
         /// Why.
         source: SmallError,
+    },
+    /// Work that makes no sense.
+    #[error("work `{name}`: {source}")]
+    Daq {
+        /// The work.
+        name: String,
+        /// Why.
+        source: DaqError,
+    },
+    /// Work that makes no sense.
+    #[error("work `{name}`: {source}")]
+    Client {
+        /// The work.
+        name: String,
+        /// Why.
+        source: GenerateError,
+    },
+    /// A disk that nobody knows.
+    #[error(
+        "system `{name}`: its disk is said to be the system `{disk}`, which is not there; name one by a path on the same disk"
+    )]
+    NoDisk {
+        /// The system.
+        name: String,
+        /// What it names.
+        disk: String,
     },
 }
 
@@ -91,6 +118,20 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+/// Bytes a second, or as fast as it goes (`flat-out`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate(pub Option<u64>);
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "flat-out" {
+            return Ok(Self(None));
+        }
+        types::units::parse_size(&text).map(|rate| Self(Some(rate))).map_err(serde::de::Error::custom)
+    }
+}
+
 fn one() -> Many<u32> {
     Many::One(1)
 }
@@ -103,6 +144,8 @@ pub struct System {
     pub name: String,
     /// A directory on it, by path or URL.
     pub place: String,
+    /// The system that is the disk below this one, by its name: what it reaches is this one's ceiling.
+    pub disk: Option<String>,
 }
 
 /// Streams in all combinations of their parameters.
@@ -193,6 +236,92 @@ fn undurable() -> Durability {
     Durability::None
 }
 
+/// Recorders and who reads what they write, in all combinations of the parameters.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Daq {
+    /// What it is called in results.
+    pub name: String,
+    /// Recorders at a time.
+    pub recorders: Many<u32>,
+    /// Files of each, one after the other.
+    #[serde(default = "one_file")]
+    pub files: u32,
+    /// Bytes of each file.
+    pub file: Many<Size>,
+    /// Bytes of each request.
+    pub block: Many<Size>,
+    /// Bytes a second of each recorder.
+    #[serde(default = "flat_out")]
+    pub rate: Many<Rate>,
+    /// What a recorder can keep while the system is slow, before a deadline is missed.
+    #[serde(default = "buffer")]
+    pub buffer: Size,
+    /// Readers that follow each recorder.
+    #[serde(default = "none")]
+    pub followers: Many<u32>,
+    /// Copies of finished files at a time.
+    #[serde(default)]
+    pub copiers: u32,
+    /// The directory that they go to.
+    pub copy_to: Option<String>,
+    /// Requests under way at a time on one file, where the driver can.
+    #[serde(default = "one")]
+    pub window: Many<u32>,
+    /// Past the client's page cache.
+    #[serde(default)]
+    pub direct: bool,
+    /// When written bytes have to be on the disk.
+    #[serde(default)]
+    pub durability: Durability,
+    /// Compares what is read with what was written.
+    #[serde(default = "yes")]
+    pub verify: bool,
+}
+
+fn one_file() -> u32 {
+    1
+}
+
+fn none() -> Many<u32> {
+    Many::One(0)
+}
+
+fn flat_out() -> Many<Rate> {
+    Many::One(Rate(None))
+}
+
+fn buffer() -> Size {
+    Size(64 << 20)
+}
+
+/// The client alone, in all combinations of the parameters.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientAlone {
+    /// What it is called in results.
+    pub name: String,
+    /// What is done with each block.
+    #[serde(default = "all_client_work")]
+    pub work: Vec<ClientWork>,
+    /// Threads at a time.
+    #[serde(default = "one")]
+    pub threads: Many<u32>,
+    /// Bytes of each block.
+    pub block: Many<Size>,
+    /// For how long each.
+    #[serde(default = "few_seconds")]
+    pub seconds: u32,
+}
+
+fn all_client_work() -> Vec<ClientWork> {
+    ClientWork::ALL.to_vec()
+}
+
+fn few_seconds() -> u32 {
+    3
+}
+
 /// A campaign.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -213,6 +342,12 @@ pub struct Campaign {
     /// Small files.
     #[serde(rename = "small", default)]
     pub small: Vec<Small>,
+    /// Data acquisition.
+    #[serde(rename = "daq", default)]
+    pub daq: Vec<Daq>,
+    /// The client alone.
+    #[serde(rename = "client", default)]
+    pub client: Vec<ClientAlone>,
 }
 
 impl Campaign {
@@ -237,7 +372,21 @@ impl Campaign {
             if self.systems[..number].iter().any(|other| other.name == system.name) {
                 return Err(CampaignError::Twice(system.name.clone()));
             }
-            Place::parse(&system.place).map_err(|source| CampaignError::Place { name: system.name.clone(), source })?;
+            let name = || system.name.clone();
+            Place::parse(&system.place).map_err(|source| CampaignError::Place { name: name(), source })?;
+            let known = |disk: &String| self.systems.iter().any(|other| other.name == *disk);
+            if let Some(disk) = system.disk.as_ref().filter(|disk| !known(disk)) {
+                return Err(CampaignError::NoDisk { name: name(), disk: disk.clone() });
+            }
+        }
+        for daq in &self.daq {
+            let name = || daq.name.clone();
+            if daq.copy_to.is_some() != (daq.copiers > 0) {
+                return Err(CampaignError::Daq { name: name(), source: DaqError::CopiesWhere });
+            }
+            if let Some(place) = &daq.copy_to {
+                Place::parse(place).map_err(|source| CampaignError::Place { name: name(), source })?;
+            }
         }
         let trials =
             self.combinations().saturating_mul(self.systems.len() as u64).saturating_mul(u64::from(self.repeats));
@@ -245,7 +394,7 @@ impl Campaign {
             return Err(CampaignError::Many(trials));
         }
         if trials == 0 {
-            return Err(CampaignError::Nothing("work (streams, small)"));
+            return Err(CampaignError::Nothing("work (client, streams, small, daq)"));
         }
         self.works().iter().try_for_each(Work::check)
     }
@@ -260,14 +409,21 @@ impl Campaign {
         let small = self.small.iter().map(|s| {
             product(&[s.clients.all().len(), s.files.all().len(), s.file.all().len(), s.one_directory.all().len()])
         });
-        streams.chain(small).fold(0, u64::saturating_add)
+        let daq = self.daq.iter().map(|d| {
+            let lens = [d.recorders.all().len(), d.file.all().len(), d.block.all().len(), d.rate.all().len()];
+            product(&lens).saturating_mul(product(&[d.followers.all().len(), d.window.all().len()]))
+        });
+        let client = self.client.iter().map(|c| product(&[c.threads.all().len(), c.block.all().len()]));
+        streams.chain(small).chain(daq).chain(client).fold(0, u64::saturating_add)
     }
 
     /// All work, in all combinations.
     #[must_use]
     pub fn works(&self) -> Vec<Work> {
-        let streams = self.streams.iter().flat_map(|streams| Work::of_streams(streams, self.seed));
-        streams.chain(self.small.iter().flat_map(Work::of_small)).collect()
+        let client = self.client.iter().flat_map(combine::client);
+        let streams = self.streams.iter().flat_map(|streams| combine::streams(streams, self.seed));
+        let small = self.small.iter().flat_map(combine::small);
+        client.chain(streams).chain(small).chain(self.daq.iter().flat_map(combine::daq)).collect()
     }
 }
 
@@ -296,12 +452,24 @@ mod tests {
         files = [512, 1024]
         file = "4KiB"
         one_directory = [false, true]
+        [[daq]]
+        name = "daq"
+        recorders = [1, 6]
+        file = "1GiB"
+        block = "1MiB"
+        rate = ["flat-out", "100MB"]
+        followers = 1
+        [[client]]
+        name = "client"
+        threads = [1, 6]
+        block = "1MiB"
     "#;
 
     #[test]
     fn lists_are_combined() {
         let campaign = Campaign::parse(CAMPAIGN).unwrap();
-        assert_eq!((campaign.works().len(), campaign.combinations()), (10, 10));
+        assert_eq!((campaign.works().len(), campaign.combinations()), (16, 16));
+        assert_eq!(campaign.works().iter().filter(|work| !work.needs_system()).count(), 2);
     }
 
     #[test]
@@ -312,10 +480,15 @@ mod tests {
         assert!(with("\"b\"", "\"a\"").contains("two systems are called `a`"));
         assert!(with("root://b//data", "gopher://b").contains("gopher"));
         assert!(with("repeats = 3", "repeats = 0").contains("repeats"));
-        assert!(with("repeats = 3", "repeats = 9000").contains("180000 trials"));
+        assert!(with("repeats = 3", "repeats = 9000").contains("288000 trials"));
         assert!(with("streams = [1, 6, 8]", "streams = [0]").contains("streams is 0"));
         assert!(with("\"write\", ", "").contains("write"), "{}", with("\"write\", ", ""));
         assert!(with("\"random-read\"", "\"sideways\"").contains("sideways"));
         assert!(with("phases", "direct = true\nphases").contains("4,096"));
+        assert!(with("recorders = [1, 6]", "recorders = [1, 0]").contains("recorders is 0"));
+        assert!(with("recorders = [1, 6]", "recorders = 1\ncopiers = 2").contains("copy_to"));
+        assert!(with("\"flat-out\"", "\"fast\"").contains("fast"));
+        assert!(with("place = \"/a\"", "place = \"/a\"\ndisk = \"c\"").contains("`c`"));
+        assert!(with("threads = [1, 6]", "threads = [1, 0]").contains("threads is 0"));
     }
 }

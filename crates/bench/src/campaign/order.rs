@@ -9,18 +9,25 @@ use rand::seq::SliceRandom;
 use super::{Campaign, Phase, Trial, Work};
 
 /// All trials: repeat by repeat, so that a campaign that is cut off has something of everything; within a repeat all work in random order;
-/// and the systems one after the other on the same work, in random order too, so that what the machine does meanwhile meets all alike.
+/// and the systems one after the other on the same work, in random order too, so that what the machine does meanwhile meets all alike. What the
+/// client does alone is done once a repeat, under the first system's number.
 #[must_use]
 pub fn order(campaign: &Campaign) -> Vec<Trial> {
     let mut random = StdRng::seed_from_u64(campaign.seed);
-    let mut works: Vec<usize> = (0..campaign.works().len()).collect();
+    let on_systems: Vec<bool> = campaign.works().iter().map(Work::needs_system).collect();
+    let mut works: Vec<usize> = (0..on_systems.len()).collect();
     let mut systems: Vec<usize> = (0..campaign.systems.len()).collect();
     let mut trials = Vec::new();
     for repeat in 0..campaign.repeats {
         works.shuffle(&mut random);
         for work in &works {
             systems.shuffle(&mut random);
-            trials.extend(systems.iter().map(|system| Trial { system: *system, work: *work, repeat }));
+            let trial = |system: &usize| Trial { system: *system, work: *work, repeat };
+            if on_systems[*work] {
+                trials.extend(systems.iter().map(trial));
+            } else {
+                trials.push(trial(&0));
+            }
         }
     }
     trials
@@ -43,16 +50,17 @@ pub struct Estimate {
 #[must_use]
 pub fn estimate(campaign: &Campaign, byte_rate: u64, operation_rate: u64) -> Estimate {
     let works = campaign.works();
-    let times = u64::from(campaign.repeats).saturating_mul(campaign.systems.len() as u64);
-    let moved = works.iter().flat_map(|work| &work.phases).map(Phase::moved).fold(0, u64::saturating_add);
-    let seconds: u64 =
-        works.iter().flat_map(|work| &work.phases).map(|phase| seconds_of(phase, byte_rate, operation_rate)).sum();
-    Estimate {
-        trials: works.len() * usize::try_from(times).unwrap_or(usize::MAX),
-        moved: moved.saturating_mul(times),
-        room: works.iter().map(Work::room).max().unwrap_or(0),
-        time: Duration::from_secs(seconds.saturating_mul(times)),
+    let mut found = Estimate { room: works.iter().map(Work::room).max().unwrap_or(0), ..Estimate::default() };
+    for work in &works {
+        let systems = if work.needs_system() { campaign.systems.len() } else { 1 };
+        let times = u64::from(campaign.repeats).saturating_mul(systems as u64);
+        let moved = work.phases.iter().map(Phase::moved).fold(0, u64::saturating_add);
+        let seconds: u64 = work.phases.iter().map(|phase| seconds_of(phase, byte_rate, operation_rate)).sum();
+        found.trials += usize::try_from(times).unwrap_or(usize::MAX);
+        found.moved = found.moved.saturating_add(moved.saturating_mul(times));
+        found.time = found.time.saturating_add(Duration::from_secs(seconds.saturating_mul(times)));
     }
+    found
 }
 
 fn seconds_of(phase: &Phase, byte_rate: u64, operation_rate: u64) -> u64 {
@@ -62,6 +70,10 @@ fn seconds_of(phase: &Phase, byte_rate: u64, operation_rate: u64) -> u64 {
             let at_rate = spec.rate.map(|rate| u64::from(spec.files / rate.max(1)));
             (u64::from(spec.clients) * u64::from(spec.files), at_rate)
         }
+        Phase::Daq(spec) => {
+            (0, spec.rate.map(|rate| spec.file_bytes.saturating_mul(u64::from(spec.files)) / rate.max(1)))
+        }
+        Phase::Client(spec) => (0, Some(u64::from(spec.seconds))),
     };
     let flat_out = phase.moved() / byte_rate.max(1) + operations / operation_rate.max(1);
     1 + flat_out.max(at_rate.unwrap_or(0))

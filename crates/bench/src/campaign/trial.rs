@@ -1,8 +1,8 @@
 //! Work with all its parameters, and a trial of it.
 
-use super::file::{CampaignError, Small, Streams};
-use crate::target::{Manner, RelName};
-use crate::workload::{Access, SmallPhase, SmallSpec, StreamError, StreamSpec};
+use super::file::CampaignError;
+use crate::target::RelName;
+use crate::workload::{Access, DaqSpec, GenerateSpec, SmallPhase, SmallSpec, StreamError, StreamSpec};
 
 /// Work that is done in one go, on files of its own.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
@@ -13,6 +13,8 @@ pub struct Work {
     pub parameters: Vec<(String, String)>,
     /// What is done, in this order.
     pub phases: Vec<Phase>,
+    /// A directory on a second system, where copies go.
+    pub copy_to: Option<String>,
 }
 
 /// A part of work that is measured by itself.
@@ -23,6 +25,10 @@ pub enum Phase {
     Stream(StreamSpec),
     /// Small files.
     Small(SmallSpec),
+    /// Data acquisition.
+    Daq(DaqSpec),
+    /// The client alone, with no system.
+    Client(GenerateSpec),
 }
 
 impl Phase {
@@ -32,6 +38,8 @@ impl Phase {
         let word = match self {
             Self::Stream(spec) => serde_json::to_value(spec.access),
             Self::Small(spec) => serde_json::to_value(spec.phase),
+            Self::Daq(_) => Ok("daq".into()),
+            Self::Client(spec) => serde_json::to_value(spec.work),
         };
         word.ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
     }
@@ -42,6 +50,8 @@ impl Phase {
         match self {
             Self::Stream(spec) => spec.bytes(),
             Self::Small(spec) => spec.bytes(),
+            Self::Daq(spec) => spec.bytes(),
+            Self::Client(_) => 0,
         }
     }
 
@@ -51,73 +61,15 @@ impl Phase {
         match self {
             Self::Stream(spec) => spec.bytes(),
             Self::Small(spec) if matches!(spec.phase, SmallPhase::Create | SmallPhase::Read) => spec.bytes(),
-            Self::Small(_) => 0,
+            Self::Daq(spec) => {
+                spec.bytes().saturating_mul(u64::from(spec.followers) + 1 + 2 * u64::from(spec.copiers > 0))
+            }
+            Self::Small(_) | Self::Client(_) => 0,
         }
     }
-}
-
-fn size(bytes: u64) -> String {
-    types::units::show_size(bytes)
 }
 
 impl Work {
-    /// All combinations of the parameters.
-    pub(super) fn of_streams(streams: &Streams, seed: u64) -> Vec<Self> {
-        let mut all = Vec::new();
-        for file in streams.file.all() {
-            for block in streams.block.all() {
-                for count in streams.streams.all() {
-                    for files in streams.files.all() {
-                        for chunks in streams.chunks.all() {
-                            for window in streams.window.all() {
-                                let point = Point { file: file.0, block: block.0, count, files, chunks, window };
-                                all.push(point.work(streams, seed));
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        all
-    }
-
-    /// All combinations of the parameters.
-    pub(super) fn of_small(small: &Small) -> Vec<Self> {
-        let mut all = Vec::new();
-        for clients in small.clients.all() {
-            for files in small.files.all() {
-                for file in small.file.all() {
-                    for one_directory in small.one_directory.all() {
-                        let spec = |phase: &SmallPhase| {
-                            Phase::Small(SmallSpec {
-                                phase: *phase,
-                                clients,
-                                files,
-                                file_bytes: u32::try_from(file.0).unwrap_or(u32::MAX),
-                                one_directory,
-                                manner: Manner { direct: false, durability: small.durability, window: 1 },
-                                rate: small.rate,
-                                verify: small.verify,
-                            })
-                        };
-                        let parameters = [
-                            ("clients", clients.to_string()),
-                            ("files", files.to_string()),
-                            ("file", size(file.0)),
-                            ("directories", if one_directory { "one".to_owned() } else { "own".to_owned() }),
-                        ];
-                        all.push(Self {
-                            name: small.name.clone(),
-                            parameters: parameters.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-                            phases: small.phases.iter().map(spec).collect(),
-                        });
-                    }
-                }
-            }
-        }
-        all
-    }
-
     /// Whether each phase makes sense, and finds the files that it needs.
     pub(super) fn check(&self) -> Result<(), CampaignError> {
         let name = || self.name.clone();
@@ -132,6 +84,8 @@ impl Work {
                     made |= spec.access == Access::Write;
                 }
                 Phase::Small(spec) => spec.check().map_err(|source| CampaignError::Small { name: name(), source })?,
+                Phase::Daq(spec) => spec.check().map_err(|source| CampaignError::Daq { name: name(), source })?,
+                Phase::Client(spec) => spec.check().map_err(|source| CampaignError::Client { name: name(), source })?,
             }
         }
         if self.phases.is_empty() { Err(CampaignError::Nothing("phases in one of its works")) } else { Ok(()) }
@@ -145,7 +99,8 @@ impl Work {
                 (0..spec.streams).map(|stream| RelName::numbered('s', u64::from(stream))).collect()
             }
             Some(Phase::Small(spec)) => spec.directories().collect(),
-            None => Vec::new(),
+            Some(Phase::Daq(spec)) => spec.directories().collect(),
+            Some(Phase::Client(_)) | None => Vec::new(),
         }
     }
 
@@ -156,8 +111,23 @@ impl Work {
                 (0..spec.streams).flat_map(move |stream| (0..spec.files).map(move |file| spec.name(stream, file))),
             ),
             Some(Phase::Small(spec)) => Box::new((0..spec.clients).flat_map(|client| spec.names(client))),
-            None => Box::new(std::iter::empty()),
+            Some(Phase::Daq(spec)) => Box::new(spec.names()),
+            Some(Phase::Client(_)) | None => Box::new(std::iter::empty()),
         }
+    }
+
+    /// Files that may be on the second system then.
+    pub fn copies(&self) -> Box<dyn Iterator<Item = RelName> + '_> {
+        match self.phases.first() {
+            Some(Phase::Daq(spec)) if self.copy_to.is_some() => Box::new(spec.copy_names()),
+            _ => Box::new(std::iter::empty()),
+        }
+    }
+
+    /// Whether it is done on a system, and not by the client alone.
+    #[must_use]
+    pub fn needs_system(&self) -> bool {
+        !self.phases.iter().all(|phase| matches!(phase, Phase::Client(_)))
     }
 
     /// Bytes that it takes at most on the system.
@@ -171,55 +141,6 @@ impl Work {
     pub fn title(&self) -> String {
         let parameters: Vec<String> = self.parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
         format!("{} {}", self.name, parameters.join(" "))
-    }
-}
-
-/// One combination of the parameters of streams.
-struct Point {
-    file: u64,
-    block: u64,
-    count: u32,
-    files: u32,
-    chunks: u32,
-    window: u32,
-}
-
-impl Point {
-    fn work(&self, streams: &Streams, seed: u64) -> Work {
-        let mut generation = 0;
-        let phase = |access: &Access| {
-            let spec = StreamSpec {
-                access: *access,
-                streams: self.count,
-                files: self.files,
-                file_bytes: self.file,
-                block_bytes: u32::try_from(self.block).unwrap_or(u32::MAX),
-                // A new file has one writer.
-                chunks: if *access == Access::Write { 1 } else { self.chunks },
-                manner: Manner { direct: streams.direct, durability: streams.durability, window: self.window as usize },
-                rate: streams.rate.map(|rate| rate.0),
-                write_percent: streams.write_percent,
-                verify: streams.verify,
-                generation,
-                seed,
-            };
-            generation += u64::from(access.writes() && *access != Access::Write);
-            Phase::Stream(spec)
-        };
-        let phases = streams.phases.iter().map(phase).collect();
-        let parameters = [
-            ("file", size(self.file)),
-            ("block", size(self.block)),
-            ("streams", self.count.to_string()),
-            ("files", self.files.to_string()),
-            ("chunks", self.chunks.to_string()),
-            ("window", self.window.to_string()),
-        ];
-        Work {
-            name: streams.name.clone(),
-            parameters: parameters.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-            phases,
-        }
     }
 }
 

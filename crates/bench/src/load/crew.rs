@@ -14,8 +14,12 @@ const SECOND: Duration = Duration::from_secs(1);
 /// What a worker has at hand.
 #[derive(Debug)]
 pub struct Worker {
-    /// Which one it is, from 0.
+    /// Its role, by its place in the list of roles.
+    pub role: usize,
+    /// Which one it is within its role, from 0.
     pub number: usize,
+    /// Which one it is of all.
+    place: usize,
     shared: Arc<Shared>,
 }
 
@@ -32,6 +36,8 @@ struct Gate {
     ready: usize,
     left: usize,
     start: Option<Instant>,
+    /// When the last worker of each role that has left so far did so.
+    ends: Vec<Option<Instant>>,
 }
 
 impl Worker {
@@ -52,7 +58,7 @@ impl Worker {
     /// Where this worker counts.
     #[must_use]
     pub fn meter(&self) -> &Meter {
-        &self.shared.meters[self.number]
+        &self.shared.meters[self.place]
     }
 
     /// Whether everything is to end.
@@ -62,39 +68,56 @@ impl Worker {
     }
 }
 
+/// What the workers of a role did.
+#[derive(Debug)]
+pub struct Group {
+    /// The role's name.
+    pub role: &'static str,
+    /// From the common start to the end of its last worker.
+    pub wall: Duration,
+    /// What each worker did, or why it did nothing.
+    pub workers: Vec<Result<Tally, TargetError>>,
+    /// What they had done at the end of each second, from the start; the last entry is of the end.
+    pub seconds: Vec<Reading>,
+}
+
 /// What a crew did.
 #[derive(Debug)]
 pub struct Finished {
     /// From the common start to the end of the last worker.
     pub wall: Duration,
-    /// What each worker did, or why it did nothing.
-    pub workers: Vec<Result<Tally, TargetError>>,
-    /// What all had done at the end of each second, from the start; the last entry is of the end.
-    pub seconds: Vec<Reading>,
+    /// Role by role.
+    pub roles: Vec<Group>,
 }
 
 /// Workers under way.
 #[derive(Debug)]
 pub struct Crew {
     shared: Arc<Shared>,
+    roles: Vec<(&'static str, usize)>,
     threads: Vec<thread::JoinHandle<Result<Tally, TargetError>>>,
 }
 
 impl Crew {
-    /// Starts `workers` threads. Each gets ready, calls [`Worker::start`], and works. One that fails before it was ready ends the others.
-    pub fn hire<F>(workers: usize, work: F) -> Self
+    /// Starts a thread for each worker; `roles`: names, and how many workers each has. Each gets ready, calls [`Worker::start`], and works. One
+    /// that fails before it was ready ends the others.
+    pub fn hire<F>(roles: &[(&'static str, usize)], work: F) -> Self
     where
         F: Fn(&Worker) -> Result<Tally, TargetError> + Send + Sync + 'static,
     {
-        let meters = (0..workers).map(|_| Meter::default()).collect();
+        let all =
+            roles.iter().enumerate().flat_map(|(role, (_, workers))| (0..*workers).map(move |number| (role, number)));
+        let meters = all.clone().map(|_| Meter::default()).collect();
+        let gate = Gate { ends: vec![None; roles.len()], ..Gate::default() };
         let shared =
-            Arc::new(Shared { meters, stop: AtomicBool::new(false), gate: Mutex::default(), changed: Condvar::new() });
+            Arc::new(Shared { meters, stop: AtomicBool::new(false), gate: Mutex::new(gate), changed: Condvar::new() });
         let work = Arc::new(work);
-        let threads = (0..workers)
-            .map(|number| {
-                let (worker, work) = (Worker { number, shared: Arc::clone(&shared) }, Arc::clone(&work));
+        let threads = all
+            .enumerate()
+            .map(|(place, (role, number))| {
+                let (worker, work) = (Worker { role, number, place, shared: Arc::clone(&shared) }, Arc::clone(&work));
                 thread::spawn(move || {
-                    let left = Left(Arc::clone(&worker.shared));
+                    let left = Left(Arc::clone(&worker.shared), role);
                     let result = work(&worker);
                     if result.is_err() {
                         worker.shared.stop.store(true, Ordering::Relaxed);
@@ -104,7 +127,7 @@ impl Crew {
                 })
             })
             .collect();
-        Self { shared, threads }
+        Self { shared, roles: roles.to_vec(), threads }
     }
 
     /// Lets all start as soon as they are ready, and waits for their end. `watch` is called at the end of each second with what all have
@@ -119,7 +142,7 @@ impl Crew {
         let start = Instant::now();
         gate.start = Some(start);
         self.shared.changed.notify_all();
-        let mut seconds = Vec::new();
+        let mut seconds = vec![Vec::new(); self.roles.len()];
         let mut next = start + SECOND;
         while gate.left < all {
             let now = Instant::now();
@@ -129,9 +152,7 @@ impl Crew {
             if now >= next {
                 next += SECOND;
                 drop(gate);
-                let reading = self.read();
-                seconds.push(reading);
-                if !watch(reading) {
+                if !watch(self.read(&mut seconds)) {
                     self.shared.stop.store(true, Ordering::Relaxed);
                 }
                 gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,27 +162,45 @@ impl Crew {
             let waited = self.shared.changed.wait_timeout(gate, end - now);
             gate = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        let walls: Vec<Duration> = gate.ends.iter().map(|end| end.map_or(Duration::ZERO, |end| end - start)).collect();
         drop(gate);
-        let wall = start.elapsed();
-        seconds.push(self.read());
-        let workers = self.threads.into_iter().map(|thread| match thread.join() {
+        self.read(&mut seconds);
+        let mut results = self.threads.into_iter().map(|thread| match thread.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         });
-        Finished { wall, workers: workers.collect(), seconds }
+        let groups = self.roles.iter().zip(seconds).zip(&walls).map(|(((role, workers), seconds), wall)| Group {
+            role,
+            wall: *wall,
+            workers: results.by_ref().take(*workers).collect(),
+            seconds,
+        });
+        let roles = groups.collect();
+        Finished { wall: walls.into_iter().max().unwrap_or_default(), roles }
     }
 
-    fn read(&self) -> Reading {
-        self.shared.meters.iter().map(Meter::read).sum()
+    /// Adds what each role has done so far to its `seconds`, and tells what all have done.
+    fn read(&self, seconds: &mut [Vec<Reading>]) -> Reading {
+        let mut meters = self.shared.meters.iter();
+        let mut all = Vec::new();
+        for ((_, workers), seconds) in self.roles.iter().zip(seconds) {
+            let reading: Reading = meters.by_ref().take(*workers).map(Meter::read).sum();
+            seconds.push(reading);
+            all.push(reading);
+        }
+        all.into_iter().sum()
     }
 }
 
 /// Says that a worker has ended, however it did.
-struct Left(Arc<Shared>);
+struct Left(Arc<Shared>, usize);
 
 impl Drop for Left {
     fn drop(&mut self) {
-        self.0.gate.lock().unwrap_or_else(PoisonError::into_inner).left += 1;
+        let mut gate = self.0.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        gate.left += 1;
+        gate.ends[self.1] = Some(Instant::now());
+        drop(gate);
         self.0.changed.notify_all();
     }
 }

@@ -18,8 +18,23 @@ impl Pace {
         Self { start, period: period.filter(|period| !period.is_zero()), due: 0 }
     }
 
+    /// The same for operations of `bytes` bytes each, at `rate` bytes a second.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // a rate
+    pub fn of_bytes(start: Instant, bytes: u32, rate: Option<u64>) -> Self {
+        Self::new(start, rate.map(|rate| Duration::from_secs_f64(f64::from(bytes) / rate.max(1) as f64)))
+    }
+
+    /// Waits until the next operation is due; tells when that was.
+    pub fn wait(&mut self) -> Instant {
+        let now = Instant::now();
+        let due = self.next(now);
+        std::thread::sleep(due.saturating_duration_since(now));
+        due
+    }
+
     /// When the next operation is due; latency counts from there. `now` where there is no pace.
-    pub fn next(&mut self, now: Instant) -> Instant {
+    fn next(&mut self, now: Instant) -> Instant {
         let Some(period) = self.period else { return now };
         let due = self.start + period * self.due;
         if self.due == u32::MAX {

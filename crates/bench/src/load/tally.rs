@@ -33,6 +33,9 @@ pub struct Tally {
     pub failures: BTreeMap<Failure, u64>,
     /// Reads that brought wrong data.
     pub wrong: u64,
+    /// Operations that began later than a detector could have waited.
+    #[serde(default)]
+    pub missed: u64,
     /// The first failures in words.
     pub complaints: Vec<Complaint>,
 }
@@ -79,6 +82,7 @@ impl Tally {
             *self.failures.entry(*failure).or_default() += count;
         }
         self.wrong += other.wrong;
+        self.missed += other.missed;
         self.complaints.extend(other.complaints.iter().cloned());
         self.complaints.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         self.complaints.truncate(COMPLAINTS_MAX);

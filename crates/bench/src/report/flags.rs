@@ -20,6 +20,8 @@ pub enum Flag {
     Scattered,
     /// There was a trend to the end of the runs.
     NotSteady,
+    /// Blocks were begun later than a detector could have waited.
+    MissedDeadlines,
 }
 
 impl Flag {
@@ -34,6 +36,7 @@ impl Flag {
             Self::FewRepeats => 'n',
             Self::Scattered => 's',
             Self::NotSteady => 't',
+            Self::MissedDeadlines => 'd',
         }
     }
 
@@ -54,6 +57,7 @@ impl fmt::Display for Flag {
             Self::FewRepeats => "too few repeats for an interval of 95 %: six are needed",
             Self::Scattered => "the repeats scatter by more than a tenth to each side",
             Self::NotSteady => "no steady state: there was a trend to the end",
+            Self::MissedDeadlines => "deadlines were missed: a detector would have lost data",
         })
     }
 }

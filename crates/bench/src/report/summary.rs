@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::Flag;
+use super::ceiling::{At, Ceiling, put};
+use crate::campaign::{Campaign, Work};
 use crate::latency::Latency;
 use crate::result::{Caches, PhaseRecord, TrialRecord};
 use crate::statistics::{Comparison, Interval, compare, median, median_interval, steady};
@@ -43,8 +45,20 @@ pub struct Cell {
     pub latency_us: Option<[u64; 3]>,
     /// CPU seconds of the client for each GB, or for each million operations.
     pub client_cpu: Option<f64>,
+    /// Operations that began later than a detector could have waited, in all repeats.
+    pub missed: u64,
+    /// What the stages below it reached by themselves, the lowest first.
+    pub ceilings: Vec<Ceiling>,
     /// What speaks against it.
     pub flags: BTreeSet<Flag>,
+}
+
+impl Cell {
+    /// The figure, if it may be used.
+    #[must_use]
+    pub fn usable(&self) -> Option<f64> {
+        (!self.flags.iter().any(|flag| flag.is_fatal())).then_some(self.median)
+    }
 }
 
 /// A phase of a work, on all systems.
@@ -74,9 +88,10 @@ type Place = (usize, usize);
 /// What each system did there, repeat by repeat.
 type BySystem<'a> = BTreeMap<usize, Vec<(&'a TrialRecord, &'a PhaseRecord)>>;
 
-/// Sums trials up.
+/// Sums the trials of a campaign up.
 #[must_use]
-pub fn summarise(trials: &[TrialRecord]) -> Summary {
+pub fn summarise(trials: &[TrialRecord], campaign: &Campaign) -> Summary {
+    let works = campaign.works();
     let mut all: BTreeMap<Place, BySystem<'_>> = BTreeMap::new();
     for trial in trials {
         for (number, phase) in trial.phases.iter().enumerate() {
@@ -84,7 +99,12 @@ pub fn summarise(trials: &[TrialRecord]) -> Summary {
             cells.entry(trial.trial.system).or_default().push((trial, phase));
         }
     }
-    Summary { rows: all.values().filter_map(row).collect() }
+    // The roles of one phase are no phases of the work: what has roles has one phase, and no ceilings.
+    let phase = |(work, number): &Place| works.get(*work).and_then(|work: &Work| work.phases.get(*number));
+    let mut rows: Vec<At<'_>> =
+        all.iter().filter_map(|(place, cells)| Some(At { phase: phase(place), row: row(cells)? })).collect();
+    put(&mut rows, campaign);
+    Summary { rows: rows.into_iter().map(|at| at.row).collect() }
 }
 
 fn row(cells: &BySystem<'_>) -> Option<Row> {
@@ -112,7 +132,7 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], unit: Unit) -> Option<Cell> {
     let (first, _) = some.first()?;
     let mut flags = BTreeSet::new();
     let (mut values, mut latency) = (Vec::new(), Latency::default());
-    let (mut cpu, mut amount) = (0.0, 0.0);
+    let (mut cpu, mut amount, mut missed) = (0.0, 0.0, 0);
     for (trial, phase) in some {
         let measured = &phase.measured;
         values.push(match unit {
@@ -121,6 +141,7 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], unit: Unit) -> Option<Cell> {
         });
         latency.merge(&measured.tally.latency);
         cpu += measured.client_cpu_s;
+        missed += measured.tally.missed;
         amount += match unit {
             Unit::Bytes => measured.tally.bytes as f64 / 1e9,
             Unit::Operations => measured.tally.operations as f64 / 1e6,
@@ -134,6 +155,7 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], unit: Unit) -> Option<Cell> {
             ),
             (Flag::EndedEarly, trial.ended.is_some()),
             (Flag::MaybeCached, phase.caches == Caches::Unknown),
+            (Flag::MissedDeadlines, measured.tally.missed > 0),
             (
                 Flag::NotSteady,
                 series.len() >= STEADY_SECONDS_MIN && steady(&series).is_none_or(|found| found.trend.is_some()),
@@ -160,7 +182,10 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], unit: Unit) -> Option<Cell> {
         interval,
         against_first: None,
         latency_us: (latency.count() > 0).then(|| [us(0.5), us(0.99), us(0.999)]),
-        client_cpu: (amount > 0.0).then(|| cpu / amount),
+        // Of several roles the first has it all.
+        client_cpu: (amount > 0.0 && cpu > 0.0).then(|| cpu / amount),
+        missed,
+        ceilings: Vec::new(),
         flags,
     })
 }
@@ -171,7 +196,33 @@ mod tests {
     use crate::campaign::Trial;
     use crate::load::{Reading, Tally};
     use crate::measure::Measured;
+    use crate::report::Stage;
 
+    fn campaign() -> Campaign {
+        let text = r#"
+            name = "c"
+            repeats = 8
+            [[system]]
+            name = "a"
+            place = "root://a//"
+            disk = "b"
+            [[system]]
+            name = "b"
+            place = "/b"
+            [[streams]]
+            name = "w"
+            phases = ["write"]
+            file = "200MB"
+            block = "1MiB"
+            [[client]]
+            name = "client"
+            block = "1MiB"
+            work = ["make", "make-and-sum"]
+        "#;
+        Campaign::parse(text).unwrap()
+    }
+
+    /// Of the streams: work 1, as the client alone comes first.
     fn trial(system: usize, repeat: u32, megabytes: u64) -> TrialRecord {
         let mut tally = Tally { operations: 10, bytes: megabytes * 1_000_000, ..Tally::default() };
         tally.latency.add(std::time::Duration::from_millis(5));
@@ -186,7 +237,7 @@ mod tests {
         };
         let phase = PhaseRecord { phase: "write".into(), began: 0, caches: Caches::Kept, measured };
         TrialRecord {
-            trial: Trial { system, work: 0, repeat },
+            trial: Trial { system, work: 1, repeat },
             system: ["a", "b"][system].into(),
             work: "w".into(),
             parameters: vec![],
@@ -199,7 +250,7 @@ mod tests {
     fn systems_stand_side_by_side() {
         let trials: Vec<_> =
             (0..8).flat_map(|n| [trial(0, n, 200 + u64::from(n)), trial(1, n, 400 + u64::from(n))]).collect();
-        let summary = summarise(&trials);
+        let summary = summarise(&trials, &campaign());
         let [row] = &summary.rows[..] else { panic!("{summary:?}") };
         let [a, b] = &row.cells[..] else { panic!("{row:?}") };
         assert_eq!((row.unit, a.median, b.median), (Unit::Bytes, 101.75e6, 201.75e6));
@@ -215,12 +266,31 @@ mod tests {
         trials[1].phases[0].measured.tally.wrong = 1;
         trials[2].phases[0].caches = Caches::Unknown;
         trials[0].ended = Some("stopped".into());
-        let flags = &summarise(&trials).rows[0].cells[0].flags;
+        let flags = &summarise(&trials, &campaign()).rows[0].cells[0].flags;
         assert_eq!(
             flags.iter().copied().collect::<Vec<_>>(),
             vec![Flag::WrongData, Flag::EndedEarly, Flag::MaybeCached, Flag::FewRepeats]
         );
         let scattered: Vec<_> = (0..8).map(|n| trial(0, n, 100 + 50 * u64::from(n))).collect();
-        assert!(summarise(&scattered).rows[0].cells[0].flags.contains(&Flag::Scattered));
+        assert!(summarise(&scattered, &campaign()).rows[0].cells[0].flags.contains(&Flag::Scattered));
+    }
+
+    #[test]
+    fn each_stage_is_the_ceiling_of_those_that_go_through_it() {
+        let mut trials: Vec<_> = (0..8).flat_map(|n| [trial(0, n, 200), trial(1, n, 400)]).collect();
+        for repeat in 0..8 {
+            let mut alone = trial(0, repeat, 2000);
+            alone.trial.work = 0;
+            let mut summed = alone.phases[0].clone();
+            summed.measured.tally.bytes = 600_000_000;
+            alone.phases.push(summed);
+            trials.push(alone);
+        }
+        let summary = summarise(&trials, &campaign());
+        let row = summary.rows.iter().find(|row| row.work == "w" && row.cells.len() == 2).unwrap();
+        let ceilings = |cell: &Cell| -> Vec<_> { cell.ceilings.iter().map(|c| (c.stage, c.rate, c.share)).collect() };
+        // root:// sums what it sends.
+        assert_eq!(ceilings(&row.cells[0]), [(Stage::Disk, 200e6, 0.5), (Stage::Client, 300e6, 1.0 / 3.0)]);
+        assert_eq!(ceilings(&row.cells[1]), [(Stage::Client, 1000e6, 0.2)]);
     }
 }

@@ -54,6 +54,12 @@ fn figure(cell: &Cell, unit: Unit) -> String {
             Unit::Operations => write!(out, ", {cpu:.0} us CPU each"),
         };
     }
+    for ceiling in &cell.ceilings {
+        let _ = write!(out, ", {:.0} % of the {}", 100.0 * ceiling.share, ceiling.stage.name());
+    }
+    if cell.missed > 0 {
+        let _ = write!(out, ", {} missed deadlines", cell.missed);
+    }
     if let Some(against) = cell.against_first {
         let sure = match against.differs() {
             Some(true) => "",

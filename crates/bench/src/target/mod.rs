@@ -1,6 +1,6 @@
 //! The seam between workloads and storage systems: what a workload asks for, and the drivers that do it by path or URL.
 //!
-//! A driver does what it is told with as little of its own as it can, and says what it cannot do ([`Abilities`]) before a run begins.
+//! A driver does what it is told with as little of its own as it can. What its system cannot do it refuses ([`Failure::Unsupported`]).
 //! All names are below the folder that the run has made for itself; a driver has no way to name anything else.
 
 mod error;
@@ -52,21 +52,6 @@ pub enum Purpose {
     Update,
 }
 
-/// What a system can do by its driver.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Abilities {
-    /// Writes into files that are there, at any place.
-    pub update: bool,
-    /// Reads past the client's page cache (or there is none).
-    pub direct: bool,
-    /// Makes bytes durable when asked to.
-    pub sync: bool,
-    /// Shows what another client has written before the file is closed.
-    pub follow: bool,
-    /// Most requests under way at a time on one file.
-    pub window_max: usize,
-}
-
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
@@ -87,11 +72,8 @@ pub struct Room {
 
 /// A storage system, reached by one of its protocols, and the folder on it that is the run's own.
 pub trait Target: Send + Sync {
-    /// What it can do.
-    fn abilities(&self) -> Abilities;
-
-    /// How a person names it, with the protocol.
-    fn title(&self) -> String;
+    /// Most requests that its driver has under way at a time on one file.
+    fn window_max(&self) -> usize;
 
     /// A session for one thread, with connections of its own.
     ///

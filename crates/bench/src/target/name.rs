@@ -40,6 +40,12 @@ impl RelName {
         }
     }
 
+    /// The same with `suffix` behind it; the same name where that would be none.
+    #[must_use]
+    pub fn with(&self, suffix: &str) -> Self {
+        Self::new(format!("{}{suffix}", self.0)).unwrap_or_else(|| self.clone())
+    }
+
     /// The text, without a slash at either end.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use super::{
-    Abilities, Done, Durability, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError,
-};
+use super::{Done, Durability, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError};
 use crate::memory::Memory;
 
 /// A directory, and the run's own folder in it.
@@ -26,12 +24,8 @@ impl PathTarget {
 }
 
 impl Target for PathTarget {
-    fn abilities(&self) -> Abilities {
-        Abilities { update: true, direct: true, sync: true, follow: true, window_max: 1 }
-    }
-
-    fn title(&self) -> String {
-        self.home.display().to_string()
+    fn window_max(&self) -> usize {
+        1
     }
 
     fn session(&self) -> Result<Box<dyn Session>, TargetError> {

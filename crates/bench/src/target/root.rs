@@ -7,9 +7,7 @@ use client::{
     Chunk, Client, ClientError, DirlistOptions, OpenOptions, Reader, RemoteFile, Settings, StatFlags, Url, Writer,
 };
 
-use super::{
-    Abilities, Done, Durability, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError,
-};
+use super::{Done, Durability, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError};
 use crate::memory::Memory;
 
 /// Requests under way at most: what stock servers take without queueing more than they can keep.
@@ -31,12 +29,8 @@ impl RootTarget {
 }
 
 impl Target for RootTarget {
-    fn abilities(&self) -> Abilities {
-        Abilities { update: true, direct: true, sync: true, follow: true, window_max: WINDOW_MAX }
-    }
-
-    fn title(&self) -> String {
-        self.home.to_string()
+    fn window_max(&self) -> usize {
+        WINDOW_MAX
     }
 
     fn session(&self) -> Result<Box<dyn Session>, TargetError> {
@@ -74,7 +68,7 @@ impl Session for RootSession {
         let durability = if purpose == Purpose::Read { Durability::None } else { manner.durability };
         let way = match purpose {
             Purpose::Create => Way::Write(Writer::new(file.with_window(manner.window.clamp(1, WINDOW_MAX) + 1))),
-            Purpose::Read => Way::Read(Reader::new(file)),
+            Purpose::Read => Way::Read(Reader::growing(file)),
             Purpose::Update => Way::Update(Box::new(file)),
         };
         Ok(Box::new(RootFile { way, durability, started: VecDeque::new(), ready: VecDeque::new() }))

@@ -1,62 +1,147 @@
-//! The client alone: how fast this machine makes blocks and sums them, with no system behind. It is the ceiling of what its streams can do.
+//! The client alone: how fast this machine makes blocks, checks and sums them, with no system behind. It is the ceiling of what its streams
+//! can do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use types::Crc32c;
 
-use crate::content::{Content, FileKey, blocks_memory};
+use crate::content::{Content, FileKey};
 use crate::load::{Crew, Tally, Worker};
 use crate::memory::Memory;
 use crate::target::TargetError;
 
-/// What is made.
+/// What is done with each block.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientWork {
+    /// It is made, as by a writer.
+    Make,
+    /// It is made, and its CRC32C computed, as by a writer over a protocol with checksums.
+    MakeAndSum,
+    /// It is compared with what it has to be, as by a reader that verifies.
+    Check,
+    /// Its CRC32C is computed, and it is compared.
+    CheckAndSum,
+}
+
+impl ClientWork {
+    /// All.
+    pub const ALL: [Self; 4] = [Self::Make, Self::MakeAndSum, Self::Check, Self::CheckAndSum];
+
+    fn sums(self) -> bool {
+        matches!(self, Self::MakeAndSum | Self::CheckAndSum)
+    }
+
+    fn checks(self) -> bool {
+        matches!(self, Self::Check | Self::CheckAndSum)
+    }
+}
+
+/// The client alone.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenerateSpec {
+    /// What is done.
+    pub work: ClientWork,
     /// Threads.
     pub threads: u32,
     /// Bytes of each block.
     pub block_bytes: u32,
     /// For how long, in seconds.
     pub seconds: u32,
-    /// Also sums each block (CRC32C), as a client does that checks what it sends.
-    pub sums: bool,
 }
 
+/// A specification that makes no sense.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum GenerateError {
+    /// Out of bounds.
+    #[error("{what} is {value}; give 1 to {most}")]
+    Bounds {
+        /// What.
+        what: &'static str,
+        /// What was asked for.
+        value: u32,
+        /// The most.
+        most: u32,
+    },
+}
+
+/// Memory that a reader goes round in: more than the caches nearest to a processor hold.
+const CHECKED_BYTES: usize = 32 << 20;
+
 impl GenerateSpec {
+    /// Whether it makes sense.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), GenerateError> {
+        let bounds =
+            [("threads", self.threads, 4096), ("block", self.block_bytes, 256 << 20), ("seconds", self.seconds, 3600)];
+        match bounds.into_iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
+            Some((what, value, most)) => Err(GenerateError::Bounds { what, value, most }),
+            None => Ok(()),
+        }
+    }
+
     /// Workers that do it, ready to start.
-    #[must_use]
-    pub fn crew(&self, content: &Arc<Content>) -> Crew {
+    ///
+    /// # Errors
+    /// [`GenerateSpec::check`].
+    pub fn crew(&self, content: &Arc<Content>) -> Result<Crew, GenerateError> {
+        self.check()?;
         let (spec, content) = (self.clone(), Arc::clone(content));
-        Crew::hire(self.threads as usize, move |worker| generate(&spec, &content, worker))
+        Ok(Crew::hire(&[("", self.threads as usize)], move |worker| {
+            if spec.work.checks() { check(&spec, &content, worker) } else { make(&spec, &content, worker) }
+        }))
     }
 }
 
-fn generate(spec: &GenerateSpec, content: &Content, worker: &Worker) -> Result<Tally, TargetError> {
+fn make(spec: &GenerateSpec, content: &Content, worker: &Worker) -> Result<Tally, TargetError> {
     let block = spec.block_bytes as usize;
-    let what = || format!("take {} bytes of memory", blocks_memory(block));
-    let mut memory = Memory::new(blocks_memory(block)).map_err(|source| TargetError::Path { what: what(), source })?;
-    content.fill(FileKey::default(), 0, memory.whole());
+    let mut memory = content.memory(block)?;
     let key = FileKey { file: worker.number as u64, generation: 0 };
+    Ok(blocks(spec, worker, |offset, _| {
+        let Some(place) = content.block(memory.whole(), key, offset, block) else { return 0 };
+        if spec.work.sums() { Crc32c::of(&memory.whole()[place]).0 } else { 0 }
+    }))
+}
+
+fn check(spec: &GenerateSpec, content: &Content, worker: &Worker) -> Result<Tally, TargetError> {
+    let block = spec.block_bytes as usize;
+    let places = (CHECKED_BYTES / block).max(1);
+    let mut memory = Memory::new(places * block)?;
+    let key = FileKey { file: worker.number as u64, generation: 0 };
+    content.fill(key, 0, memory.whole());
+    Ok(blocks(spec, worker, |offset, tally| {
+        let at = usize::try_from(offset / block as u64 % places as u64).unwrap_or(0) * block;
+        let bytes = &memory.whole()[at..at + block];
+        let sum = if spec.work.sums() { Crc32c::of(bytes).0 } else { 0 };
+        match content.check(key.file, 0..=0, at as u64, bytes) {
+            Ok(()) => tally.verified += block as u64,
+            Err(mismatch) => tally.add_wrong(Duration::ZERO, format!("this machine's memory: {mismatch}")),
+        }
+        sum
+    }))
+}
+
+/// Calls `each` for block after block until the time is over.
+fn blocks(spec: &GenerateSpec, worker: &Worker, mut each: impl FnMut(u64, &mut Tally) -> u32) -> Tally {
+    let block = u64::from(spec.block_bytes);
     let (mut tally, mut offset, mut sum) = (Tally::default(), 0, 0);
     let end = worker.start() + Duration::from_secs(u64::from(spec.seconds));
     let mut begun = Instant::now();
     while begun < end && !worker.is_stopped() {
-        if let Some(place) = content.block(memory.whole(), key, offset, block)
-            && spec.sums
-        {
-            sum ^= Crc32c::of(&memory.whole()[place]).0;
-        }
-        offset += block as u64;
+        sum ^= each(offset, &mut tally);
+        offset += block;
         let now = Instant::now();
-        tally.add(block as u64, now - begun);
-        worker.meter().add(block as u64);
+        tally.add(block, now - begun);
+        worker.meter().add(block);
         begun = now;
     }
     // The sums are used, so that nobody leaves them out.
     std::hint::black_box(sum);
-    Ok(tally)
+    tally
 }
 
 #[cfg(test)]
@@ -64,13 +149,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_makes_blocks_for_as_long_as_it_is_told() {
-        let spec = GenerateSpec { threads: 2, block_bytes: 1 << 16, seconds: 1, sums: true };
-        let finished = spec.crew(&Arc::new(Content::new(1))).run(None, |_| true);
-        assert!(finished.wall >= Duration::from_secs(1) && finished.wall < Duration::from_secs(3));
-        for worker in &finished.workers {
-            let tally = worker.as_ref().unwrap();
-            assert!(tally.bytes > 10 << 20 && tally.bytes == tally.operations << 16, "{}", tally.bytes);
+    fn a_client_works_for_as_long_as_it_is_told() {
+        for work in ClientWork::ALL {
+            let spec = GenerateSpec { work, threads: 2, block_bytes: 1 << 16, seconds: 1 };
+            let finished = spec.crew(&Arc::new(Content::new(1))).unwrap().run(None, |_| true);
+            assert!(finished.wall >= Duration::from_secs(1) && finished.wall < Duration::from_secs(3));
+            for worker in &finished.roles[0].workers {
+                let tally = worker.as_ref().unwrap();
+                assert!(tally.bytes > 10 << 20 && tally.bytes == tally.operations << 16, "{}", tally.bytes);
+                assert_eq!((tally.wrong, tally.verified), (0, if work.checks() { tally.bytes } else { 0 }));
+            }
         }
     }
 }

@@ -2,12 +2,14 @@
 //! driver seam.
 
 mod access;
+mod daq;
 mod generate;
 mod permutation;
 mod small;
 mod stream;
 
 pub use access::{Access, Operation, Operations, Part};
-pub use generate::GenerateSpec;
+pub use daq::{DaqError, DaqSpec};
+pub use generate::{ClientWork, GenerateError, GenerateSpec};
 pub use small::{SmallError, SmallPhase, SmallSpec};
 pub use stream::{StreamError, StreamSpec};

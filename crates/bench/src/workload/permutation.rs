@@ -1,5 +1,7 @@
 //! All numbers below a bound in a random order, each once, without a list of them.
 
+use crate::splitmix;
+
 /// A permutation of `0..len`, by a seed: a Feistel network over the next power of four, walked until the number is within the bound (at
 /// most four steps are expected).
 #[derive(Clone, Copy, Debug)]
@@ -38,18 +40,13 @@ impl Permutation {
         let mask = (1 << self.half_bits) - 1;
         let (mut left, mut right) = (number >> self.half_bits, number & mask);
         for round in 0..ROUNDS {
-            let mixed = scramble(right ^ self.seed.rotate_left(16 * u32::try_from(round).unwrap_or(0)) ^ (round << 56));
+            let mixed = splitmix::finalize(
+                right ^ self.seed.rotate_left(16 * u32::try_from(round).unwrap_or(0)) ^ (round << 56),
+            );
             (left, right) = (right, (left ^ mixed) & mask);
         }
         (left << self.half_bits) | right
     }
-}
-
-/// The finalizer of SplitMix64.
-fn scramble(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -124,7 +124,9 @@ impl SmallSpec {
     pub fn crew(&self, target: &Arc<dyn Target>, content: &Arc<Content>) -> Result<Crew, SmallError> {
         self.check()?;
         let (spec, target, content) = (self.clone(), Arc::clone(target), Arc::clone(content));
-        Ok(Crew::hire(self.clients as usize, move |worker| Client::new(&spec, &*target, &content, worker)?.run()))
+        Ok(Crew::hire(&[("", self.clients as usize)], move |worker| {
+            Client::new(&spec, &*target, &content, worker)?.run()
+        }))
     }
 }
 
@@ -145,9 +147,7 @@ impl<'a> Client<'a> {
         content: &'a Content,
         worker: &'a Worker,
     ) -> Result<Self, TargetError> {
-        let len = spec.file_bytes as usize;
-        let what = || format!("take {len} bytes of memory");
-        let memory = Memory::new(len).map_err(|source| TargetError::Path { what: what(), source })?;
+        let memory = Memory::new(spec.file_bytes as usize)?;
         let number = u32::try_from(worker.number).unwrap_or(u32::MAX);
         Ok(Self {
             spec,
@@ -174,8 +174,7 @@ impl<'a> Client<'a> {
             if self.worker.is_stopped() {
                 break;
             }
-            let due = pace.next(Instant::now());
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            let due = pace.wait();
             let name = folder.join(&RelName::numbered('f', number));
             match self.one(&name, number, start) {
                 Ok(bytes) => {
@@ -211,13 +210,8 @@ impl<'a> Client<'a> {
     }
 
     fn memory(&mut self) -> Result<Memory, TargetError> {
-        let len = self.spec.file_bytes as usize;
-        match self.memory.take() {
-            Some(memory) => Ok(memory),
-            // An operation that failed has kept it.
-            None => Memory::new(len)
-                .map_err(|source| TargetError::Path { what: format!("take {len} bytes of memory"), source }),
-        }
+        // An operation that failed has kept it.
+        self.memory.take().map_or_else(|| Memory::new(self.spec.file_bytes as usize), Ok)
     }
 
     fn create(&mut self, name: &RelName, number: u64) -> Result<(), TargetError> {

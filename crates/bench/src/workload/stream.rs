@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::access::{Access, Operation, Operations, Part};
-use crate::content::{Content, FileKey, blocks_memory};
+use crate::content::{Content, FileKey};
 use crate::load::{Crew, Pace, Tally, Worker};
 use crate::memory::Memory;
 use crate::target::{Manner, OpenFile, Purpose, RelName, Session, Target, TargetError};
@@ -144,7 +144,7 @@ impl StreamSpec {
     pub fn crew(&self, target: &Arc<dyn Target>, content: &Arc<Content>) -> Result<Crew, StreamError> {
         self.check()?;
         let (spec, target, content) = (self.clone(), Arc::clone(target), Arc::clone(content));
-        Ok(Crew::hire(self.workers(), move |worker| Stream::new(&spec, &*target, &content, worker)?.run()))
+        Ok(Crew::hire(&[("", self.workers())], move |worker| Stream::new(&spec, &*target, &content, worker)?.run()))
     }
 }
 
@@ -179,7 +179,7 @@ impl<'a> Stream<'a> {
             content,
             worker,
             session: target.session()?,
-            window: spec.manner.window.min(target.abilities().window_max).max(1),
+            window: spec.manner.window.min(target.window_max()).max(1),
             stream: number / spec.chunks,
             chunk: number % spec.chunks,
             to_write: Vec::new(),
@@ -196,22 +196,17 @@ impl<'a> Stream<'a> {
         self.under_way.clear();
         let block = self.spec.block_bytes as usize;
         while self.spec.access.writes() && self.to_write.len() < self.window {
-            let mut memory = memory(blocks_memory(block))?;
-            self.content.fill(FileKey::default(), 0, memory.whole());
-            self.to_write.push(memory);
+            self.to_write.push(self.content.memory(block)?);
         }
         while self.spec.access.reads() && self.to_read.len() < self.window {
-            self.to_read.push(memory(block)?);
+            self.to_read.push(Memory::new(block)?);
         }
         Ok(())
     }
 
     fn run(mut self) -> Result<Tally, TargetError> {
         let start = self.worker.start();
-        #[allow(clippy::cast_precision_loss)] // a rate
-        let period =
-            self.spec.rate.map(|rate| Duration::from_secs_f64(f64::from(self.spec.block_bytes) / rate.max(1) as f64));
-        let mut pace = Pace::new(start, period);
+        let mut pace = Pace::of_bytes(start, self.spec.block_bytes, self.spec.rate);
         for file in 0..self.spec.files {
             if self.worker.is_stopped() {
                 break;
@@ -242,10 +237,7 @@ impl<'a> Stream<'a> {
             if self.worker.is_stopped() {
                 break;
             }
-            let now = Instant::now();
-            let due = pace.next(now);
-            std::thread::sleep(due.saturating_duration_since(now));
-            let late = Instant::now().saturating_duration_since(due);
+            let late = pace.wait().elapsed();
             self.begin(&mut *file, &name, key, operation, late)?;
             while self.under_way.len() >= self.window {
                 self.finish(&mut *file, &name, key, start)?;
@@ -309,8 +301,4 @@ impl<'a> Stream<'a> {
         self.tally.add(moved as u64, done.took + late);
         Ok(())
     }
-}
-
-fn memory(len: usize) -> Result<Memory, TargetError> {
-    Memory::new(len).map_err(|source| TargetError::Path { what: format!("take {len} bytes of memory"), source })
 }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bench::campaign::{Campaign, Trial, estimate, order};
+use bench::campaign::{Campaign, System, Trial, Work, estimate, order};
 use bench::content::Content;
 use bench::measure::Progress;
-use bench::report::{summarise, text};
+use bench::report::{Summary, summarise, text};
 use bench::result::{ResultFolder, RunHead, VERSION};
-use bench::run::{Context, RunError, run_trial};
+use bench::run::{CLIENT_ALONE, Context, RunError, run_trial};
 use bench::target::{Failure as Refused, Place};
 
 use crate::cli::{BenchArgs, BenchCommand, HowArgs, ReportArgs, RunArgs};
@@ -63,7 +63,8 @@ fn dry_run(campaign: &Campaign) -> Result<Exit, Failure> {
         for trial in order(campaign) {
             let (system, work) = (&campaign.systems[trial.system], &works[trial.work]);
             let phases: Vec<String> = work.phases.iter().map(bench::campaign::Phase::title).collect();
-            writeln!(out, "{}. {} on {}: {}", trial.repeat + 1, work.title(), system.name, phases.join(", "))?;
+            let place = where_of(work, system);
+            writeln!(out, "{}. {} on {place}: {}", trial.repeat + 1, work.title(), phases.join(", "))?;
         }
         writeln!(
             out,
@@ -104,14 +105,16 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
         }
         let (system, work) = (&campaign.systems[trial.system], &works[trial.work]);
         let place = Place::parse(&system.place).map_err(usage)?;
+        let copies = work.copy_to.as_deref().map(Place::parse).transpose().map_err(usage)?;
         let context = Context {
             system: &system.name,
             place: &place,
+            copies: copies.as_ref(),
             settings: &settings,
             content: &content,
             phase_limit: how.phase_limit,
         };
-        let what = format!("{}/{} {} on {}", number + 1, all.len(), work.title(), system.name);
+        let what = format!("{}/{} {} on {}", number + 1, all.len(), work.title(), where_of(work, system));
         let watch = &mut |phase: &str, progress: Progress| {
             screen.show(&what, phase, progress);
             !stop.load(Ordering::Relaxed)
@@ -124,8 +127,14 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
         }
         results.add(record).map_err(failed)?;
     }
-    print(&results, how.json)?;
-    Ok(verdict(&results))
+    let summary = summarise(&results.trials, campaign);
+    print(&results, &summary, how.json)?;
+    Ok(verdict(&summary))
+}
+
+/// Where work is done, in words.
+fn where_of<'a>(work: &Work, system: &'a System) -> &'a str {
+    if work.needs_system() { &system.name } else { CLIENT_ALONE }
 }
 
 fn exit_of(error: &RunError) -> Exit {
@@ -144,8 +153,7 @@ fn exit_of(error: &RunError) -> Exit {
 }
 
 /// What a run of which figures are wrong, or missing, ends with.
-fn verdict(results: &ResultFolder) -> Exit {
-    let summary = summarise(&results.trials);
+fn verdict(summary: &Summary) -> Exit {
     let fatal = summary.rows.iter().flat_map(|row| &row.cells).flat_map(|cell| &cell.flags).any(|flag| flag.is_fatal());
     if fatal || summary.rows.is_empty() { Exit::Wrong } else { Exit::Done }
 }
@@ -168,9 +176,8 @@ fn default_folder(name: &str) -> PathBuf {
     Path::new("weir-bench-results").join(name)
 }
 
-fn print(results: &ResultFolder, json: bool) -> Result<(), Failure> {
-    let summary = summarise(&results.trials);
-    let text = if json { serde_json::to_string_pretty(&summary).map_err(failed)? + "\n" } else { text(&summary) };
+fn print(results: &ResultFolder, summary: &Summary, json: bool) -> Result<(), Failure> {
+    let text = if json { serde_json::to_string_pretty(summary).map_err(failed)? + "\n" } else { text(summary) };
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).map_err(failed)?;
     if !json {
@@ -182,7 +189,9 @@ fn print(results: &ResultFolder, json: bool) -> Result<(), Failure> {
 fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     for folder in &args.folders {
         let results = ResultFolder::read(folder).map_err(usage)?;
-        print(&results, args.json)?;
+        let campaign = Campaign::parse(&results.head.campaign)
+            .map_err(|error| usage(error).while_doing(format!("the campaign in {}", folder.display())))?;
+        print(&results, &summarise(&results.trials, &campaign), args.json)?;
     }
     Ok(Exit::Done)
 }

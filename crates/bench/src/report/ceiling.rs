@@ -1,0 +1,95 @@
+//! What bounds a figure from below the system: what the client can make or check by itself, and what the disk below the system does. Each
+//! stage is the ceiling of those that go through it.
+
+use serde::{Deserialize, Serialize};
+
+use super::summary::{Cell, Row};
+use crate::campaign::{Campaign, Phase};
+use crate::target::Place;
+use crate::workload::{ClientWork, GenerateSpec, StreamSpec};
+
+/// A stage on the way to the disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// This machine alone: making, checking and summing blocks.
+    Client,
+    /// The disk below the system.
+    Disk,
+}
+
+/// What a stage reached by itself, on the same work.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Ceiling {
+    /// The stage.
+    pub stage: Stage,
+    /// What it reached: bytes a second.
+    pub rate: f64,
+    /// The figure's share of that.
+    pub share: f64,
+}
+
+impl Stage {
+    /// As people read it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Disk => "disk",
+        }
+    }
+}
+
+/// Where a row stands in its campaign.
+pub(super) struct At<'a> {
+    /// What was done; `None` where the campaign is not known.
+    pub(super) phase: Option<&'a Phase>,
+    pub(super) row: Row,
+}
+
+/// Puts its ceilings to each figure, the lowest first.
+pub(super) fn put(rows: &mut [At<'_>], campaign: &Campaign) {
+    let alone: Vec<(GenerateSpec, f64)> = rows
+        .iter()
+        .filter_map(|at| match at.phase {
+            Some(Phase::Client(spec)) => Some((spec.clone(), at.row.cells.first()?.usable()?)),
+            _ => None,
+        })
+        .collect();
+    for at in rows {
+        let Some(Phase::Stream(spec)) = at.phase else { continue };
+        let figures: Vec<(String, Option<f64>)> =
+            at.row.cells.iter().map(|cell| (cell.system.clone(), cell.usable())).collect();
+        for cell in &mut at.row.cells {
+            let Some(system) = campaign.systems.iter().find(|system| system.name == cell.system) else { continue };
+            let sums = matches!(Place::parse(&system.place), Ok(Place::Root(_)));
+            let disk = system.disk.as_ref().and_then(|disk| figures.iter().find(|(name, _)| name == disk)?.1);
+            let found = [(Stage::Client, client(&alone, spec, sums)), (Stage::Disk, disk)];
+            set(cell, found);
+        }
+    }
+}
+
+fn set(cell: &mut Cell, found: [(Stage, Option<f64>); 2]) {
+    let share = |rate: f64| cell.median / rate;
+    let known = found.into_iter().filter_map(|(stage, rate)| Some((stage, rate.filter(|rate| *rate > 0.0)?)));
+    let mut ceilings: Vec<Ceiling> = known.map(|(stage, rate)| Ceiling { stage, rate, share: share(rate) }).collect();
+    ceilings.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+    cell.ceilings = ceilings;
+}
+
+/// What this machine reached with as many threads as the streams have workers, and the same blocks.
+fn client(alone: &[(GenerateSpec, f64)], spec: &StreamSpec, sums: bool) -> Option<f64> {
+    let work = match (spec.access.reads(), sums) {
+        // What is not verified is not looked at: nothing of it bounds anything.
+        (true, _) if !spec.verify => return None,
+        (true, true) => ClientWork::CheckAndSum,
+        (true, false) => ClientWork::Check,
+        (false, true) => ClientWork::MakeAndSum,
+        (false, false) => ClientWork::Make,
+    };
+    let fits = |alone: &GenerateSpec| {
+        alone.work == work && alone.block_bytes == spec.block_bytes && alone.threads as usize == spec.workers()
+    };
+    alone.iter().find(|(alone, _)| fits(alone)).map(|(_, rate)| *rate)
+}

@@ -1,0 +1,205 @@
+//! Data acquisition: recorders write files at the rate of a detector, readers follow the files while they grow, and finished files are
+//! copied out to a second system.
+
+mod copier;
+mod floor;
+mod follower;
+mod recorder;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::floor::Floor;
+use crate::content::Content;
+use crate::load::Crew;
+use crate::target::{Manner, RelName, Target};
+
+/// The roles, as results name them.
+pub const ROLES: [&str; 3] = ["record", "follow", "copy-out"];
+
+/// Recorders, and who reads what they write.
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DaqSpec {
+    /// Recorders at a time, each with files of its own.
+    pub recorders: u32,
+    /// Files of each, one after the other.
+    pub files: u32,
+    /// Bytes of each file.
+    pub file_bytes: u64,
+    /// Bytes of each request.
+    pub block_bytes: u32,
+    /// Bytes a second of each recorder, at fixed times; flat out otherwise.
+    pub rate: Option<u64>,
+    /// What a recorder can keep while the system is slow. A block that is begun later than it takes to fill that is a missed deadline: a
+    /// detector would have lost it.
+    pub buffer_bytes: u64,
+    /// Readers that follow each recorder.
+    pub followers: u32,
+    /// Copies that are made at a time of finished files; none without a second system.
+    pub copiers: u32,
+    /// How files are opened.
+    pub manner: Manner,
+    /// Whether what is read is compared with what was written.
+    pub verify: bool,
+}
+
+/// A specification that makes no sense.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DaqError {
+    /// Something that has to be at least 1.
+    #[error("{0} is 0; give at least 1")]
+    Zero(&'static str),
+    /// More than one machine can have.
+    #[error("{workers} recorders, followers and copiers; at most {WORKERS_MAX} on one machine")]
+    Many {
+        /// All of them.
+        workers: u64,
+    },
+    /// Blocks larger than memory allows.
+    #[error("blocks of {0} bytes; at most 256 MiB")]
+    Block(u32),
+    /// Direct I/O of odd lengths.
+    #[error("direct I/O with blocks of {block} bytes in files of {file}; both have to be multiples of 4,096")]
+    Unaligned {
+        /// The block.
+        block: u32,
+        /// The file.
+        file: u64,
+    },
+    /// Copies to nowhere, or a place without copies.
+    #[error("copiers and copy_to belong together: give both, or neither")]
+    CopiesWhere,
+}
+
+const WORKERS_MAX: u64 = 4096;
+const BLOCK_MAX: u32 = 256 << 20;
+const PAGE: u32 = 4096;
+
+impl DaqSpec {
+    /// Whether it makes sense.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), DaqError> {
+        let numbers = [
+            ("recorders", u64::from(self.recorders)),
+            ("files", u64::from(self.files)),
+            ("file", self.file_bytes),
+            ("block", u64::from(self.block_bytes)),
+            ("rate", self.rate.unwrap_or(1)),
+            ("window", self.manner.window as u64),
+        ];
+        if let Some((what, _)) = numbers.into_iter().find(|(_, value)| *value == 0) {
+            return Err(DaqError::Zero(what));
+        }
+        let workers = u64::from(self.recorders) * (1 + u64::from(self.followers)) + u64::from(self.copiers);
+        if workers > WORKERS_MAX {
+            return Err(DaqError::Many { workers });
+        }
+        if self.block_bytes > BLOCK_MAX {
+            return Err(DaqError::Block(self.block_bytes));
+        }
+        let aligned = self.block_bytes.is_multiple_of(PAGE) && self.file_bytes.is_multiple_of(u64::from(PAGE));
+        if self.manner.direct && !aligned {
+            return Err(DaqError::Unaligned { block: self.block_bytes, file: self.file_bytes });
+        }
+        Ok(())
+    }
+
+    /// Bytes of all files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.file_bytes.saturating_mul(u64::from(self.files)).saturating_mul(u64::from(self.recorders))
+    }
+
+    /// How late a block may be begun; `None`: flat out, so that nothing is late.
+    #[must_use]
+    pub fn patience(&self) -> Option<Duration> {
+        #[allow(clippy::cast_precision_loss)] // a time
+        self.rate.map(|rate| Duration::from_secs_f64(self.buffer_bytes as f64 / rate.max(1) as f64))
+    }
+
+    /// Which file it is of all.
+    fn key(&self, recorder: u32, file: u32) -> u64 {
+        u64::from(recorder) * u64::from(self.files) + u64::from(file)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self, recorder: u32, file: u32) -> RelName {
+        RelName::numbered('s', u64::from(recorder)).join(&RelName::numbered('f', u64::from(file)))
+    }
+
+    /// What its copy is called.
+    fn copy_name(&self, recorder: u32, file: u32) -> RelName {
+        RelName::numbered('c', self.key(recorder, file))
+    }
+
+    /// All files, or all copies.
+    fn each<T>(&self, name: impl Fn(u32, u32) -> T) -> impl Iterator<Item = T> {
+        let files = self.files;
+        (0..self.recorders)
+            .flat_map(move |recorder| (0..files).map(move |file| (recorder, file)))
+            .map(move |(r, f)| name(r, f))
+    }
+
+    /// Names of all files.
+    pub fn names(&self) -> impl Iterator<Item = RelName> + '_ {
+        self.each(|recorder, file| self.name(recorder, file))
+    }
+
+    /// Names of all copies.
+    pub fn copy_names(&self) -> impl Iterator<Item = RelName> + '_ {
+        self.each(|recorder, file| self.copy_name(recorder, file))
+    }
+
+    /// Directories of the recorders.
+    pub fn directories(&self) -> impl Iterator<Item = RelName> + '_ {
+        (0..self.recorders).map(|recorder| RelName::numbered('s', u64::from(recorder)))
+    }
+
+    /// Workers that do it, ready to start: roles are [`ROLES`]. The directories of the recorders have to be there. `copies`: where finished
+    /// files are copied to.
+    ///
+    /// # Errors
+    /// [`DaqSpec::check`].
+    pub fn crew(
+        &self,
+        target: &Arc<dyn Target>,
+        copies: Option<&Arc<dyn Target>>,
+        content: &Arc<Content>,
+    ) -> Result<Crew, DaqError> {
+        self.check()?;
+        if copies.is_some() != (self.copiers > 0) {
+            return Err(DaqError::CopiesWhere);
+        }
+        let (recorders, followers) = (self.recorders as usize, self.recorders as usize * self.followers as usize);
+        let all = [(ROLES[0], recorders), (ROLES[1], followers), (ROLES[2], self.copiers as usize)];
+        let roles: Vec<_> = all.into_iter().filter(|(_, workers)| *workers > 0).collect();
+        let floor = Floor::new(self.recorders, self.followers, self.copiers > 0);
+        let (spec, content) = (self.clone(), Arc::clone(content));
+        let (target, copies) = (Arc::clone(target), copies.cloned());
+        let names: Vec<&str> = roles.iter().map(|(name, _)| *name).collect();
+        Ok(Crew::hire(&roles, move |worker| {
+            let site = Site { spec: &spec, content: &content, floor: &floor, target: &*target };
+            match (names[worker.role], &copies) {
+                ("record", _) => recorder::record(&site, worker),
+                ("follow", _) => follower::follow(&site, worker),
+                (_, Some(copies)) => copier::copy_out(&site, &**copies, worker),
+                (_, None) => Ok(crate::load::Tally::default()),
+            }
+        }))
+    }
+}
+
+/// What all workers share.
+struct Site<'a> {
+    spec: &'a DaqSpec,
+    content: &'a Content,
+    floor: &'a Floor,
+    target: &'a dyn Target,
+}
+
+/// How long to wait before something is looked for again that may be there at any moment.
+const POLL: Duration = Duration::from_millis(2);

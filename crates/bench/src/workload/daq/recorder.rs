@@ -1,0 +1,126 @@
+//! A recorder: files one after the other, blocks at fixed times.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Site;
+use crate::content::FileKey;
+use crate::load::{Pace, Tally, Worker};
+use crate::memory::Memory;
+use crate::target::{OpenFile, Purpose, Session, TargetError};
+
+pub(super) fn record(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
+    let leaves = Leaves(site);
+    let recorder = u32::try_from(worker.number).unwrap_or(u32::MAX);
+    let window = site.spec.manner.window.min(site.target.window_max()).max(1);
+    let mut recorder = Recorder {
+        site,
+        worker,
+        recorder,
+        window,
+        session: site.target.session()?,
+        spare: Vec::new(),
+        under_way: VecDeque::new(),
+        tally: Tally::default(),
+    };
+    while recorder.spare.len() < window {
+        recorder.spare.push(site.content.memory(site.spec.block_bytes as usize)?);
+    }
+    let done = recorder.run();
+    drop(leaves);
+    done
+}
+
+/// Says that a recorder does nothing more, however it ended: nobody waits for it then.
+struct Leaves<'a>(&'a Site<'a>);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.floor.leave();
+    }
+}
+
+struct Recorder<'a> {
+    site: &'a Site<'a>,
+    worker: &'a Worker,
+    recorder: u32,
+    window: usize,
+    session: Box<dyn Session>,
+    /// Memory that nothing is under way with.
+    spare: Vec<Memory>,
+    /// Blocks that are, and how late they were begun.
+    under_way: VecDeque<(u64, Duration)>,
+    tally: Tally,
+}
+
+impl Recorder<'_> {
+    fn run(mut self) -> Result<Tally, TargetError> {
+        let spec = self.site.spec;
+        let start = self.worker.start();
+        let mut pace = Pace::of_bytes(start, spec.block_bytes, spec.rate);
+        for file in 0..spec.files {
+            if self.worker.is_stopped() {
+                break;
+            }
+            let recorded = self.one_file(file, &mut pace);
+            self.site.floor.end(self.recorder, file, recorded.as_ref().is_ok_and(|whole| *whole));
+            if let Err(error) = recorded {
+                self.worker.meter().add_failure();
+                self.tally.add_failure(start.elapsed(), &error);
+                self.under_way.clear();
+            }
+        }
+        Ok(self.tally)
+    }
+
+    /// Says whether all of it was written.
+    fn one_file(&mut self, file: u32, pace: &mut Pace) -> Result<bool, TargetError> {
+        let spec = self.site.spec;
+        let key = FileKey { file: spec.key(self.recorder, file), generation: 0 };
+        let mut open = self.session.open(&spec.name(self.recorder, file), Purpose::Create, spec.manner)?;
+        self.site.floor.begin(self.recorder, file);
+        let (block, mut offset) = (u64::from(spec.block_bytes), 0);
+        while offset < spec.file_bytes && !self.worker.is_stopped() {
+            let late = pace.wait().elapsed();
+            if spec.patience().is_some_and(|patience| late > patience) {
+                self.tally.missed += 1;
+            }
+            let len = usize::try_from(block.min(spec.file_bytes - offset)).unwrap_or(usize::MAX);
+            let mut memory = match self.spare.pop() {
+                Some(memory) => memory,
+                // A file that failed has kept it.
+                None => self.site.content.memory(spec.block_bytes as usize)?,
+            };
+            if let Some(place) = self.site.content.block(memory.whole(), key, offset, len) {
+                memory.show(place);
+            }
+            self.under_way.push_back((offset, late));
+            open.write(offset, memory)?;
+            while self.under_way.len() >= self.window {
+                self.finish(&mut *open, file)?;
+            }
+            offset += len as u64;
+        }
+        while !self.under_way.is_empty() {
+            self.finish(&mut *open, file)?;
+        }
+        open.close()?;
+        Ok(offset >= spec.file_bytes)
+    }
+
+    fn finish(&mut self, open: &mut dyn OpenFile, file: u32) -> Result<(), TargetError> {
+        let name = self.site.spec.name(self.recorder, file);
+        let lost = |moved| TargetError::Short { what: format!("write {name}"), moved, asked: moved + 1 };
+        let done = open.done()?.ok_or_else(|| lost(0))?;
+        let place = self.under_way.iter().position(|(offset, _)| *offset == done.offset);
+        let (offset, late) =
+            place.and_then(|place| self.under_way.remove(place)).ok_or_else(|| lost(done.memory.len()))?;
+        let block = usize::try_from(offset / u64::from(self.site.spec.block_bytes)).unwrap_or(usize::MAX);
+        self.site.floor.written(self.recorder, file, block);
+        let moved = done.memory.len() as u64;
+        self.spare.push(done.memory);
+        self.worker.meter().add(moved);
+        self.tally.add(moved, done.took + late);
+        Ok(())
+    }
+}
