@@ -5,13 +5,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use client::Settings;
 
-use crate::campaign::{Phase, Trial, Work};
+use crate::campaign::{Trial, Work};
 use crate::content::Content;
-use crate::load::Crew;
 use crate::measure::{Progress, measure};
 use crate::result::{Caches, PhaseRecord, TrialRecord};
 use crate::target::{Failure, Place, RelName, Session, Target, TargetError};
-use crate::workload::Access;
+use crate::workload::Site;
 
 /// Why a trial was not done.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +84,8 @@ pub fn run_trial(
         ended: None,
     };
     if !work.needs_system() {
-        run_phases(context, work, None, None, &mut record, watch);
+        let site = Site { target: None, copies: None, content: Arc::clone(context.content) };
+        run_phases(context, work, &site, &mut record, watch);
         return Ok(record);
     }
     let folder = folder_of(trial);
@@ -104,8 +104,12 @@ pub fn run_trial(
     if let Err(error) = directories.iter().try_for_each(|name| home.session.make_directory(name)) {
         record.ended = Some(error.to_string());
     } else {
-        let second = copies.as_ref().map(|copies| &copies.target);
-        run_phases(context, work, Some(&home.target), second, &mut record, watch);
+        let site = Site {
+            target: Some(Arc::clone(&home.target)),
+            copies: copies.as_ref().map(|copies| Arc::clone(&copies.target)),
+            content: Arc::clone(context.content),
+        };
+        run_phases(context, work, &site, &mut record, watch);
     }
     let cleaned = home.clean_up(work.files(), &directories);
     let copies_cleaned = copies.as_mut().map_or(Ok(()), |copies| copies.clean_up(work.copies(), &[]));
@@ -165,39 +169,22 @@ impl Home {
     }
 }
 
-/// Workers of a phase, ready to start. `target` is there, unless the client works alone.
-fn crew(
-    phase: &Phase,
-    target: Option<&Arc<dyn Target>>,
-    copies: Option<&Arc<dyn Target>>,
-    content: &Arc<Content>,
-) -> Result<Crew, String> {
-    let text = |error: &dyn std::error::Error| error.to_string();
-    match (phase, target) {
-        (Phase::Client(spec), _) => spec.crew(content).map_err(|error| text(&error)),
-        (Phase::Stream(spec), Some(target)) => spec.crew(target, content).map_err(|error| text(&error)),
-        (Phase::Small(spec), Some(target)) => spec.crew(target, content).map_err(|error| text(&error)),
-        (Phase::Daq(spec), Some(target)) => spec.crew(target, copies, content).map_err(|error| text(&error)),
-        (_, None) => Err(format!("{} needs a system", phase.title())),
-    }
-}
-
 fn run_phases(
     context: &Context<'_>,
     work: &Work,
-    target: Option<&Arc<dyn Target>>,
-    copies: Option<&Arc<dyn Target>>,
+    site: &Site,
     record: &mut TrialRecord,
     watch: &mut dyn FnMut(&str, Progress) -> bool,
 ) {
     let mut went_on = true;
-    for phase in &work.phases {
+    for (number, phase) in work.phases.iter().enumerate() {
+        let phase = phase.workload();
         let title = phase.title();
-        let caches = caches_before(phase, context.place);
-        let crew = match crew(phase, target, copies, context.content) {
+        let caches = if phase.is_cold() { empty_caches(context.place) } else { Caches::Kept };
+        let crew = match phase.crew(site, 0..phase.parts()) {
             Ok(crew) => crew,
             Err(why) => {
-                record.ended = Some(why);
+                record.ended = Some(why.to_string());
                 return;
             }
         };
@@ -209,7 +196,7 @@ fn run_phases(
         let whole = roles.iter().all(|(_, measured)| measured.idle_workers.is_empty());
         for (role, measured) in roles {
             let phase = if role.is_empty() { title.clone() } else { role.to_owned() };
-            record.phases.push(PhaseRecord { phase, began, caches, measured });
+            record.phases.push(PhaseRecord { number, phase, began, caches, measured });
         }
         if !went_on {
             record.ended = Some("stopped".to_owned());
@@ -223,14 +210,7 @@ fn run_phases(
 }
 
 /// Empties this machine's page cache before what is to be read cold. What a server keeps in its memory is not ours to empty.
-fn caches_before(phase: &Phase, place: &Place) -> Caches {
-    let cold = match phase {
-        Phase::Stream(spec) => matches!(spec.access, Access::Read) && !spec.manner.direct,
-        Phase::Small(_) | Phase::Daq(_) | Phase::Client(_) => false,
-    };
-    if !cold {
-        return Caches::Kept;
-    }
+fn empty_caches(place: &Place) -> Caches {
     match place {
         Place::Path(_) => {
             rustix::fs::sync();

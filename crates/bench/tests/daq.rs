@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_bench::content::Content;
 use weir_bench::load::{Finished, Tally};
 use weir_bench::target::{Durability, Manner, Place, RelName, Target};
-use weir_bench::workload::{DaqError, DaqSpec};
+use weir_bench::workload::{DaqError, DaqSpec, Site, Workload};
 
 const MIB: u64 = 1 << 20;
 
@@ -42,9 +42,10 @@ fn run(spec: &DaqSpec, watch: impl FnMut(weir_bench::load::Reading) -> bool) -> 
     std::fs::create_dir(&copies).unwrap();
     let (main, copies) = (target(&main), target(&copies));
     let mut session = main.session().unwrap();
-    spec.directories().for_each(|name| session.make_directory(&name).unwrap());
-    let copies = (spec.copiers > 0).then_some(&copies);
-    let finished = spec.crew(&main, copies, &Arc::new(Content::new(5))).unwrap().run(None, watch);
+    spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
+    let copies = (spec.copiers > 0).then_some(copies);
+    let site = Site { target: Some(main), copies, content: Arc::new(Content::new(5)) };
+    let finished = spec.crew(&site, 0..spec.parts()).unwrap().run(None, watch);
     (folder, finished)
 }
 
@@ -71,6 +72,32 @@ fn all_that_is_recorded_is_followed_and_copied() {
         );
         assert_eq!(finished.roles[role].seconds.last().unwrap().bytes, bytes);
         assert_eq!(tally.verified, if role == 0 { 0 } else { bytes });
+    }
+    for (name, copy) in spec.names().zip(spec.copy_names()) {
+        let read =
+            |top: &str, name: &RelName| std::fs::read(folder.path().join(top).join("run").join(name.as_str())).unwrap();
+        assert!(read("main", &name) == read("copies", &copy), "{name}");
+    }
+}
+
+#[test]
+fn machines_share_the_recorders() {
+    let spec = DaqSpec { recorders: 4, files: 1, copiers: 1, ..spec() };
+    let folder = tempfile::tempdir().unwrap();
+    let (main, copies) = (folder.path().join("main"), folder.path().join("copies"));
+    std::fs::create_dir(&main).unwrap();
+    std::fs::create_dir(&copies).unwrap();
+    let (main, copies) = (target(&main), target(&copies));
+    let mut session = main.session().unwrap();
+    spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
+    let site = Site { target: Some(main), copies: Some(copies), content: Arc::new(Content::new(5)) };
+    for parts in [0..1, 1..4] {
+        let finished = spec.crew(&site, parts.clone()).unwrap().run(None, |_| true);
+        let bytes = u64::from(parts.end - parts.start) * spec.file_bytes;
+        for (role, times) in [(0, 1), (1, 2), (2, 1)] {
+            let tally = tally(&finished, role);
+            assert_eq!((tally.bytes, tally.failed(), tally.wrong), (times * bytes, 0, 0), "{:?}", tally.complaints);
+        }
     }
     for (name, copy) in spec.names().zip(spec.copy_names()) {
         let read =
@@ -111,6 +138,6 @@ fn what_makes_no_sense_is_refused() {
     let direct = Manner { direct: true, ..spec().manner };
     assert!(matches!(DaqSpec { manner: direct, ..spec() }.check(), Err(DaqError::Unaligned { .. })));
     let folder = tempfile::tempdir().unwrap();
-    let refused = spec().crew(&target(folder.path()), None, &Arc::new(Content::new(1)));
-    assert_eq!(refused.err(), Some(DaqError::CopiesWhere));
+    let site = Site { target: Some(target(folder.path())), copies: None, content: Arc::new(Content::new(1)) };
+    assert_eq!(spec().crew(&site, 0..2).err(), Some(DaqError::CopiesWhere.into()));
 }

@@ -8,7 +8,11 @@ use std::sync::Arc;
 use weir_bench::content::Content;
 use weir_bench::load::Tally;
 use weir_bench::target::{Durability, Failure, Manner, Place, RelName, Target};
-use weir_bench::workload::{SmallPhase, SmallSpec};
+use weir_bench::workload::{Site, SmallPhase, SmallSpec, Workload};
+
+fn site(target: &Arc<dyn Target>) -> Site {
+    Site { target: Some(Arc::clone(target)), copies: None, content: Arc::new(Content::new(9)) }
+}
 
 fn target(folder: &Path) -> Arc<dyn Target> {
     let place = Place::parse(folder.to_str().unwrap()).unwrap();
@@ -21,7 +25,7 @@ fn spec(phase: SmallPhase, one_directory: bool) -> SmallSpec {
 }
 
 fn run(spec: &SmallSpec, target: &Arc<dyn Target>) -> Tally {
-    let finished = spec.crew(target, &Arc::new(Content::new(9))).unwrap().run(None, |_| true);
+    let finished = spec.crew(&site(target), 0..spec.parts()).unwrap().run(None, |_| true);
     let mut sum = Tally::default();
     finished.roles[0].workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
     sum

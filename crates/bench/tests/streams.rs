@@ -11,7 +11,11 @@ use std::time::Duration;
 use weir_bench::content::Content;
 use weir_bench::load::{Finished, Tally};
 use weir_bench::target::{Durability, Failure, Manner, Place, RelName, Target};
-use weir_bench::workload::{Access, StreamSpec};
+use weir_bench::workload::{Access, Site, StreamSpec, Workload};
+
+fn site(target: &Arc<dyn Target>) -> Site {
+    Site { target: Some(Arc::clone(target)), copies: None, content: Arc::new(Content::new(9)) }
+}
 
 fn target(folder: &Path) -> Arc<dyn Target> {
     let place = Place::parse(folder.to_str().unwrap()).unwrap();
@@ -44,7 +48,7 @@ fn make(target: &Arc<dyn Target>, streams: u64) {
 }
 
 fn run(spec: &StreamSpec, target: &Arc<dyn Target>) -> (Finished, Tally) {
-    let finished = spec.crew(target, &Arc::new(Content::new(9))).unwrap().run(None, |_| true);
+    let finished = spec.crew(&site(target), 0..spec.parts()).unwrap().run(None, |_| true);
     let mut sum = Tally::default();
     finished.roles[0].workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
     (finished, sum)
@@ -134,7 +138,7 @@ fn a_pace_is_kept_and_a_limit_ends_it() {
     let target = target(folder.path());
     make(&target, 1);
     let spec = StreamSpec { streams: 1, files: 1, file_bytes: 64 << 20, rate: Some(2 << 20), ..spec(Access::Write) };
-    let crew = spec.crew(&target, &Arc::new(Content::new(9))).unwrap();
+    let crew = spec.crew(&site(&target), 0..spec.parts()).unwrap();
     let finished = crew.run(Some(Duration::from_millis(1500)), |_| true);
     let bytes = finished.roles[0].workers[0].as_ref().unwrap().bytes;
     assert!((3 << 20..=(3 << 20) + (256 << 10)).contains(&bytes), "{bytes}");
@@ -149,7 +153,6 @@ fn a_pace_is_kept_and_a_limit_ends_it() {
 fn nonsense_is_refused_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let target = target(folder.path());
-    let content = Arc::new(Content::new(1));
     let direct = Manner { direct: true, ..spec(Access::Write).manner };
     for wrong in [
         StreamSpec { streams: 0, ..spec(Access::Read) },
@@ -159,7 +162,7 @@ fn nonsense_is_refused_before_anything_is_written() {
         StreamSpec { chunks: 2, ..spec(Access::Write) },
         StreamSpec { block_bytes: 1000, ..spec(Access::Rewrite) },
     ] {
-        assert!(wrong.crew(&target, &content).is_err(), "{wrong:?}");
+        assert!(wrong.crew(&site(&target), 0..1).is_err(), "{wrong:?}");
     }
     assert!(!folder.path().join("run").exists());
 }

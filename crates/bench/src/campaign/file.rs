@@ -1,13 +1,12 @@
 //! The campaign file. Every key has to be known; sizes have units; a parameter may be one value or a list, and all combinations of lists
 //! are done.
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
-use super::combine;
+use super::section::{ClientAlone, Daq, Section, Small, Streams};
 use super::trial::Work;
-use crate::target::{Durability, Place, PlaceError};
-use crate::workload::{Access, ClientWork, DaqError, GenerateError, SmallError, SmallPhase, StreamError};
+use crate::target::{Place, PlaceError};
+use crate::workload::WorkError;
 
 /// What is wrong with a campaign.
 #[derive(Debug, thiserror::Error)]
@@ -34,35 +33,11 @@ pub enum CampaignError {
     Many(u64),
     /// Work that makes no sense.
     #[error("work `{name}`: {source}")]
-    Streams {
+    Work {
         /// The work.
         name: String,
         /// Why.
-        source: StreamError,
-    },
-    /// Work that makes no sense.
-    #[error("work `{name}`: {source}")]
-    Small {
-        /// The work.
-        name: String,
-        /// Why.
-        source: SmallError,
-    },
-    /// Work that makes no sense.
-    #[error("work `{name}`: {source}")]
-    Daq {
-        /// The work.
-        name: String,
-        /// Why.
-        source: DaqError,
-    },
-    /// Work that makes no sense.
-    #[error("work `{name}`: {source}")]
-    Client {
-        /// The work.
-        name: String,
-        /// Why.
-        source: GenerateError,
+        source: WorkError,
     },
     /// A disk that nobody knows.
     #[error(
@@ -79,63 +54,6 @@ pub enum CampaignError {
 /// Most trials of a campaign.
 pub const TRIALS_MAX: u64 = 100_000;
 
-/// One value or several.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Many<T> {
-    /// One.
-    One(T),
-    /// Several: each is done.
-    All(Vec<T>),
-}
-
-impl<T: Clone> Many<T> {
-    /// All of them.
-    pub fn all(&self) -> Vec<T> {
-        match self {
-            Self::One(value) => vec![value.clone()],
-            Self::All(values) => values.clone(),
-        }
-    }
-}
-
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Many<T> {
-    /// By what it looks like, so that the error is that of the value itself.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = toml::Value::deserialize(deserializer)?;
-        let read = if value.is_array() { value.try_into().map(Self::All) } else { value.try_into().map(Self::One) };
-        read.map_err(|error: toml::de::Error| serde::de::Error::custom(error.message()))
-    }
-}
-
-/// A size as people write it: `4KiB`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Size(pub u64);
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        types::units::parse_size(&text).map(Self).map_err(serde::de::Error::custom)
-    }
-}
-
-/// Bytes a second, or as fast as it goes (`flat-out`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rate(pub Option<u64>);
-
-impl<'de> Deserialize<'de> for Rate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if text == "flat-out" {
-            return Ok(Self(None));
-        }
-        types::units::parse_size(&text).map(|rate| Self(Some(rate))).map_err(serde::de::Error::custom)
-    }
-}
-
-fn one() -> Many<u32> {
-    Many::One(1)
-}
-
 /// A system to be measured.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -146,180 +64,6 @@ pub struct System {
     pub place: String,
     /// The system that is the disk below this one, by its name: what it reaches is this one's ceiling.
     pub disk: Option<String>,
-}
-
-/// Streams in all combinations of their parameters.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Streams {
-    /// What it is called in results.
-    pub name: String,
-    /// The patterns, in their order, on the same files.
-    pub phases: Vec<Access>,
-    /// Bytes of each file.
-    pub file: Many<Size>,
-    /// Bytes of each request.
-    pub block: Many<Size>,
-    /// Streams at a time.
-    #[serde(default = "one")]
-    pub streams: Many<u32>,
-    /// Files of each stream.
-    #[serde(default = "one")]
-    pub files: Many<u32>,
-    /// Parts of a file at a time; new files are written by one worker all the same.
-    #[serde(default = "one")]
-    pub chunks: Many<u32>,
-    /// Requests under way at a time on one file, where the driver can.
-    #[serde(default = "one")]
-    pub window: Many<u32>,
-    /// Past the client's page cache.
-    #[serde(default)]
-    pub direct: bool,
-    /// When written bytes have to be on the disk.
-    #[serde(default)]
-    pub durability: Durability,
-    /// Bytes a second of each stream, at fixed times.
-    pub rate: Option<Size>,
-    /// Share of writes of a mixture.
-    #[serde(default = "half")]
-    pub write_percent: u8,
-    /// Compares what is read with what was written.
-    #[serde(default = "yes")]
-    pub verify: bool,
-}
-
-fn half() -> u8 {
-    50
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// Many small files in all combinations of their parameters.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Small {
-    /// What it is called in results.
-    pub name: String,
-    /// What is done, in its order, with the same files.
-    #[serde(default = "all_phases")]
-    pub phases: Vec<SmallPhase>,
-    /// Clients at a time.
-    pub clients: Many<u32>,
-    /// Files of each.
-    pub files: Many<u32>,
-    /// Bytes of each file.
-    pub file: Many<Size>,
-    /// All in one directory; otherwise each client has its own.
-    #[serde(default = "own_directories")]
-    pub one_directory: Many<bool>,
-    /// When written bytes have to be on the disk.
-    #[serde(default = "undurable")]
-    pub durability: Durability,
-    /// Operations a second of each client, at fixed times.
-    pub rate: Option<u32>,
-    /// Compares what is read with what was written.
-    #[serde(default = "yes")]
-    pub verify: bool,
-}
-
-fn all_phases() -> Vec<SmallPhase> {
-    SmallPhase::ALL.to_vec()
-}
-
-fn own_directories() -> Many<bool> {
-    Many::One(false)
-}
-
-fn undurable() -> Durability {
-    Durability::None
-}
-
-/// Recorders and who reads what they write, in all combinations of the parameters.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Daq {
-    /// What it is called in results.
-    pub name: String,
-    /// Recorders at a time.
-    pub recorders: Many<u32>,
-    /// Files of each, one after the other.
-    #[serde(default = "one_file")]
-    pub files: u32,
-    /// Bytes of each file.
-    pub file: Many<Size>,
-    /// Bytes of each request.
-    pub block: Many<Size>,
-    /// Bytes a second of each recorder.
-    #[serde(default = "flat_out")]
-    pub rate: Many<Rate>,
-    /// What a recorder can keep while the system is slow, before a deadline is missed.
-    #[serde(default = "buffer")]
-    pub buffer: Size,
-    /// Readers that follow each recorder.
-    #[serde(default = "none")]
-    pub followers: Many<u32>,
-    /// Copies of finished files at a time.
-    #[serde(default)]
-    pub copiers: u32,
-    /// The directory that they go to.
-    pub copy_to: Option<String>,
-    /// Requests under way at a time on one file, where the driver can.
-    #[serde(default = "one")]
-    pub window: Many<u32>,
-    /// Past the client's page cache.
-    #[serde(default)]
-    pub direct: bool,
-    /// When written bytes have to be on the disk.
-    #[serde(default)]
-    pub durability: Durability,
-    /// Compares what is read with what was written.
-    #[serde(default = "yes")]
-    pub verify: bool,
-}
-
-fn one_file() -> u32 {
-    1
-}
-
-fn none() -> Many<u32> {
-    Many::One(0)
-}
-
-fn flat_out() -> Many<Rate> {
-    Many::One(Rate(None))
-}
-
-fn buffer() -> Size {
-    Size(64 << 20)
-}
-
-/// The client alone, in all combinations of the parameters.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ClientAlone {
-    /// What it is called in results.
-    pub name: String,
-    /// What is done with each block.
-    #[serde(default = "all_client_work")]
-    pub work: Vec<ClientWork>,
-    /// Threads at a time.
-    #[serde(default = "one")]
-    pub threads: Many<u32>,
-    /// Bytes of each block.
-    pub block: Many<Size>,
-    /// For how long each.
-    #[serde(default = "few_seconds")]
-    pub seconds: u32,
-}
-
-fn all_client_work() -> Vec<ClientWork> {
-    ClientWork::ALL.to_vec()
-}
-
-fn few_seconds() -> u32 {
-    3
 }
 
 /// A campaign.
@@ -379,15 +123,7 @@ impl Campaign {
                 return Err(CampaignError::NoDisk { name: name(), disk: disk.clone() });
             }
         }
-        for daq in &self.daq {
-            let name = || daq.name.clone();
-            if daq.copy_to.is_some() != (daq.copiers > 0) {
-                return Err(CampaignError::Daq { name: name(), source: DaqError::CopiesWhere });
-            }
-            if let Some(place) = &daq.copy_to {
-                Place::parse(place).map_err(|source| CampaignError::Place { name: name(), source })?;
-            }
-        }
+        self.sections().try_for_each(Section::check)?;
         let trials =
             self.combinations().saturating_mul(self.systems.len() as u64).saturating_mul(u64::from(self.repeats));
         if trials > TRIALS_MAX {
@@ -399,31 +135,22 @@ impl Campaign {
         self.works().iter().try_for_each(Work::check)
     }
 
-    /// How many there are, without making them: lists multiply.
+    /// All sections, in the order in which their rows stand.
+    fn sections(&self) -> impl Iterator<Item = &dyn Section> {
+        fn all<S: Section>(sections: &[S]) -> impl Iterator<Item = &dyn Section> {
+            sections.iter().map(|section| section as &dyn Section)
+        }
+        all(&self.client).chain(all(&self.streams)).chain(all(&self.small)).chain(all(&self.daq))
+    }
+
     fn combinations(&self) -> u64 {
-        let product = |lens: &[usize]| lens.iter().fold(1_u64, |product, len| product.saturating_mul(*len as u64));
-        let streams = self.streams.iter().map(|s| {
-            let lens = [s.file.all().len(), s.block.all().len(), s.streams.all().len(), s.files.all().len()];
-            product(&lens).saturating_mul(product(&[s.chunks.all().len(), s.window.all().len()]))
-        });
-        let small = self.small.iter().map(|s| {
-            product(&[s.clients.all().len(), s.files.all().len(), s.file.all().len(), s.one_directory.all().len()])
-        });
-        let daq = self.daq.iter().map(|d| {
-            let lens = [d.recorders.all().len(), d.file.all().len(), d.block.all().len(), d.rate.all().len()];
-            product(&lens).saturating_mul(product(&[d.followers.all().len(), d.window.all().len()]))
-        });
-        let client = self.client.iter().map(|c| product(&[c.threads.all().len(), c.block.all().len()]));
-        streams.chain(small).chain(daq).chain(client).fold(0, u64::saturating_add)
+        self.sections().map(Section::combinations).fold(0, u64::saturating_add)
     }
 
     /// All work, in all combinations.
     #[must_use]
     pub fn works(&self) -> Vec<Work> {
-        let client = self.client.iter().flat_map(combine::client);
-        let streams = self.streams.iter().flat_map(|streams| combine::streams(streams, self.seed));
-        let small = self.small.iter().flat_map(combine::small);
-        client.chain(streams).chain(small).chain(self.daq.iter().flat_map(combine::daq)).collect()
+        self.sections().flat_map(|section| section.works(self.seed)).collect()
     }
 }
 

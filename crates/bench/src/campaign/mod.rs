@@ -1,10 +1,13 @@
 //! Campaigns: systems x work x parameters x repeats, from a TOML file to a list of trials in an order that favours nobody.
 
-mod combine;
 mod file;
 mod order;
+mod section;
 mod trial;
+mod value;
 
-pub use file::{Campaign, CampaignError, ClientAlone, Daq, Many, Rate, Size, Small, Streams, System};
+pub use file::{Campaign, CampaignError, System};
 pub use order::{Estimate, estimate, order};
+pub use section::{ClientAlone, Daq, Small, Streams};
 pub use trial::{Phase, Trial, Work};
+pub use value::{Many, Rate, Size};

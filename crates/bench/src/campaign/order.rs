@@ -7,6 +7,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
 use super::{Campaign, Phase, Trial, Work};
+use crate::workload::Workload;
 
 /// All trials: repeat by repeat, so that a campaign that is cut off has something of everything; within a repeat all work in random order;
 /// and the systems one after the other on the same work, in random order too, so that what the machine does meanwhile meets all alike. What the
@@ -54,8 +55,9 @@ pub fn estimate(campaign: &Campaign, byte_rate: u64, operation_rate: u64) -> Est
     for work in &works {
         let systems = if work.needs_system() { campaign.systems.len() } else { 1 };
         let times = u64::from(campaign.repeats).saturating_mul(systems as u64);
-        let moved = work.phases.iter().map(Phase::moved).fold(0, u64::saturating_add);
-        let seconds: u64 = work.phases.iter().map(|phase| seconds_of(phase, byte_rate, operation_rate)).sum();
+        let phases = || work.phases.iter().map(Phase::workload);
+        let moved = phases().map(Workload::moved).fold(0, u64::saturating_add);
+        let seconds: u64 = phases().map(|phase| seconds_of(phase, byte_rate, operation_rate)).sum();
         found.trials += usize::try_from(times).unwrap_or(usize::MAX);
         found.moved = found.moved.saturating_add(moved.saturating_mul(times));
         found.time = found.time.saturating_add(Duration::from_secs(seconds.saturating_mul(times)));
@@ -63,20 +65,9 @@ pub fn estimate(campaign: &Campaign, byte_rate: u64, operation_rate: u64) -> Est
     found
 }
 
-fn seconds_of(phase: &Phase, byte_rate: u64, operation_rate: u64) -> u64 {
-    let (operations, at_rate) = match phase {
-        Phase::Stream(spec) => (0, spec.rate.map(|rate| spec.file_bytes * u64::from(spec.files) / rate.max(1))),
-        Phase::Small(spec) => {
-            let at_rate = spec.rate.map(|rate| u64::from(spec.files / rate.max(1)));
-            (u64::from(spec.clients) * u64::from(spec.files), at_rate)
-        }
-        Phase::Daq(spec) => {
-            (0, spec.rate.map(|rate| spec.file_bytes.saturating_mul(u64::from(spec.files)) / rate.max(1)))
-        }
-        Phase::Client(spec) => (0, Some(u64::from(spec.seconds))),
-    };
-    let flat_out = phase.moved() / byte_rate.max(1) + operations / operation_rate.max(1);
-    1 + flat_out.max(at_rate.unwrap_or(0))
+fn seconds_of(work: &dyn Workload, byte_rate: u64, operation_rate: u64) -> u64 {
+    let flat_out = work.moved() / byte_rate.max(1) + work.operations() / operation_rate.max(1);
+    1 + flat_out.max(work.fixed_time().map_or(0, |time| time.as_secs()))
 }
 
 #[cfg(test)]

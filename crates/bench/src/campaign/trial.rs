@@ -2,7 +2,7 @@
 
 use super::file::CampaignError;
 use crate::target::RelName;
-use crate::workload::{Access, DaqSpec, GenerateSpec, SmallPhase, SmallSpec, StreamError, StreamSpec};
+use crate::workload::{DaqSpec, GenerateSpec, Names, SmallSpec, StreamSpec, WorkError, Workload, no_names};
 
 /// Work that is done in one go, on files of its own.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
@@ -32,39 +32,14 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// What it is called in results.
+    /// What it is.
     #[must_use]
-    pub fn title(&self) -> String {
-        let word = match self {
-            Self::Stream(spec) => serde_json::to_value(spec.access),
-            Self::Small(spec) => serde_json::to_value(spec.phase),
-            Self::Daq(_) => Ok("daq".into()),
-            Self::Client(spec) => serde_json::to_value(spec.work),
-        };
-        word.ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
-    }
-
-    /// Bytes that lie on the system after it, at most.
-    #[must_use]
-    pub fn room(&self) -> u64 {
+    pub fn workload(&self) -> &dyn Workload {
         match self {
-            Self::Stream(spec) => spec.bytes(),
-            Self::Small(spec) => spec.bytes(),
-            Self::Daq(spec) => spec.bytes(),
-            Self::Client(_) => 0,
-        }
-    }
-
-    /// Bytes that it moves.
-    #[must_use]
-    pub fn moved(&self) -> u64 {
-        match self {
-            Self::Stream(spec) => spec.bytes(),
-            Self::Small(spec) if matches!(spec.phase, SmallPhase::Create | SmallPhase::Read) => spec.bytes(),
-            Self::Daq(spec) => {
-                spec.bytes().saturating_mul(u64::from(spec.followers) + 1 + 2 * u64::from(spec.copiers > 0))
-            }
-            Self::Small(_) | Self::Client(_) => 0,
+            Self::Stream(spec) => spec,
+            Self::Small(spec) => spec,
+            Self::Daq(spec) => spec,
+            Self::Client(spec) => spec,
         }
     }
 }
@@ -72,68 +47,48 @@ impl Phase {
 impl Work {
     /// Whether each phase makes sense, and finds the files that it needs.
     pub(super) fn check(&self) -> Result<(), CampaignError> {
-        let name = || self.name.clone();
+        let wrong = |source| CampaignError::Work { name: self.name.clone(), source };
         let mut made = false;
-        for phase in &self.phases {
-            match phase {
-                Phase::Stream(spec) => {
-                    spec.check().map_err(|source| CampaignError::Streams { name: name(), source })?;
-                    if spec.access.needs_files() && !made {
-                        return Err(CampaignError::Streams { name: name(), source: StreamError::NoFiles(spec.access) });
-                    }
-                    made |= spec.access == Access::Write;
-                }
-                Phase::Small(spec) => spec.check().map_err(|source| CampaignError::Small { name: name(), source })?,
-                Phase::Daq(spec) => spec.check().map_err(|source| CampaignError::Daq { name: name(), source })?,
-                Phase::Client(spec) => spec.check().map_err(|source| CampaignError::Client { name: name(), source })?,
+        for phase in self.workloads() {
+            phase.check().map_err(wrong)?;
+            if phase.needs_files() && !made {
+                return Err(wrong(WorkError::NoFiles(phase.title())));
             }
+            made |= phase.makes_files();
         }
         if self.phases.is_empty() { Err(CampaignError::Nothing("phases in one of its works")) } else { Ok(()) }
+    }
+
+    fn workloads(&self) -> impl Iterator<Item = &dyn Workload> {
+        self.phases.iter().map(Phase::workload)
     }
 
     /// Directories that have to be there before the first phase.
     #[must_use]
     pub fn directories(&self) -> Vec<RelName> {
-        match self.phases.first() {
-            Some(Phase::Stream(spec)) => {
-                (0..spec.streams).map(|stream| RelName::numbered('s', u64::from(stream))).collect()
-            }
-            Some(Phase::Small(spec)) => spec.directories().collect(),
-            Some(Phase::Daq(spec)) => spec.directories().collect(),
-            Some(Phase::Client(_)) | None => Vec::new(),
-        }
+        self.workloads().next().map_or_else(Vec::new, Workload::directories)
     }
 
     /// Files that may be there after the last phase, whatever happened.
-    pub fn files(&self) -> Box<dyn Iterator<Item = RelName> + '_> {
-        match self.phases.first() {
-            Some(Phase::Stream(spec)) => Box::new(
-                (0..spec.streams).flat_map(move |stream| (0..spec.files).map(move |file| spec.name(stream, file))),
-            ),
-            Some(Phase::Small(spec)) => Box::new((0..spec.clients).flat_map(|client| spec.names(client))),
-            Some(Phase::Daq(spec)) => Box::new(spec.names()),
-            Some(Phase::Client(_)) | None => Box::new(std::iter::empty()),
-        }
+    pub fn files(&self) -> Names<'_> {
+        self.workloads().next().map_or_else(no_names, Workload::files)
     }
 
     /// Files that may be on the second system then.
-    pub fn copies(&self) -> Box<dyn Iterator<Item = RelName> + '_> {
-        match self.phases.first() {
-            Some(Phase::Daq(spec)) if self.copy_to.is_some() => Box::new(spec.copy_names()),
-            _ => Box::new(std::iter::empty()),
-        }
+    pub fn copies(&self) -> Names<'_> {
+        self.workloads().next().filter(|_| self.copy_to.is_some()).map_or_else(no_names, Workload::copies)
     }
 
     /// Whether it is done on a system, and not by the client alone.
     #[must_use]
     pub fn needs_system(&self) -> bool {
-        !self.phases.iter().all(|phase| matches!(phase, Phase::Client(_)))
+        self.workloads().any(Workload::needs_system)
     }
 
     /// Bytes that it takes at most on the system.
     #[must_use]
     pub fn room(&self) -> u64 {
-        self.phases.iter().map(Phase::room).max().unwrap_or(0)
+        self.workloads().map(Workload::room).max().unwrap_or(0)
     }
 
     /// Its name with its parameters.

@@ -1,5 +1,6 @@
 //! Workers that get ready, start together, and are watched once a second.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -16,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub struct Worker {
     /// Its role, by its place in the list of roles.
     pub role: usize,
-    /// Which one it is within its role, from 0.
+    /// Which one it is within its role; from 0, unless other machines have the first ones.
     pub number: usize,
     /// Which one it is of all.
     place: usize,
@@ -99,14 +100,14 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Starts a thread for each worker; `roles`: names, and how many workers each has. Each gets ready, calls [`Worker::start`], and works. One
+    /// Starts a thread for each worker; `roles`: names, and the numbers of each one's workers. Each gets ready, calls [`Worker::start`], and works. One
     /// that fails before it was ready ends the others.
-    pub fn hire<F>(roles: &[(&'static str, usize)], work: F) -> Self
+    pub fn hire<F>(roles: &[(&'static str, Range<usize>)], work: F) -> Self
     where
         F: Fn(&Worker) -> Result<Tally, TargetError> + Send + Sync + 'static,
     {
         let all =
-            roles.iter().enumerate().flat_map(|(role, (_, workers))| (0..*workers).map(move |number| (role, number)));
+            roles.iter().enumerate().flat_map(|(role, (_, numbers))| numbers.clone().map(move |number| (role, number)));
         let meters = all.clone().map(|_| Meter::default()).collect();
         let gate = Gate { ends: vec![None; roles.len()], ..Gate::default() };
         let shared =
@@ -127,7 +128,7 @@ impl Crew {
                 })
             })
             .collect();
-        Self { shared, roles: roles.to_vec(), threads }
+        Self { shared, roles: roles.iter().map(|(role, numbers)| (*role, numbers.len())).collect(), threads }
     }
 
     /// Lets all start as soon as they are ready, and waits for their end. `watch` is called at the end of each second with what all have

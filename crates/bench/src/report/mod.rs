@@ -7,5 +7,7 @@ mod text;
 
 pub use ceiling::{Ceiling, Stage};
 pub use flags::Flag;
-pub use summary::{Cell, Row, Summary, Unit, summarise};
+pub use summary::{Cell, Row, Summary, summarise};
 pub use text::text;
+
+pub use crate::workload::Unit;

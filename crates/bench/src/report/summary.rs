@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Flag;
 use super::ceiling::{At, Ceiling, put};
-use crate::campaign::{Campaign, Work};
+use crate::campaign::{Campaign, Phase, Work};
 use crate::latency::Latency;
 use crate::result::{Caches, PhaseRecord, TrialRecord};
 use crate::statistics::{Comparison, Interval, compare, median, median_interval, steady};
+use crate::workload::Unit;
 
 /// Confidence of all intervals.
 pub const CONFIDENCE: f64 = 0.95;
@@ -17,16 +18,6 @@ pub const CONFIDENCE: f64 = 0.95;
 const WIDTH_MAX: f64 = 0.1;
 /// Wall time under which a phase has no steady state to speak of.
 const STEADY_SECONDS_MIN: usize = 30;
-
-/// What a figure counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Unit {
-    /// Bytes a second.
-    Bytes,
-    /// Operations a second.
-    Operations,
-}
 
 /// One system in a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -83,7 +74,7 @@ pub struct Summary {
     pub rows: Vec<Row>,
 }
 
-/// Where a phase stands: its work, then its place in that.
+/// Where a phase stands: its work, then its place in that; roles follow each other.
 type Place = (usize, usize);
 /// What each system did there, repeat by repeat.
 type BySystem<'a> = BTreeMap<usize, Vec<(&'a TrialRecord, &'a PhaseRecord)>>;
@@ -99,20 +90,20 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign) -> Summary {
             cells.entry(trial.trial.system).or_default().push((trial, phase));
         }
     }
-    // The roles of one phase are no phases of the work: what has roles has one phase, and no ceilings.
-    let phase = |(work, number): &Place| works.get(*work).and_then(|work: &Work| work.phases.get(*number));
-    let mut rows: Vec<At<'_>> =
-        all.iter().filter_map(|(place, cells)| Some(At { phase: phase(place), row: row(cells)? })).collect();
+    let phase = |work: usize, number: usize| works.get(work).and_then(|work: &Work| work.phases.get(number));
+    let at = |((work, _), cells): (&Place, &BySystem<'_>)| {
+        let (_, record) = cells.values().next()?.first()?;
+        let phase = phase(*work, record.number);
+        Some(At { phase, row: row(cells, phase)? })
+    };
+    let mut rows: Vec<At<'_>> = all.iter().filter_map(at).collect();
     put(&mut rows, campaign);
     Summary { rows: rows.into_iter().map(|at| at.row).collect() }
 }
 
-fn row(cells: &BySystem<'_>) -> Option<Row> {
+fn row(cells: &BySystem<'_>, of: Option<&Phase>) -> Option<Row> {
     let (trial, phase) = cells.values().next()?.first()?;
-    let moves = cells.values().flatten().any(|(_, phase)| phase.measured.tally.bytes > 0);
-    // Small files are counted, whatever they weigh.
-    let small = trial.parameters.iter().any(|(name, _)| name == "directories");
-    let unit = if moves && !small { Unit::Bytes } else { Unit::Operations };
+    let unit = of.map_or(Unit::Operations, |of| of.workload().unit());
     let mut made: Vec<Cell> = cells.values().filter_map(|some| cell(some, unit)).collect();
     let first = made.first().map(|cell| cell.values.clone()).unwrap_or_default();
     for cell in made.iter_mut().skip(1) {
@@ -235,7 +226,7 @@ mod tests {
             client: vec![],
             idle_workers: vec![],
         };
-        let phase = PhaseRecord { phase: "write".into(), began: 0, caches: Caches::Kept, measured };
+        let phase = PhaseRecord { number: 0, phase: "write".into(), began: 0, caches: Caches::Kept, measured };
         TrialRecord {
             trial: Trial { system, work: 1, repeat },
             system: ["a", "b"][system].into(),
@@ -282,6 +273,7 @@ mod tests {
             let mut alone = trial(0, repeat, 2000);
             alone.trial.work = 0;
             let mut summed = alone.phases[0].clone();
+            summed.number = 1;
             summed.measured.tally.bytes = 600_000_000;
             alone.phases.push(summed);
             trials.push(alone);

@@ -38,6 +38,8 @@ pub enum Caches {
 /// A phase of a trial.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PhaseRecord {
+    /// Which of the work's phases; the roles of one phase have records of their own.
+    pub number: usize,
     /// Its name.
     pub phase: String,
     /// When it began, in seconds since 1970.

@@ -1,15 +1,17 @@
 //! The client alone: how fast this machine makes blocks, checks and sums them, with no system behind. It is the ceiling of what its streams
 //! can do.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use types::Crc32c;
 
+use super::kind::{Names, Site, Unit, WorkError, Workload, no_names, word_of, workers_of};
 use crate::content::{Content, FileKey};
 use crate::load::{Crew, Tally, Worker};
 use crate::memory::Memory;
-use crate::target::TargetError;
+use crate::target::{RelName, TargetError};
 
 /// What is done with each block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
@@ -83,15 +85,53 @@ impl GenerateSpec {
             None => Ok(()),
         }
     }
+}
 
-    /// Workers that do it, ready to start.
-    ///
-    /// # Errors
-    /// [`GenerateSpec::check`].
-    pub fn crew(&self, content: &Arc<Content>) -> Result<Crew, GenerateError> {
+impl Workload for GenerateSpec {
+    fn title(&self) -> String {
+        word_of(self.work)
+    }
+
+    fn check(&self) -> Result<(), WorkError> {
+        Ok(self.check()?)
+    }
+
+    fn unit(&self) -> Unit {
+        Unit::Bytes
+    }
+
+    fn room(&self) -> u64 {
+        0
+    }
+
+    fn moved(&self) -> u64 {
+        0
+    }
+
+    fn fixed_time(&self) -> Option<Duration> {
+        Some(Duration::from_secs(u64::from(self.seconds)))
+    }
+
+    fn directories(&self) -> Vec<RelName> {
+        Vec::new()
+    }
+
+    fn files(&self) -> Names<'_> {
+        no_names()
+    }
+
+    fn needs_system(&self) -> bool {
+        false
+    }
+
+    fn parts(&self) -> u32 {
+        self.threads
+    }
+
+    fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
         self.check()?;
-        let (spec, content) = (self.clone(), Arc::clone(content));
-        Ok(Crew::hire(&[("", self.threads as usize)], move |worker| {
+        let (spec, content) = (self.clone(), Arc::clone(&site.content));
+        Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
             if spec.work.checks() { check(&spec, &content, worker) } else { make(&spec, &content, worker) }
         }))
     }
@@ -152,7 +192,8 @@ mod tests {
     fn a_client_works_for_as_long_as_it_is_told() {
         for work in ClientWork::ALL {
             let spec = GenerateSpec { work, threads: 2, block_bytes: 1 << 16, seconds: 1 };
-            let finished = spec.crew(&Arc::new(Content::new(1))).unwrap().run(None, |_| true);
+            let site = Site { target: None, copies: None, content: Arc::new(Content::new(1)) };
+            let finished = spec.crew(&site, 0..2).unwrap().run(None, |_| true);
             assert!(finished.wall >= Duration::from_secs(1) && finished.wall < Duration::from_secs(3));
             for worker in &finished.roles[0].workers {
                 let tally = worker.as_ref().unwrap();

@@ -4,6 +4,7 @@
 mod access;
 mod daq;
 mod generate;
+mod kind;
 mod permutation;
 mod small;
 mod stream;
@@ -11,5 +12,6 @@ mod stream;
 pub use access::{Access, Operation, Operations, Part};
 pub use daq::{DaqError, DaqSpec};
 pub use generate::{ClientWork, GenerateError, GenerateSpec};
+pub use kind::{Names, Site, Unit, WorkError, Workload, no_names};
 pub use small::{SmallError, SmallPhase, SmallSpec};
 pub use stream::{StreamError, StreamSpec};

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::kind::{Names, Site, Unit, WorkError, Workload, word_of, workers_of};
 use crate::content::{Content, FileKey};
 use crate::load::{Crew, Pace, Tally, Worker};
 use crate::memory::Memory;
@@ -116,15 +117,54 @@ impl SmallSpec {
         let folder = self.directory(client);
         self.numbers(client).map(move |number| folder.join(&RelName::numbered('f', number)))
     }
+}
 
-    /// Workers that do it, ready to start. The directories have to be there.
-    ///
-    /// # Errors
-    /// [`SmallSpec::check`].
-    pub fn crew(&self, target: &Arc<dyn Target>, content: &Arc<Content>) -> Result<Crew, SmallError> {
+impl Workload for SmallSpec {
+    fn title(&self) -> String {
+        word_of(self.phase)
+    }
+
+    fn check(&self) -> Result<(), WorkError> {
+        Ok(self.check()?)
+    }
+
+    /// Small files are counted, whatever they weigh.
+    fn unit(&self) -> Unit {
+        Unit::Operations
+    }
+
+    fn room(&self) -> u64 {
+        self.bytes()
+    }
+
+    fn moved(&self) -> u64 {
+        if matches!(self.phase, SmallPhase::Create | SmallPhase::Read) { self.bytes() } else { 0 }
+    }
+
+    fn operations(&self) -> u64 {
+        u64::from(self.clients) * u64::from(self.files)
+    }
+
+    fn fixed_time(&self) -> Option<Duration> {
+        self.rate.map(|rate| Duration::from_secs(u64::from(self.files / rate.max(1))))
+    }
+
+    fn directories(&self) -> Vec<RelName> {
+        self.directories().collect()
+    }
+
+    fn files(&self) -> Names<'_> {
+        Box::new((0..self.clients).flat_map(move |client| self.names(client)))
+    }
+
+    fn parts(&self) -> u32 {
+        self.clients
+    }
+
+    fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
         self.check()?;
-        let (spec, target, content) = (self.clone(), Arc::clone(target), Arc::clone(content));
-        Ok(Crew::hire(&[("", self.clients as usize)], move |worker| {
+        let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
+        Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
             Client::new(&spec, &*target, &content, worker)?.run()
         }))
     }
@@ -167,7 +207,7 @@ impl<'a> Client<'a> {
             self.list(start);
             return Ok(self.tally);
         }
-        let period = self.spec.rate.map(|rate| std::time::Duration::from_secs(1) / rate.max(1));
+        let period = self.spec.rate.map(|rate| Duration::from_secs(1) / rate.max(1));
         let mut pace = Pace::new(start, period);
         let folder = self.spec.directory(self.number);
         for number in self.spec.numbers(self.number) {

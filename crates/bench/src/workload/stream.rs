@@ -1,11 +1,12 @@
 //! Streams: some workers, each with files of its own, read or written block by block in one of the [`Access`] patterns.
 
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::access::{Access, Operation, Operations, Part};
+use super::kind::{Names, Site, Unit, WorkError, Workload, word_of, workers_of};
 use crate::content::{Content, FileKey};
 use crate::load::{Crew, Pace, Tally, Worker};
 use crate::memory::Memory;
@@ -61,9 +62,6 @@ pub enum StreamError {
         /// The block.
         block: u32,
     },
-    /// Nothing to work on.
-    #[error("{0:?} needs files; put `write` before it")]
-    NoFiles(Access),
     /// New files in several parts at a time.
     #[error("a new file is written from its beginning to its end by one worker: chunks have to be 1 with write")]
     ChunksOfNew,
@@ -136,15 +134,62 @@ impl StreamSpec {
     pub fn name(&self, stream: u32, file: u32) -> RelName {
         RelName::numbered('s', u64::from(stream)).join(&RelName::numbered('f', u64::from(file)))
     }
+}
 
-    /// Workers that do it, ready to start. The directories of the streams have to be there.
-    ///
-    /// # Errors
-    /// [`StreamSpec::check`].
-    pub fn crew(&self, target: &Arc<dyn Target>, content: &Arc<Content>) -> Result<Crew, StreamError> {
+impl Workload for StreamSpec {
+    fn title(&self) -> String {
+        word_of(self.access)
+    }
+
+    fn check(&self) -> Result<(), WorkError> {
+        Ok(self.check()?)
+    }
+
+    fn unit(&self) -> Unit {
+        Unit::Bytes
+    }
+
+    fn room(&self) -> u64 {
+        self.bytes()
+    }
+
+    fn moved(&self) -> u64 {
+        self.bytes()
+    }
+
+    fn fixed_time(&self) -> Option<Duration> {
+        self.rate.map(|rate| Duration::from_secs(self.file_bytes.saturating_mul(u64::from(self.files)) / rate.max(1)))
+    }
+
+    fn directories(&self) -> Vec<RelName> {
+        (0..self.streams).map(|stream| RelName::numbered('s', u64::from(stream))).collect()
+    }
+
+    fn files(&self) -> Names<'_> {
+        Box::new((0..self.streams).flat_map(move |stream| (0..self.files).map(move |file| self.name(stream, file))))
+    }
+
+    fn needs_files(&self) -> bool {
+        self.access.needs_files()
+    }
+
+    fn makes_files(&self) -> bool {
+        self.access == Access::Write
+    }
+
+    fn is_cold(&self) -> bool {
+        self.access == Access::Read && !self.manner.direct
+    }
+
+    fn parts(&self) -> u32 {
+        self.streams
+    }
+
+    fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
         self.check()?;
-        let (spec, target, content) = (self.clone(), Arc::clone(target), Arc::clone(content));
-        Ok(Crew::hire(&[("", self.workers())], move |worker| Stream::new(&spec, &*target, &content, worker)?.run()))
+        let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
+        let workers = workers_of(&parts, self.chunks);
+        Ok(Crew::hire(&[("", workers)], move |worker| Stream::new(&spec, &*target, &content, worker)?.run()))
     }
 }
 

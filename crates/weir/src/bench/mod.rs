@@ -62,7 +62,7 @@ fn dry_run(campaign: &Campaign) -> Result<Exit, Failure> {
     let mut say = || -> std::io::Result<()> {
         for trial in order(campaign) {
             let (system, work) = (&campaign.systems[trial.system], &works[trial.work]);
-            let phases: Vec<String> = work.phases.iter().map(bench::campaign::Phase::title).collect();
+            let phases: Vec<String> = work.phases.iter().map(|phase| phase.workload().title()).collect();
             let place = where_of(work, system);
             writeln!(out, "{}. {} on {place}: {}", trial.repeat + 1, work.title(), phases.join(", "))?;
         }

@@ -6,10 +6,12 @@ mod floor;
 mod follower;
 mod recorder;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::floor::Floor;
+use super::kind::{self, Names, Unit, WorkError, Workload, workers_of};
 use crate::content::Content;
 use crate::load::Crew;
 use crate::target::{Manner, RelName, Target};
@@ -153,33 +155,64 @@ impl DaqSpec {
     pub fn copy_names(&self) -> impl Iterator<Item = RelName> + '_ {
         self.each(|recorder, file| self.copy_name(recorder, file))
     }
+}
 
-    /// Directories of the recorders.
-    pub fn directories(&self) -> impl Iterator<Item = RelName> + '_ {
-        (0..self.recorders).map(|recorder| RelName::numbered('s', u64::from(recorder)))
+impl Workload for DaqSpec {
+    fn title(&self) -> String {
+        "daq".to_owned()
     }
 
-    /// Workers that do it, ready to start: roles are [`ROLES`]. The directories of the recorders have to be there. `copies`: where finished
-    /// files are copied to.
-    ///
-    /// # Errors
-    /// [`DaqSpec::check`].
-    pub fn crew(
-        &self,
-        target: &Arc<dyn Target>,
-        copies: Option<&Arc<dyn Target>>,
-        content: &Arc<Content>,
-    ) -> Result<Crew, DaqError> {
+    fn check(&self) -> Result<(), WorkError> {
+        Ok(self.check()?)
+    }
+
+    fn unit(&self) -> Unit {
+        Unit::Bytes
+    }
+
+    fn room(&self) -> u64 {
+        self.bytes()
+    }
+
+    fn moved(&self) -> u64 {
+        self.bytes().saturating_mul(u64::from(self.followers) + 1 + 2 * u64::from(self.copiers > 0))
+    }
+
+    fn fixed_time(&self) -> Option<Duration> {
+        self.rate.map(|rate| Duration::from_secs(self.file_bytes.saturating_mul(u64::from(self.files)) / rate.max(1)))
+    }
+
+    fn directories(&self) -> Vec<RelName> {
+        (0..self.recorders).map(|recorder| RelName::numbered('s', u64::from(recorder))).collect()
+    }
+
+    fn files(&self) -> Names<'_> {
+        Box::new(self.names())
+    }
+
+    fn copies(&self) -> Names<'_> {
+        Box::new(self.copy_names())
+    }
+
+    fn parts(&self) -> u32 {
+        self.recorders
+    }
+
+    /// The roles are [`ROLES`]. A machine with recorders has at least one copier, if there are any.
+    fn crew(&self, site: &kind::Site, parts: Range<u32>) -> Result<Crew, WorkError> {
         self.check()?;
-        if copies.is_some() != (self.copiers > 0) {
-            return Err(DaqError::CopiesWhere);
+        if site.copies.is_some() != (self.copiers > 0) {
+            return Err(DaqError::CopiesWhere.into());
         }
-        let (recorders, followers) = (self.recorders as usize, self.recorders as usize * self.followers as usize);
-        let all = [(ROLES[0], recorders), (ROLES[1], followers), (ROLES[2], self.copiers as usize)];
-        let roles: Vec<_> = all.into_iter().filter(|(_, workers)| *workers > 0).collect();
-        let floor = Floor::new(self.recorders, self.followers, self.copiers > 0);
-        let (spec, content) = (self.clone(), Arc::clone(content));
-        let (target, copies) = (Arc::clone(target), copies.cloned());
+        let share = |part: u32| u64::from(self.copiers) * u64::from(part) / u64::from(self.recorders);
+        let copiers = usize::try_from(share(parts.end) - share(parts.start)).unwrap_or(usize::MAX);
+        let copiers = if self.copiers > 0 { copiers.max(1) } else { 0 };
+        let all =
+            [(ROLES[0], workers_of(&parts, 1)), (ROLES[1], workers_of(&parts, self.followers)), (ROLES[2], 0..copiers)];
+        let roles: Vec<_> = all.into_iter().filter(|(_, numbers)| !numbers.is_empty()).collect();
+        let floor = Floor::new(parts.end - parts.start, self.followers, self.copiers > 0);
+        let (spec, content) = (self.clone(), Arc::clone(&site.content));
+        let (target, copies) = (site.target(&self.title())?, site.copies.clone());
         let names: Vec<&str> = roles.iter().map(|(name, _)| *name).collect();
         Ok(Crew::hire(&roles, move |worker| {
             let site = Site { spec: &spec, content: &content, floor: &floor, target: &*target };

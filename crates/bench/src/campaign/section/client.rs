@@ -1,0 +1,54 @@
+//! `[[client]]`.
+
+use serde::Deserialize;
+
+use super::super::trial::{Phase, Work};
+use super::super::value::{Many, Size};
+use super::{Section, each, named, one, product, request, size};
+use crate::workload::{ClientWork, GenerateSpec};
+
+/// The client alone, in all combinations of the parameters.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientAlone {
+    /// What it is called in results.
+    pub name: String,
+    /// What is done with each block.
+    #[serde(default = "all_client_work")]
+    pub work: Vec<ClientWork>,
+    /// Threads at a time.
+    #[serde(default = "one")]
+    pub threads: Many<u32>,
+    /// Bytes of each block.
+    pub block: Many<Size>,
+    /// For how long each.
+    #[serde(default = "few_seconds")]
+    pub seconds: u32,
+}
+
+fn all_client_work() -> Vec<ClientWork> {
+    ClientWork::ALL.to_vec()
+}
+
+fn few_seconds() -> u32 {
+    3
+}
+
+impl Section for ClientAlone {
+    fn combinations(&self) -> u64 {
+        product([self.threads.count(), self.block.count()])
+    }
+
+    fn works(&self, _seed: u64) -> Vec<Work> {
+        let first = GenerateSpec { work: ClientWork::Make, threads: 0, block_bytes: 0, seconds: self.seconds };
+        let specs = each(vec![first], &self.threads, |spec, threads| spec.threads = threads);
+        let specs = each(specs, &self.block, |spec, block| spec.block_bytes = request(block.0));
+        let work = |spec: GenerateSpec| Work {
+            name: self.name.clone(),
+            parameters: named([("threads", spec.threads.to_string()), ("block", size(u64::from(spec.block_bytes)))]),
+            phases: self.work.iter().map(|work| Phase::Client(GenerateSpec { work: *work, ..spec.clone() })).collect(),
+            copy_to: None,
+        };
+        specs.into_iter().map(work).collect()
+    }
+}

@@ -1,0 +1,128 @@
+//! `[[daq]]`.
+
+use serde::Deserialize;
+
+use super::super::file::CampaignError;
+use super::super::trial::{Phase, Work};
+use super::super::value::{Many, Rate, Size};
+use super::{Section, each, named, one, product, request, size, yes};
+use crate::target::{Durability, Manner, Place};
+use crate::workload::{DaqError, DaqSpec};
+
+/// Recorders and who reads what they write, in all combinations of the parameters.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Daq {
+    /// What it is called in results.
+    pub name: String,
+    /// Recorders at a time.
+    pub recorders: Many<u32>,
+    /// Files of each, one after the other.
+    #[serde(default = "one_file")]
+    pub files: u32,
+    /// Bytes of each file.
+    pub file: Many<Size>,
+    /// Bytes of each request.
+    pub block: Many<Size>,
+    /// Bytes a second of each recorder.
+    #[serde(default = "flat_out")]
+    pub rate: Many<Rate>,
+    /// What a recorder can keep while the system is slow, before a deadline is missed.
+    #[serde(default = "buffer")]
+    pub buffer: Size,
+    /// Readers that follow each recorder.
+    #[serde(default = "none")]
+    pub followers: Many<u32>,
+    /// Copies of finished files at a time.
+    #[serde(default)]
+    pub copiers: u32,
+    /// The directory that they go to.
+    pub copy_to: Option<String>,
+    /// Requests under way at a time on one file, where the driver can.
+    #[serde(default = "one")]
+    pub window: Many<u32>,
+    /// Past the client's page cache.
+    #[serde(default)]
+    pub direct: bool,
+    /// When written bytes have to be on the disk.
+    #[serde(default)]
+    pub durability: Durability,
+    /// Compares what is read with what was written.
+    #[serde(default = "yes")]
+    pub verify: bool,
+}
+
+fn one_file() -> u32 {
+    1
+}
+
+fn none() -> Many<u32> {
+    Many::One(0)
+}
+
+fn flat_out() -> Many<Rate> {
+    Many::One(Rate(None))
+}
+
+fn buffer() -> Size {
+    Size(64 << 20)
+}
+
+impl Section for Daq {
+    fn combinations(&self) -> u64 {
+        product([
+            self.recorders.count(),
+            self.file.count(),
+            self.block.count(),
+            self.rate.count(),
+            self.followers.count(),
+            self.window.count(),
+        ])
+    }
+
+    fn works(&self, _seed: u64) -> Vec<Work> {
+        let first = DaqSpec {
+            recorders: 0,
+            files: self.files,
+            file_bytes: 0,
+            block_bytes: 0,
+            rate: None,
+            buffer_bytes: self.buffer.0,
+            followers: 0,
+            copiers: self.copiers,
+            manner: Manner { direct: self.direct, durability: self.durability, window: 1 },
+            verify: self.verify,
+        };
+        let specs = each(vec![first], &self.recorders, |spec, recorders| spec.recorders = recorders);
+        let specs = each(specs, &self.file, |spec, file| spec.file_bytes = file.0);
+        let specs = each(specs, &self.block, |spec, block| spec.block_bytes = request(block.0));
+        let specs = each(specs, &self.rate, |spec, rate| spec.rate = rate.0);
+        let specs = each(specs, &self.followers, |spec, followers| spec.followers = followers);
+        let specs = each(specs, &self.window, |spec, window| spec.manner.window = window as usize);
+        let work = |spec: DaqSpec| Work {
+            name: self.name.clone(),
+            parameters: named([
+                ("recorders", spec.recorders.to_string()),
+                ("files", spec.files.to_string()),
+                ("file", size(spec.file_bytes)),
+                ("block", size(u64::from(spec.block_bytes))),
+                ("rate", spec.rate.map_or("flat out".to_owned(), |rate| format!("{}/s each", size(rate)))),
+                ("followers", spec.followers.to_string()),
+                ("copiers", spec.copiers.to_string()),
+                ("window", spec.manner.window.to_string()),
+            ]),
+            phases: vec![Phase::Daq(spec)],
+            copy_to: self.copy_to.clone(),
+        };
+        specs.into_iter().map(work).collect()
+    }
+
+    fn check(&self) -> Result<(), CampaignError> {
+        let name = || self.name.clone();
+        if self.copy_to.is_some() != (self.copiers > 0) {
+            return Err(CampaignError::Work { name: name(), source: DaqError::CopiesWhere.into() });
+        }
+        let Some(place) = &self.copy_to else { return Ok(()) };
+        Place::parse(place).map(drop).map_err(|source| CampaignError::Place { name: name(), source })
+    }
+}

@@ -1,0 +1,69 @@
+//! The sections of a campaign that say what is done: one file for each kind of work, from its keys to all combinations of their values.
+
+mod client;
+mod daq;
+mod small;
+mod streams;
+
+pub use client::ClientAlone;
+pub use daq::Daq;
+pub use small::Small;
+pub use streams::Streams;
+
+use super::file::CampaignError;
+use super::trial::Work;
+use super::value::Many;
+
+/// A section of a campaign.
+pub(super) trait Section {
+    /// How many works there are in it, without making them: lists multiply.
+    fn combinations(&self) -> u64;
+
+    /// All works of it; `seed` is the campaign's.
+    fn works(&self, seed: u64) -> Vec<Work>;
+
+    /// What is wrong in it, as far as single works do not know.
+    ///
+    /// # Errors
+    /// [`CampaignError`].
+    fn check(&self) -> Result<(), CampaignError> {
+        Ok(())
+    }
+}
+
+/// All combinations of lists of such lengths.
+fn product<const N: usize>(counts: [u64; N]) -> u64 {
+    counts.into_iter().fold(1, u64::saturating_mul)
+}
+
+/// Each of `points` with each of `values`.
+fn each<P: Clone, V: Clone>(points: Vec<P>, values: &Many<V>, set: impl Fn(&mut P, V)) -> Vec<P> {
+    let values = values.all();
+    let with = |point: &P, value: &V| {
+        let mut point = point.clone();
+        set(&mut point, value.clone());
+        point
+    };
+    points.iter().flat_map(|point| values.iter().map(|value| with(point, value)).collect::<Vec<_>>()).collect()
+}
+
+fn size(bytes: u64) -> String {
+    types::units::show_size(bytes)
+}
+
+fn named<const N: usize>(parameters: [(&str, String); N]) -> Vec<(String, String)> {
+    parameters.map(|(name, value)| (name.to_owned(), value)).to_vec()
+}
+
+/// What is larger than any request fits nowhere, and is refused as such.
+fn request(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+fn one() -> Many<u32> {
+    Many::One(1)
+}
+
+fn yes() -> bool {
+    true
+}

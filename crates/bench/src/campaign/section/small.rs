@@ -1,0 +1,95 @@
+//! `[[small]]`.
+
+use serde::Deserialize;
+
+use super::super::trial::{Phase, Work};
+use super::super::value::{Many, Size};
+use super::{Section, each, named, product, request, size, yes};
+use crate::target::{Durability, Manner};
+use crate::workload::{SmallPhase, SmallSpec};
+
+/// Many small files in all combinations of their parameters.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Small {
+    /// What it is called in results.
+    pub name: String,
+    /// What is done, in its order, with the same files.
+    #[serde(default = "all_phases")]
+    pub phases: Vec<SmallPhase>,
+    /// Clients at a time.
+    pub clients: Many<u32>,
+    /// Files of each.
+    pub files: Many<u32>,
+    /// Bytes of each file.
+    pub file: Many<Size>,
+    /// All in one directory; otherwise each client has its own.
+    #[serde(default = "own_directories")]
+    pub one_directory: Many<bool>,
+    /// When written bytes have to be on the disk.
+    #[serde(default = "undurable")]
+    pub durability: Durability,
+    /// Operations a second of each client, at fixed times.
+    pub rate: Option<u32>,
+    /// Compares what is read with what was written.
+    #[serde(default = "yes")]
+    pub verify: bool,
+}
+
+fn all_phases() -> Vec<SmallPhase> {
+    SmallPhase::ALL.to_vec()
+}
+
+fn own_directories() -> Many<bool> {
+    Many::One(false)
+}
+
+fn undurable() -> Durability {
+    Durability::None
+}
+
+impl Section for Small {
+    fn combinations(&self) -> u64 {
+        product([self.clients.count(), self.files.count(), self.file.count(), self.one_directory.count()])
+    }
+
+    fn works(&self, _seed: u64) -> Vec<Work> {
+        #[derive(Clone, Default)]
+        struct Point {
+            clients: u32,
+            files: u32,
+            file: u64,
+            one_directory: bool,
+        }
+        let points = each(vec![Point::default()], &self.clients, |point, clients| point.clients = clients);
+        let points = each(points, &self.files, |point, files| point.files = files);
+        let points = each(points, &self.file, |point, file| point.file = file.0);
+        let points = each(points, &self.one_directory, |point, one| point.one_directory = one);
+        let work = |point: Point| {
+            let phase = |phase: &SmallPhase| {
+                Phase::Small(SmallSpec {
+                    phase: *phase,
+                    clients: point.clients,
+                    files: point.files,
+                    file_bytes: request(point.file),
+                    one_directory: point.one_directory,
+                    manner: Manner { direct: false, durability: self.durability, window: 1 },
+                    rate: self.rate,
+                    verify: self.verify,
+                })
+            };
+            Work {
+                name: self.name.clone(),
+                phases: self.phases.iter().map(phase).collect(),
+                parameters: named([
+                    ("clients", point.clients.to_string()),
+                    ("files", point.files.to_string()),
+                    ("file", size(point.file)),
+                    ("directories", if point.one_directory { "one".to_owned() } else { "own".to_owned() }),
+                ]),
+                copy_to: None,
+            }
+        };
+        points.into_iter().map(work).collect()
+    }
+}

@@ -1,0 +1,65 @@
+//! Values as people write them: sizes with units, rates, one value or a list of them.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+
+/// One value or several.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Many<T> {
+    /// One.
+    One(T),
+    /// Several: each is done.
+    All(Vec<T>),
+}
+
+impl<T: Clone> Many<T> {
+    /// All of them.
+    pub fn all(&self) -> Vec<T> {
+        match self {
+            Self::One(value) => vec![value.clone()],
+            Self::All(values) => values.clone(),
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::One(_) => 1,
+            Self::All(values) => values.len() as u64,
+        }
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Many<T> {
+    /// By what it looks like, so that the error is that of the value itself.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        let read = if value.is_array() { value.try_into().map(Self::All) } else { value.try_into().map(Self::One) };
+        read.map_err(|error: toml::de::Error| serde::de::Error::custom(error.message()))
+    }
+}
+
+/// A size as people write it: `4KiB`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size(pub u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        types::units::parse_size(&text).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Bytes a second, or as fast as it goes (`flat-out`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate(pub Option<u64>);
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "flat-out" {
+            return Ok(Self(None));
+        }
+        types::units::parse_size(&text).map(|rate| Self(Some(rate))).map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,152 @@
+//! What all kinds of work have in common: what a campaign, a run and a report have to know of each.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{DaqError, GenerateError, SmallError, StreamError};
+use crate::content::Content;
+use crate::load::Crew;
+use crate::target::{RelName, Target};
+
+/// Work that cannot be done as it is described.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WorkError {
+    /// Of streams.
+    #[error(transparent)]
+    Streams(#[from] StreamError),
+    /// Of small files.
+    #[error(transparent)]
+    Small(#[from] SmallError),
+    /// Of recorders and who reads what they write.
+    #[error(transparent)]
+    Daq(#[from] DaqError),
+    /// Of the client alone.
+    #[error(transparent)]
+    Client(#[from] GenerateError),
+    /// Nothing to work on.
+    #[error("{0} needs files; put `write` before it")]
+    NoFiles(String),
+    /// Nowhere to work.
+    #[error("{0} needs a system")]
+    NoSystem(String),
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// Bytes a second.
+    Bytes,
+    /// Operations a second.
+    Operations,
+}
+
+/// Where work is done, and with what content.
+#[derive(Clone)]
+pub struct Site {
+    /// The system; `None` where the client works alone.
+    pub target: Option<Arc<dyn Target>>,
+    /// Where copies go, if some are made.
+    pub copies: Option<Arc<dyn Target>>,
+    /// Contents of all files.
+    pub content: Arc<Content>,
+}
+
+/// Names of files, made one by one: there may be millions.
+pub type Names<'a> = Box<dyn Iterator<Item = RelName> + 'a>;
+
+/// None at all.
+#[must_use]
+pub fn no_names<'a>() -> Names<'a> {
+    Box::new(std::iter::empty())
+}
+
+/// One kind of work with all its parameters: a part of a trial that is measured by itself.
+pub trait Workload {
+    /// What it is called in results.
+    fn title(&self) -> String;
+
+    /// Whether it makes sense.
+    ///
+    /// # Errors
+    /// What does not.
+    fn check(&self) -> Result<(), WorkError>;
+
+    /// What its figures count.
+    fn unit(&self) -> Unit;
+
+    /// Bytes that lie on the system after it, at most.
+    fn room(&self) -> u64;
+
+    /// Bytes that it moves.
+    fn moved(&self) -> u64;
+
+    /// Operations that take their time whatever they move: opens, entries, removals.
+    fn operations(&self) -> u64 {
+        0
+    }
+
+    /// How long it takes, where that does not depend on the system.
+    fn fixed_time(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Directories that have to be there before it.
+    fn directories(&self) -> Vec<RelName>;
+
+    /// Files that may be there after it, whatever happened.
+    fn files(&self) -> Names<'_>;
+
+    /// Files that may be on the second system then.
+    fn copies(&self) -> Names<'_> {
+        no_names()
+    }
+
+    /// Whether it is done on a system, and not by the client alone.
+    fn needs_system(&self) -> bool {
+        true
+    }
+
+    /// Whether it works on files that a phase before it has made.
+    fn needs_files(&self) -> bool {
+        false
+    }
+
+    /// Whether it makes the files that other phases need.
+    fn makes_files(&self) -> bool {
+        false
+    }
+
+    /// Whether this machine's caches are to be emptied before it.
+    fn is_cold(&self) -> bool {
+        false
+    }
+
+    /// Parts that can be divided over machines: streams, clients, recorders with all who read what they write. What needs no system is
+    /// done whole by each machine.
+    fn parts(&self) -> u32;
+
+    /// Workers of these `parts`, ready to start. The directories have to be there. Names and contents are the same whoever does a part.
+    ///
+    /// # Errors
+    /// [`Workload::check`]; and where `site` lacks something.
+    fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError>;
+}
+
+impl Site {
+    /// The system, for work called `title`.
+    pub(super) fn target(&self, title: &str) -> Result<Arc<dyn Target>, WorkError> {
+        self.target.clone().ok_or_else(|| WorkError::NoSystem(title.to_owned()))
+    }
+}
+
+/// The word by which a value is written in campaigns and results.
+pub(super) fn word_of(value: impl serde::Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// `numbers` of parts as numbers of workers, where each part has `workers`.
+pub(super) fn workers_of(parts: &Range<u32>, workers: u32) -> Range<usize> {
+    parts.start as usize * workers as usize..parts.end as usize * workers as usize
+}
