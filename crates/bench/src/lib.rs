@@ -11,6 +11,7 @@
 
 pub mod campaign;
 pub mod content;
+pub mod fault;
 pub mod latency;
 pub mod load;
 pub mod measure;

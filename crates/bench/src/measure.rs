@@ -19,6 +19,9 @@ pub struct Measured {
     pub seconds: Vec<Reading>,
     /// CPU time of this process, user and system, in seconds; of a crew with several roles all of it is told with the first.
     pub client_cpu_s: f64,
+    /// The part of it that the kernel spent for this process, in seconds, to a hundredth.
+    #[serde(default)]
+    pub client_system_s: f64,
     /// This machine, second by second.
     pub client: Vec<Sample>,
     /// Workers that did nothing, and why.
@@ -79,8 +82,9 @@ pub fn measure(
     #[allow(clippy::cast_precision_loss)] // a hundred
     let ticks = ticks as f64;
     let counters = || Counters::read(Path::new("/proc"), Path::new("/sys"), &[], Instant::now());
-    let (start, cpu_before) = (Instant::now(), cpu_time());
-    let (mut last_counters, mut last, mut client) = (counters(), Reading::default(), Vec::new());
+    let (cpu_before, system_before) = (cpu_time(), system_time_s(ticks));
+    let (mut last_counters, mut last, mut client, mut elapsed) =
+        (counters(), Reading::default(), Vec::new(), Duration::ZERO);
     let mut sample = || {
         let now = counters();
         client.push(Sample::between(&last_counters, &now, ticks));
@@ -88,18 +92,21 @@ pub fn measure(
     };
     let finished = crew.run(limit, |done| {
         sample();
-        let progress = Progress { elapsed: start.elapsed(), done, last: done.since(last) };
+        // Seconds of the work itself: how long it took to get ready is nobody's time.
+        elapsed += Duration::from_secs(1);
+        let progress = Progress { elapsed, done, last: done.since(last) };
         last = done;
         watch(progress)
     });
     sample();
-    let mut cpu = Some(cpu_time().saturating_sub(cpu_before).as_secs_f64());
+    let system_s = (system_time_s(ticks) - system_before).max(0.0);
+    let mut cpu = Some((cpu_time().saturating_sub(cpu_before).as_secs_f64(), system_s));
     let mut client = Some(client);
     finished.roles.into_iter().map(|group| (group.role, measured(group, &mut cpu, &mut client))).collect()
 }
 
 /// The machine and its CPU time are told once, with the first role: nobody can divide them.
-fn measured(group: Group, cpu: &mut Option<f64>, client: &mut Option<Vec<Sample>>) -> Measured {
+fn measured(group: Group, cpu: &mut Option<(f64, f64)>, client: &mut Option<Vec<Sample>>) -> Measured {
     let mut tally = Tally::default();
     let mut idle_workers = Vec::new();
     for worker in &group.workers {
@@ -108,14 +115,24 @@ fn measured(group: Group, cpu: &mut Option<f64>, client: &mut Option<Vec<Sample>
             Err(error) => idle_workers.push(error.to_string()),
         }
     }
+    let (client_cpu_s, client_system_s) = cpu.take().unwrap_or_default();
     Measured {
         wall_s: group.wall.as_secs_f64(),
         tally,
         seconds: group.seconds,
-        client_cpu_s: cpu.take().unwrap_or(0.0),
+        client_cpu_s,
+        client_system_s,
         client: client.take().unwrap_or_default(),
         idle_workers,
     }
+}
+
+/// Time that the kernel spent for this process, in seconds; 0 where it is not told. proc(5): the 15th field of `/proc/PID/stat`.
+fn system_time_s(ticks: f64) -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field is a name in parentheses, and may hold spaces.
+    let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+    after.split_whitespace().nth(12).and_then(|field| field.parse::<f64>().ok()).map_or(0.0, |spent| spent / ticks)
 }
 
 /// User and system time of this process.

@@ -7,6 +7,7 @@ use client::Settings;
 
 use crate::campaign::{Trial, Work};
 use crate::content::Content;
+use crate::fault::{Fault, Faults};
 use crate::measure::{Progress, measure};
 use crate::result::{Caches, PhaseRecord, TrialRecord};
 use crate::target::{Failure, Place, RelName, Session, Target, TargetError};
@@ -48,8 +49,10 @@ pub enum RunError {
 pub struct Context<'a> {
     /// The system's name.
     pub system: &'a str,
-    /// Where it is.
-    pub place: &'a Place,
+    /// Where it is; files are spread over several places.
+    pub places: &'a [Place],
+    /// What is broken and mended while it is measured.
+    pub faults: &'a [Fault],
     /// Where copies go, if the work makes some.
     pub copies: Option<&'a Place>,
     /// For connections.
@@ -89,8 +92,10 @@ pub fn run_trial(
         return Ok(record);
     }
     let folder = folder_of(trial);
-    let mut home = Home::make(context, context.place, &folder, work.room())?;
-    let mut copies = match context.copies.map(|place| Home::make(context, place, &folder.with("-copies"), work.room()))
+    let mut home = Home::make(context, context.places, &folder, work.room())?;
+    let mut copies = match context
+        .copies
+        .map(|place| Home::make(context, std::slice::from_ref(place), &folder.with("-copies"), work.room()))
     {
         None => None,
         Some(Ok(copies)) => Some(copies),
@@ -134,8 +139,9 @@ struct Home {
 
 impl Home {
     /// Makes it, if there is `room` for so many bytes.
-    fn make(context: &Context<'_>, place: &Place, folder: &RelName, room: u64) -> Result<Self, RunError> {
-        let target = place.target(folder, context.settings);
+    fn make(context: &Context<'_>, places: &[Place], folder: &RelName, room: u64) -> Result<Self, RunError> {
+        let target = Place::targets(places, folder, context.settings);
+        let place = || places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ");
         let failed = |source| RunError::Target { system: context.system.to_owned(), source };
         let mut session = target.session().map_err(failed)?;
         if let Some(found) = session.room().map_err(failed)?
@@ -143,10 +149,10 @@ impl Home {
         {
             let show = types::units::show_size;
             let (free, needed) = (show(found.free), show(room));
-            return Err(RunError::NoRoom { place: place.to_string(), free, needed });
+            return Err(RunError::NoRoom { place: place(), free, needed });
         }
         session.make_home().map_err(|source| match source.failure() {
-            Failure::Exists => RunError::NotEmpty { place: place.to_string(), folder: folder.clone() },
+            Failure::Exists => RunError::NotEmpty { place: place(), folder: folder.clone() },
             _ => failed(source),
         })?;
         Ok(Self { target, session })
@@ -180,7 +186,7 @@ fn run_phases(
     for (number, phase) in work.phases.iter().enumerate() {
         let phase = phase.workload();
         let title = phase.title();
-        let caches = if phase.is_cold() { empty_caches(context.place) } else { Caches::Kept };
+        let caches = if phase.is_cold() { empty_caches(context.places) } else { Caches::Kept };
         let crew = match phase.crew(site, 0..phase.parts()) {
             Ok(crew) => crew,
             Err(why) => {
@@ -189,14 +195,23 @@ fn run_phases(
             }
         };
         let began = now_secs();
+        let mut faults = Faults::new(context.faults);
         let roles = measure(crew, context.phase_limit, |progress| {
+            faults.tick(progress.elapsed);
             went_on &= watch(&title, progress);
             went_on
         });
         let whole = roles.iter().all(|(_, measured)| measured.idle_workers.is_empty());
+        let mut faults = faults.end();
+        let broken = faults.iter().find_map(|fault| Some((fault.command.join(" "), fault.error.clone()?)));
         for (role, measured) in roles {
+            let faults = std::mem::take(&mut faults);
             let phase = if role.is_empty() { title.clone() } else { role.to_owned() };
-            record.phases.push(PhaseRecord { number, phase, began, caches, measured });
+            record.phases.push(PhaseRecord { number, phase, began, caches, faults, measured });
+        }
+        if let Some((command, error)) = broken {
+            record.ended = Some(format!("{title}: the command `{command}`: {error}"));
+            return;
         }
         if !went_on {
             record.ended = Some("stopped".to_owned());
@@ -210,14 +225,12 @@ fn run_phases(
 }
 
 /// Empties this machine's page cache before what is to be read cold. What a server keeps in its memory is not ours to empty.
-fn empty_caches(place: &Place) -> Caches {
-    match place {
-        Place::Path(_) => {
-            rustix::fs::sync();
-            std::fs::write("/proc/sys/vm/drop_caches", "3").map_or(Caches::Unknown, |()| Caches::Dropped)
-        }
-        Place::Root(_) => Caches::Unknown,
+fn empty_caches(places: &[Place]) -> Caches {
+    if !places.iter().all(|place| matches!(place, Place::Path(_))) {
+        return Caches::Unknown;
     }
+    rustix::fs::sync();
+    std::fs::write("/proc/sys/vm/drop_caches", "3").map_or(Caches::Unknown, |()| Caches::Dropped)
 }
 
 /// Seconds since 1970.

@@ -35,6 +35,7 @@ fn spec(access: Access) -> StreamSpec {
         write_percent: 50,
         verify: true,
         generation: 0,
+        oldest_generation: 0,
         seed: 1,
     }
 }
@@ -71,14 +72,50 @@ fn what_is_written_is_what_is_read_in_every_pattern() {
     assert_eq!((mixed.bytes, mixed.failed(), mixed.wrong), (all, 0, 0));
     assert!(mixed.verified > all / 4 && mixed.verified < all * 3 / 4);
     // All of it in the next generation, then in the one after that.
-    run(&StreamSpec { generation: 1, ..spec(Access::Rewrite) }, &target);
-    let (_, read) = run(&StreamSpec { generation: 2, ..spec(Access::Read) }, &target);
+    run(&StreamSpec { generation: 1, oldest_generation: 1, ..spec(Access::Rewrite) }, &target);
+    let (_, read) = run(&StreamSpec { generation: 2, oldest_generation: 2, ..spec(Access::Read) }, &target);
     assert_eq!((read.verified, read.wrong), (all, 0));
-    run(&StreamSpec { generation: 2, ..spec(Access::RandomWrite) }, &target);
-    let (_, old) = run(&StreamSpec { generation: 2, ..spec(Access::Read) }, &target);
+    run(&StreamSpec { generation: 2, oldest_generation: 2, ..spec(Access::RandomWrite) }, &target);
+    let (_, old) = run(&StreamSpec { generation: 2, oldest_generation: 2, ..spec(Access::Read) }, &target);
     assert_eq!((old.verified, old.wrong), (0, 192));
-    let (_, new) = run(&StreamSpec { generation: 3, ..spec(Access::Read) }, &target);
+    let (_, new) = run(&StreamSpec { generation: 3, oldest_generation: 3, ..spec(Access::Read) }, &target);
     assert_eq!((new.verified, new.wrong), (all, 0));
+    // Through buffers, and read back in both ways.
+    let odd = |access, generation| StreamSpec {
+        generation,
+        oldest_generation: generation,
+        block_bytes: 10_000,
+        ..spec(access)
+    };
+    run(&odd(Access::Fwrite, 3), &target);
+    let (_, read) = run(&odd(Access::Fread, 4), &target);
+    assert_eq!((read.verified, read.wrong, read.failed()), (all, 0, 0));
+    run(&StreamSpec { generation: 4, oldest_generation: 4, ..spec(Access::Frewrite) }, &target);
+    for access in [Access::Read, Access::Freread] {
+        let (_, read) = run(&StreamSpec { generation: 5, oldest_generation: 5, ..spec(access) }, &target);
+        assert_eq!((read.verified, read.wrong, read.failed()), (all, 0, 0));
+    }
+}
+
+#[test]
+fn what_writes_only_some_blocks_leaves_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path());
+    make(&target, 2);
+    let mut generations = (0, 0);
+    for access in
+        [Access::Write, Access::Rewrite, Access::RecordRewrite, Access::StrideRead, Access::Mixed, Access::Read]
+    {
+        let (oldest_generation, generation) = generations;
+        let step = StreamSpec { generation, oldest_generation, ..spec(access) };
+        let (_, done) = run(&step, &target);
+        assert_eq!((done.wrong, done.failed()), (0, 0), "{access:?}: {:?}", done.complaints);
+        generations = step.generations_after();
+    }
+    assert_eq!(generations, (1, 3));
+    // Somebody who thinks that all is new finds what is not.
+    let (_, read) = run(&StreamSpec { generation: 3, oldest_generation: 3, ..spec(Access::Read) }, &target);
+    assert!(read.wrong > 0 && read.verified > 0);
 }
 
 #[test]
@@ -161,6 +198,8 @@ fn nonsense_is_refused_before_anything_is_written() {
         StreamSpec { manner: direct, block_bytes: 1000, ..spec(Access::Read) },
         StreamSpec { chunks: 2, ..spec(Access::Write) },
         StreamSpec { block_bytes: 1000, ..spec(Access::Rewrite) },
+        StreamSpec { manner: direct, ..spec(Access::Fread) },
+        StreamSpec { chunks: 2, ..spec(Access::Fwrite) },
     ] {
         assert!(wrong.crew(&site(&target), 0..1).is_err(), "{wrong:?}");
     }

@@ -1,10 +1,14 @@
 //! The campaign file. Every key has to be known; sizes have units; a parameter may be one value or a list, and all combinations of lists
 //! are done.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
-use super::section::{ClientAlone, Daq, Section, Small, Streams};
+use super::section::{ClientAlone, Daq, Failure, Placement, Repeat, Robust, Section, Small, Streams};
 use super::trial::Work;
+use super::value::Many;
+use crate::fault::Fault;
 use crate::target::{Place, PlaceError};
 use crate::workload::WorkError;
 
@@ -39,6 +43,19 @@ pub enum CampaignError {
         /// Why.
         source: WorkError,
     },
+    /// Nothing to break.
+    #[error(
+        "system `{0}` has no command that breaks something, which `[[failure]]` needs: give `fail = [\"PROGRAM\", \"ARGUMENT\"]`"
+    )]
+    NoFail(String),
+    /// Work over more places than any system has.
+    #[error("work `{name}` is to use {targets} places at a time, and no system has so many")]
+    Targets {
+        /// The work.
+        name: String,
+        /// How many it wants.
+        targets: u32,
+    },
     /// A disk that nobody knows.
     #[error(
         "system `{name}`: its disk is said to be the system `{disk}`, which is not there; name one by a path on the same disk"
@@ -60,10 +77,48 @@ pub const TRIALS_MAX: u64 = 100_000;
 pub struct System {
     /// What it is called in results.
     pub name: String,
-    /// A directory on it, by path or URL.
-    pub place: String,
+    /// A directory on it, by path or URL; several where files are to be spread over several servers or disks.
+    pub place: Many<String>,
     /// The system that is the disk below this one, by its name: what it reaches is this one's ceiling.
     pub disk: Option<String>,
+    /// A command that breaks something of it, for `[[failure]]`: a program and its arguments, run without a shell.
+    #[serde(default)]
+    pub fail: Vec<String>,
+    /// A command that mends it again.
+    #[serde(default)]
+    pub restore: Vec<String>,
+    /// Names of sites by `HOST` or `HOST:PORT` of the servers that stand there.
+    #[serde(default)]
+    pub sites: BTreeMap<String, String>,
+}
+
+impl System {
+    /// Where it is.
+    ///
+    /// # Errors
+    /// [`CampaignError::Place`].
+    pub fn places(&self) -> Result<Vec<Place>, CampaignError> {
+        let failed = |source| CampaignError::Place { name: self.name.clone(), source };
+        self.place.all().iter().map(|place| Place::parse(place).map_err(failed)).collect()
+    }
+
+    /// What is broken and mended while `work` is done on it.
+    #[must_use]
+    pub fn faults(&self, work: &Work) -> Vec<Fault> {
+        let fault = |what: &str, at_s: Option<u32>, command: &[String]| {
+            let at_s = at_s.filter(|_| !command.is_empty())?;
+            Some(Fault { what: what.to_owned(), at_s, command: command.to_vec() })
+        };
+        let all = [fault("fail", work.fail_at_s, &self.fail), fault("restore", work.restore_at_s, &self.restore)];
+        all.into_iter().flatten().collect()
+    }
+
+    /// The site of a server, or the server where nobody knows more.
+    #[must_use]
+    pub fn site_of<'a>(&'a self, server: &'a str) -> &'a str {
+        let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
+        self.sites.get(server).or_else(|| self.sites.get(host)).map_or(server, String::as_str)
+    }
 }
 
 /// A campaign.
@@ -89,6 +144,18 @@ pub struct Campaign {
     /// Data acquisition.
     #[serde(rename = "daq", default)]
     pub daq: Vec<Daq>,
+    /// Jobs with many files of very different kinds.
+    #[serde(rename = "repeat", default)]
+    pub repeat: Vec<Repeat>,
+    /// Very many files of many clients.
+    #[serde(rename = "robust", default)]
+    pub robust: Vec<Robust>,
+    /// Reading what others wrote, and who served it.
+    #[serde(rename = "placement", default)]
+    pub placement: Vec<Placement>,
+    /// Going on while something is broken.
+    #[serde(rename = "failure", default)]
+    pub failure: Vec<Failure>,
     /// The client alone.
     #[serde(rename = "client", default)]
     pub client: Vec<ClientAlone>,
@@ -112,27 +179,43 @@ impl Campaign {
         if self.repeats == 0 {
             return Err(CampaignError::Nothing("repeats"));
         }
+        self.sections().try_for_each(Section::check)?;
         for (number, system) in self.systems.iter().enumerate() {
             if self.systems[..number].iter().any(|other| other.name == system.name) {
                 return Err(CampaignError::Twice(system.name.clone()));
             }
             let name = || system.name.clone();
-            Place::parse(&system.place).map_err(|source| CampaignError::Place { name: name(), source })?;
+            if system.places()?.is_empty() {
+                return Err(CampaignError::Place { name: name(), source: PlaceError::Empty });
+            }
+            if !self.failure.is_empty() && system.fail.is_empty() {
+                return Err(CampaignError::NoFail(name()));
+            }
             let known = |disk: &String| self.systems.iter().any(|other| other.name == *disk);
             if let Some(disk) = system.disk.as_ref().filter(|disk| !known(disk)) {
                 return Err(CampaignError::NoDisk { name: name(), disk: disk.clone() });
             }
         }
-        self.sections().try_for_each(Section::check)?;
         let trials =
             self.combinations().saturating_mul(self.systems.len() as u64).saturating_mul(u64::from(self.repeats));
         if trials > TRIALS_MAX {
             return Err(CampaignError::Many(trials));
         }
         if trials == 0 {
-            return Err(CampaignError::Nothing("work (client, streams, small, daq)"));
+            return Err(CampaignError::Nothing(
+                "work: client, streams, placement, daq, small, repeat, robust or failure",
+            ));
         }
-        self.works().iter().try_for_each(Work::check)
+        let works = self.works();
+        works.iter().try_for_each(Work::check)?;
+        let places = self.systems.iter().map(|system| system.place.count()).max().unwrap_or(0);
+        match works.iter().find(|work| work.targets.is_some_and(|targets| u64::from(targets) > places)) {
+            Some(work) => {
+                let targets = work.targets.unwrap_or_default();
+                Err(CampaignError::Targets { name: work.name.clone(), targets })
+            }
+            None => Ok(()),
+        }
     }
 
     /// All sections, in the order in which their rows stand.
@@ -140,7 +223,9 @@ impl Campaign {
         fn all<S: Section>(sections: &[S]) -> impl Iterator<Item = &dyn Section> {
             sections.iter().map(|section| section as &dyn Section)
         }
-        all(&self.client).chain(all(&self.streams)).chain(all(&self.small)).chain(all(&self.daq))
+        let streams = all(&self.client).chain(all(&self.streams)).chain(all(&self.placement)).chain(all(&self.daq));
+        let files = all(&self.small).chain(all(&self.repeat)).chain(all(&self.robust));
+        streams.chain(files).chain(all(&self.failure))
     }
 
     fn combinations(&self) -> u64 {
@@ -190,12 +275,25 @@ mod tests {
         name = "client"
         threads = [1, 6]
         block = "1MiB"
+        [[repeat]]
+        name = "job"
+        jobs = [1, 4]
+        files = 1000
+        operations = 10000
+        [[robust]]
+        name = "robust"
+        clients = 100
+        files = 200
+        [[placement]]
+        name = "placement"
+        clients = 4
+        file = "1MB"
     "#;
 
     #[test]
     fn lists_are_combined() {
         let campaign = Campaign::parse(CAMPAIGN).unwrap();
-        assert_eq!((campaign.works().len(), campaign.combinations()), (16, 16));
+        assert_eq!((campaign.works().len(), campaign.combinations()), (20, 20));
         assert_eq!(campaign.works().iter().filter(|work| !work.needs_system()).count(), 2);
     }
 
@@ -207,7 +305,7 @@ mod tests {
         assert!(with("\"b\"", "\"a\"").contains("two systems are called `a`"));
         assert!(with("root://b//data", "gopher://b").contains("gopher"));
         assert!(with("repeats = 3", "repeats = 0").contains("repeats"));
-        assert!(with("repeats = 3", "repeats = 9000").contains("288000 trials"));
+        assert!(with("repeats = 3", "repeats = 9000").contains("360000 trials"));
         assert!(with("streams = [1, 6, 8]", "streams = [0]").contains("streams is 0"));
         assert!(with("\"write\", ", "").contains("write"), "{}", with("\"write\", ", ""));
         assert!(with("\"random-read\"", "\"sideways\"").contains("sideways"));
@@ -216,6 +314,13 @@ mod tests {
         assert!(with("recorders = [1, 6]", "recorders = 1\ncopiers = 2").contains("copy_to"));
         assert!(with("\"flat-out\"", "\"fast\"").contains("fast"));
         assert!(with("place = \"/a\"", "place = \"/a\"\ndisk = \"c\"").contains("`c`"));
+        assert!(with("files = 200", "files = 200\nphases = [\"read-back\"]").contains("fill"));
+        assert!(with("jobs = [1, 4]", "jobs = 4\nsizes = [\"4KiB\", \"1KiB\"]").contains("smallest first"));
+        assert!(with("streams = [1, 6, 8]", "targets = [1, 2]").contains("2 places"));
+        let failure =
+            "[[failure]]\nname = \"f\"\nfile = \"1MB\"\nblock = \"64KiB\"\nseconds = 9\nfail_at = 3\n[[client]]";
+        assert!(with("[[client]]", failure).contains("no command that breaks"));
+        assert!(with("[[client]]", &failure.replace("fail_at = 3", "fail_at = 9")).contains("9 s"));
         assert!(with("threads = [1, 6]", "threads = [1, 0]").contains("threads is 0"));
     }
 }

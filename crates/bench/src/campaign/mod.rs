@@ -8,6 +8,6 @@ mod value;
 
 pub use file::{Campaign, CampaignError, System};
 pub use order::{Estimate, estimate, order};
-pub use section::{ClientAlone, Daq, Small, Streams};
+pub use section::{ClientAlone, Daq, Failure, Placement, Repeat, Robust, Small, Streams};
 pub use trial::{Phase, Trial, Work};
 pub use value::{Many, Rate, Size};

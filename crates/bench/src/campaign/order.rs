@@ -15,8 +15,8 @@ use crate::workload::Workload;
 #[must_use]
 pub fn order(campaign: &Campaign) -> Vec<Trial> {
     let mut random = StdRng::seed_from_u64(campaign.seed);
-    let on_systems: Vec<bool> = campaign.works().iter().map(Work::needs_system).collect();
-    let mut works: Vec<usize> = (0..on_systems.len()).collect();
+    let all = campaign.works();
+    let mut works: Vec<usize> = (0..all.len()).collect();
     let mut systems: Vec<usize> = (0..campaign.systems.len()).collect();
     let mut trials = Vec::new();
     for repeat in 0..campaign.repeats {
@@ -24,8 +24,9 @@ pub fn order(campaign: &Campaign) -> Vec<Trial> {
         for work in &works {
             systems.shuffle(&mut random);
             let trial = |system: &usize| Trial { system: *system, work: *work, repeat };
-            if on_systems[*work] {
-                trials.extend(systems.iter().map(trial));
+            if all[*work].needs_system() {
+                let fits = |system: &&usize| all[*work].fits(campaign.systems[**system].place.count());
+                trials.extend(systems.iter().filter(fits).map(trial));
             } else {
                 trials.push(trial(&0));
             }
@@ -53,7 +54,8 @@ pub fn estimate(campaign: &Campaign, byte_rate: u64, operation_rate: u64) -> Est
     let works = campaign.works();
     let mut found = Estimate { room: works.iter().map(Work::room).max().unwrap_or(0), ..Estimate::default() };
     for work in &works {
-        let systems = if work.needs_system() { campaign.systems.len() } else { 1 };
+        let fitting = campaign.systems.iter().filter(|system| work.fits(system.place.count()));
+        let systems = if work.needs_system() { fitting.count() } else { 1 };
         let times = u64::from(campaign.repeats).saturating_mul(systems as u64);
         let phases = || work.phases.iter().map(Phase::workload);
         let moved = phases().map(Workload::moved).fold(0, u64::saturating_add);

@@ -2,7 +2,9 @@
 
 use super::file::CampaignError;
 use crate::target::RelName;
-use crate::workload::{DaqSpec, GenerateSpec, Names, SmallSpec, StreamSpec, WorkError, Workload, no_names};
+use crate::workload::{
+    ChurnSpec, DaqSpec, FailureSpec, GenerateSpec, Names, SmallSpec, StreamSpec, WorkError, Workload, no_names,
+};
 
 /// Work that is done in one go, on files of its own.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
@@ -15,6 +17,12 @@ pub struct Work {
     pub phases: Vec<Phase>,
     /// A directory on a second system, where copies go.
     pub copy_to: Option<String>,
+    /// When the system's command that breaks something is run, in seconds after the start of the phase.
+    pub fail_at_s: Option<u32>,
+    /// When the command that mends it is.
+    pub restore_at_s: Option<u32>,
+    /// Of the system's places so many; otherwise all.
+    pub targets: Option<u32>,
 }
 
 /// A part of work that is measured by itself.
@@ -27,6 +35,10 @@ pub enum Phase {
     Small(SmallSpec),
     /// Data acquisition.
     Daq(DaqSpec),
+    /// Many files that come and go.
+    Churn(ChurnSpec),
+    /// Going on while something is broken.
+    Failure(FailureSpec),
     /// The client alone, with no system.
     Client(GenerateSpec),
 }
@@ -39,12 +51,33 @@ impl Phase {
             Self::Stream(spec) => spec,
             Self::Small(spec) => spec,
             Self::Daq(spec) => spec,
+            Self::Churn(spec) => spec,
+            Self::Failure(spec) => spec,
             Self::Client(spec) => spec,
         }
     }
 }
 
 impl Work {
+    /// Work without anything to do yet.
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            parameters: Vec::new(),
+            phases: Vec::new(),
+            copy_to: None,
+            fail_at_s: None,
+            restore_at_s: None,
+            targets: None,
+        }
+    }
+
+    /// Whether it can be done on a system with so many places.
+    #[must_use]
+    pub fn fits(&self, places: u64) -> bool {
+        self.targets.is_none_or(|targets| u64::from(targets) <= places)
+    }
+
     /// Whether each phase makes sense, and finds the files that it needs.
     pub(super) fn check(&self) -> Result<(), CampaignError> {
         let wrong = |source| CampaignError::Work { name: self.name.clone(), source };

@@ -37,6 +37,8 @@ struct Gate {
     ready: usize,
     left: usize,
     start: Option<Instant>,
+    /// When each role began, if not with all others.
+    begins: Vec<Option<Instant>>,
     /// When the last worker of each role that has left so far did so.
     ends: Vec<Option<Instant>>,
 }
@@ -54,6 +56,12 @@ impl Worker {
             }
             gate = self.shared.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Says that this role begins only now: what it does counts from here. The first to say so is heard.
+    pub fn begin(&self) {
+        let mut gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        gate.begins[self.role].get_or_insert_with(Instant::now);
     }
 
     /// Where this worker counts.
@@ -74,7 +82,7 @@ impl Worker {
 pub struct Group {
     /// The role's name.
     pub role: &'static str,
-    /// From the common start to the end of its last worker.
+    /// From the common start, or where the role begins later, from there, to the end of its last worker.
     pub wall: Duration,
     /// What each worker did, or why it did nothing.
     pub workers: Vec<Result<Tally, TargetError>>,
@@ -109,7 +117,7 @@ impl Crew {
         let all =
             roles.iter().enumerate().flat_map(|(role, (_, numbers))| numbers.clone().map(move |number| (role, number)));
         let meters = all.clone().map(|_| Meter::default()).collect();
-        let gate = Gate { ends: vec![None; roles.len()], ..Gate::default() };
+        let gate = Gate { begins: vec![None; roles.len()], ends: vec![None; roles.len()], ..Gate::default() };
         let shared =
             Arc::new(Shared { meters, stop: AtomicBool::new(false), gate: Mutex::new(gate), changed: Condvar::new() });
         let work = Arc::new(work);
@@ -163,7 +171,11 @@ impl Crew {
             let waited = self.shared.changed.wait_timeout(gate, end - now);
             gate = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let walls: Vec<Duration> = gate.ends.iter().map(|end| end.map_or(Duration::ZERO, |end| end - start)).collect();
+        let wall = |(begin, end): (&Option<Instant>, &Option<Instant>)| {
+            end.map_or(Duration::ZERO, |end| end.saturating_duration_since(begin.unwrap_or(start)))
+        };
+        let walls: Vec<Duration> = gate.begins.iter().zip(&gate.ends).map(wall).collect();
+        let last = gate.ends.iter().flatten().max().map_or(Duration::ZERO, |end| *end - start);
         drop(gate);
         self.read(&mut seconds);
         let mut results = self.threads.into_iter().map(|thread| match thread.join() {
@@ -177,7 +189,7 @@ impl Crew {
             seconds,
         });
         let roles = groups.collect();
-        Finished { wall: walls.into_iter().max().unwrap_or_default(), roles }
+        Finished { wall: last, roles }
     }
 
     /// Adds what each role has done so far to its `seconds`, and tells what all have done.

@@ -36,6 +36,12 @@ pub struct Tally {
     /// Operations that began later than a detector could have waited.
     #[serde(default)]
     pub missed: u64,
+    /// What had been acknowledged and is not there any more.
+    #[serde(default)]
+    pub lost: u64,
+    /// Bytes that each server moved, as `HOST:PORT`, where the protocol tells.
+    #[serde(default)]
+    pub served: BTreeMap<String, u64>,
     /// The first failures in words.
     pub complaints: Vec<Complaint>,
 }
@@ -58,6 +64,19 @@ impl Tally {
     pub fn add_wrong(&mut self, at: Duration, text: String) {
         self.wrong += 1;
         self.complain(at, text);
+    }
+
+    /// Counts something in that was acknowledged and is not there any more.
+    pub fn add_lost(&mut self, at: Duration, text: String) {
+        self.lost += 1;
+        self.complain(at, text);
+    }
+
+    /// Counts bytes for the server that moved them, if it is known.
+    pub fn add_served(&mut self, server: Option<String>, bytes: u64) {
+        if let Some(server) = server {
+            *self.served.entry(server).or_default() += bytes;
+        }
     }
 
     fn complain(&mut self, at: Duration, text: String) {
@@ -83,6 +102,10 @@ impl Tally {
         }
         self.wrong += other.wrong;
         self.missed += other.missed;
+        self.lost += other.lost;
+        for (server, bytes) in &other.served {
+            *self.served.entry(server.clone()).or_default() += bytes;
+        }
         self.complaints.extend(other.complaints.iter().cloned());
         self.complaints.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         self.complaints.truncate(COMPLAINTS_MAX);

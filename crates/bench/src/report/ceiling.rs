@@ -62,7 +62,7 @@ pub(super) fn put(rows: &mut [At<'_>], campaign: &Campaign) {
             at.row.cells.iter().map(|cell| (cell.system.clone(), cell.usable())).collect();
         for cell in &mut at.row.cells {
             let Some(system) = campaign.systems.iter().find(|system| system.name == cell.system) else { continue };
-            let sums = matches!(Place::parse(&system.place), Ok(Place::Root(_)));
+            let sums = system.places().is_ok_and(|places| matches!(places[..], [Place::Root(_), ..]));
             let disk = system.disk.as_ref().and_then(|disk| figures.iter().find(|(name, _)| name == disk)?.1);
             let found = [(Stage::Client, client(&alone, spec, sums)), (Stage::Disk, disk)];
             set(cell, found);

@@ -8,8 +8,12 @@ use std::fmt;
 pub enum Flag {
     /// Reads brought wrong data.
     WrongData,
+    /// What was acknowledged is not there any more.
+    Lost,
     /// Operations failed.
     Failures,
+    /// The system, or its protocol, cannot do this.
+    Unsupported,
     /// A trial ended before all of it was done.
     EndedEarly,
     /// What was read may have come from this machine's memory, or the server's.
@@ -30,7 +34,9 @@ impl Flag {
     pub fn letter(self) -> char {
         match self {
             Self::WrongData => 'W',
+            Self::Lost => 'L',
             Self::Failures => 'F',
+            Self::Unsupported => 'U',
             Self::EndedEarly => 'E',
             Self::MaybeCached => 'c',
             Self::FewRepeats => 'n',
@@ -43,7 +49,7 @@ impl Flag {
     /// Whether the figure must not be used at all.
     #[must_use]
     pub fn is_fatal(self) -> bool {
-        matches!(self, Self::WrongData | Self::Failures | Self::EndedEarly)
+        matches!(self, Self::WrongData | Self::Lost | Self::Failures | Self::Unsupported | Self::EndedEarly)
     }
 }
 
@@ -51,7 +57,9 @@ impl fmt::Display for Flag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::WrongData => "reads brought wrong data",
+            Self::Lost => "what was acknowledged is not there any more",
             Self::Failures => "operations failed",
+            Self::Unsupported => "the system or its protocol cannot do this",
             Self::EndedEarly => "ended before all was done",
             Self::MaybeCached => "what was read may have come from a memory: this machine's caches were not emptied, or the server's could not be",
             Self::FewRepeats => "too few repeats for an interval of 95 %: six are needed",

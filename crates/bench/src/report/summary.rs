@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Flag;
 use super::ceiling::{At, Ceiling, put};
-use crate::campaign::{Campaign, Phase, Work};
+use crate::campaign::{Campaign, Phase, System, Work};
+use crate::fault::FaultRecord;
 use crate::latency::Latency;
 use crate::result::{Caches, PhaseRecord, TrialRecord};
-use crate::statistics::{Comparison, Interval, compare, median, median_interval, steady};
-use crate::workload::Unit;
+use crate::statistics::{Comparison, Interval, Recovery, compare, median, median_interval, recovery, steady};
+use crate::target::Failure;
+use crate::workload::{Unit, Workload};
 
 /// Confidence of all intervals.
 pub const CONFIDENCE: f64 = 0.95;
@@ -38,6 +40,16 @@ pub struct Cell {
     pub client_cpu: Option<f64>,
     /// Operations that began later than a detector could have waited, in all repeats.
     pub missed: u64,
+    /// What was acknowledged and is not there any more, in all repeats.
+    pub lost: u64,
+    /// Operations that failed, in all repeats: of work during which something is broken they may.
+    pub failed: u64,
+    /// Share of the bytes that each server moved, or each site, where the protocol tells.
+    pub served: BTreeMap<String, f64>,
+    /// Of a job: elapsed, user and system time in seconds, the median of the repeats.
+    pub times_s: Option<[f64; 3]>,
+    /// What a failure did to the rate, of each repeat.
+    pub recoveries: Vec<Recovery>,
     /// What the stages below it reached by themselves, the lowest first.
     pub ceilings: Vec<Ceiling>,
     /// What speaks against it.
@@ -94,17 +106,18 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign) -> Summary {
     let at = |((work, _), cells): (&Place, &BySystem<'_>)| {
         let (_, record) = cells.values().next()?.first()?;
         let phase = phase(*work, record.number);
-        Some(At { phase, row: row(cells, phase)? })
+        Some(At { phase, row: row(cells, phase, campaign)? })
     };
     let mut rows: Vec<At<'_>> = all.iter().filter_map(at).collect();
     put(&mut rows, campaign);
     Summary { rows: rows.into_iter().map(|at| at.row).collect() }
 }
 
-fn row(cells: &BySystem<'_>, of: Option<&Phase>) -> Option<Row> {
+fn row(cells: &BySystem<'_>, of: Option<&Phase>, campaign: &Campaign) -> Option<Row> {
     let (trial, phase) = cells.values().next()?.first()?;
     let unit = of.map_or(Unit::Operations, |of| of.workload().unit());
-    let mut made: Vec<Cell> = cells.values().filter_map(|some| cell(some, unit)).collect();
+    let made = |(system, some): (&usize, &Vec<_>)| cell(some, of?.workload(), campaign.systems.get(*system));
+    let mut made: Vec<Cell> = cells.iter().filter_map(made).collect();
     let first = made.first().map(|cell| cell.values.clone()).unwrap_or_default();
     for cell in made.iter_mut().skip(1) {
         cell.against_first = compare(&cell.values, &first, CONFIDENCE);
@@ -118,12 +131,16 @@ fn row(cells: &BySystem<'_>, of: Option<&Phase>) -> Option<Row> {
     })
 }
 
-#[allow(clippy::cast_precision_loss)] // counts and times
-fn cell(some: &[(&TrialRecord, &PhaseRecord)], unit: Unit) -> Option<Cell> {
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts and times
+fn cell(some: &[(&TrialRecord, &PhaseRecord)], of: &dyn Workload, system: Option<&System>) -> Option<Cell> {
     let (first, _) = some.first()?;
+    let unit = of.unit();
     let mut flags = BTreeSet::new();
     let (mut values, mut latency) = (Vec::new(), Latency::default());
-    let (mut cpu, mut amount, mut missed) = (0.0, 0.0, 0);
+    let (mut cpu, mut amount, mut missed, mut lost, mut failed) = (0.0, 0.0, 0, 0, 0);
+    let mut served: BTreeMap<String, f64> = BTreeMap::new();
+    let mut times: [Vec<f64>; 3] = Default::default();
+    let mut recoveries = Vec::new();
     for (trial, phase) in some {
         let measured = &phase.measured;
         values.push(match unit {
@@ -133,23 +150,44 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], unit: Unit) -> Option<Cell> {
         latency.merge(&measured.tally.latency);
         cpu += measured.client_cpu_s;
         missed += measured.tally.missed;
+        lost += measured.tally.lost;
+        failed += measured.tally.failed();
+        for (server, bytes) in &measured.tally.served {
+            let site = system.map_or(server.as_str(), |system| system.site_of(server));
+            *served.entry(site.to_owned()).or_default() += *bytes as f64;
+        }
+        let user_s = (measured.client_cpu_s - measured.client_system_s).max(0.0);
+        for (all, one) in times.iter_mut().zip([measured.wall_s, user_s, measured.client_system_s]) {
+            all.push(one);
+        }
         amount += match unit {
             Unit::Bytes => measured.tally.bytes as f64 / 1e9,
             Unit::Operations => measured.tally.operations as f64 / 1e6,
         };
         let series = measured.byte_series();
+        let at = |fault: &FaultRecord| (fault.what == "fail").then(|| fault.at_s.round() as usize);
+        // The faults stand with the first role; what checks afterwards has not met them.
+        let failed_at = trial.phases.iter().filter(|other| other.number == phase.number);
+        let failed_at = failed_at.flat_map(|other| &other.faults).find_map(at).filter(|_| phase.phase != "check");
+        recoveries.extend(failed_at.and_then(|at_s| recovery(&series, at_s)));
+        let of_failures = |failure| measured.tally.failures.get(&failure).copied().unwrap_or(0);
+        let unsupported = of_failures(Failure::Unsupported) > 0 && measured.tally.operations == 0;
+        let failures = (measured.tally.failed() > 0 && !of.expects_failures())
+            || !measured.idle_workers.is_empty()
+            || measured.tally.operations == 0;
         let found = [
             (Flag::WrongData, measured.tally.wrong > 0),
-            (
-                Flag::Failures,
-                measured.tally.failed() > 0 || !measured.idle_workers.is_empty() || measured.tally.operations == 0,
-            ),
+            (Flag::Lost, measured.tally.lost > 0),
+            (Flag::Failures, failures && !unsupported),
+            (Flag::Unsupported, unsupported),
             (Flag::EndedEarly, trial.ended.is_some()),
             (Flag::MaybeCached, phase.caches == Caches::Unknown),
             (Flag::MissedDeadlines, measured.tally.missed > 0),
             (
                 Flag::NotSteady,
-                series.len() >= STEADY_SECONDS_MIN && steady(&series).is_none_or(|found| found.trend.is_some()),
+                !of.expects_failures()
+                    && series.len() >= STEADY_SECONDS_MIN
+                    && steady(&series).is_none_or(|found| found.trend.is_some()),
             ),
         ];
         flags.extend(found.into_iter().filter(|(_, is_so)| *is_so).map(|(flag, _)| flag));
@@ -176,9 +214,21 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], unit: Unit) -> Option<Cell> {
         // Of several roles the first has it all.
         client_cpu: (amount > 0.0 && cpu > 0.0).then(|| cpu / amount),
         missed,
+        lost,
+        failed,
+        served: shares(served),
+        times_s: of.is_job().then(|| times.map(|all| median(&all).unwrap_or_default())),
+        recoveries,
         ceilings: Vec::new(),
         flags,
     })
+}
+
+/// Of the whole.
+fn shares(mut served: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+    let all: f64 = served.values().sum();
+    served.values_mut().for_each(|bytes| *bytes /= all.max(1.0));
+    served
 }
 
 #[cfg(test)]
@@ -223,10 +273,12 @@ mod tests {
             tally,
             seconds: vec![reading],
             client_cpu_s: 0.1,
+            client_system_s: 0.0,
             client: vec![],
             idle_workers: vec![],
         };
-        let phase = PhaseRecord { number: 0, phase: "write".into(), began: 0, caches: Caches::Kept, measured };
+        let phase =
+            PhaseRecord { number: 0, phase: "write".into(), began: 0, caches: Caches::Kept, faults: vec![], measured };
         TrialRecord {
             trial: Trial { system, work: 1, repeat },
             system: ["a", "b"][system].into(),

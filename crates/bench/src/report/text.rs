@@ -57,6 +57,23 @@ fn figure(cell: &Cell, unit: Unit) -> String {
     for ceiling in &cell.ceilings {
         let _ = write!(out, ", {:.0} % of the {}", 100.0 * ceiling.share, ceiling.stage.name());
     }
+    if let Some([elapsed, user, system]) = cell.times_s {
+        let _ = write!(out, ", elapsed {elapsed:.2} s, user {user:.2} s, system {system:.2} s");
+    }
+    if cell.served.len() > 1 {
+        let shares: Vec<String> =
+            cell.served.iter().map(|(server, share)| format!("{server} {:.0} %", 100.0 * share)).collect();
+        let _ = write!(out, ", served by {}", shares.join(", "));
+    }
+    for recovery in &cell.recoveries {
+        let _ = match recovery.back_after_s {
+            Some(after_s) => write!(out, ", back after {after_s} s ({} s still)", recovery.still_s),
+            None => write!(out, ", never back ({} s still)", recovery.still_s),
+        };
+    }
+    if cell.failed > 0 {
+        let _ = write!(out, ", {} failed", cell.failed);
+    }
     if cell.missed > 0 {
         let _ = write!(out, ", {} missed deadlines", cell.missed);
     }

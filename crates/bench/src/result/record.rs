@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::campaign::Trial;
+use crate::fault::FaultRecord;
 use crate::measure::Measured;
 
 /// Version of the records.
@@ -46,6 +47,9 @@ pub struct PhaseRecord {
     pub began: i64,
     /// What could come from a memory.
     pub caches: Caches,
+    /// What was broken and mended meanwhile, told with the first role.
+    #[serde(default)]
+    pub faults: Vec<FaultRecord>,
     /// What was measured.
     pub measured: Measured,
 }

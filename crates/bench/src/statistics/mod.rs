@@ -4,9 +4,11 @@
 mod compare;
 mod interval;
 mod outlier;
+mod recovery;
 mod steady;
 
 pub use compare::{Comparison, compare};
 pub use interval::{Interval, median, median_interval, quantile, quantile_interval, repeats_for};
 pub use outlier::outliers;
+pub use recovery::{Recovery, recovery};
 pub use steady::{Steady, steady};

@@ -8,6 +8,8 @@ mod name;
 mod path;
 mod place;
 mod root;
+mod spread;
+mod stdio;
 
 use std::time::Duration;
 
@@ -50,6 +52,8 @@ pub enum Purpose {
     Read,
     /// A file that is there, to be read and written in place.
     Update,
+    /// A file that may be there: what it held goes, and it is written from its beginning.
+    Replace,
 }
 
 /// An entry of a directory.
@@ -101,6 +105,19 @@ pub trait Session: Send {
     /// # Errors
     /// Of the system.
     fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError>;
+
+    /// Opens a file through buffers of the C library's kind (`fopen`), with one request at a time; best from the beginning to the end.
+    ///
+    /// # Errors
+    /// Of the system; `Unsupported` where there is no such way.
+    fn open_stdio(
+        &mut self,
+        _name: &RelName,
+        _purpose: Purpose,
+        _manner: Manner,
+    ) -> Result<Box<dyn OpenFile>, TargetError> {
+        Err(TargetError::Unsupported { what: "fwrite and fread", by: "a protocol without files on this machine" })
+    }
 
     /// Makes a directory.
     ///
@@ -169,6 +186,11 @@ pub trait OpenFile: Send {
     /// # Errors
     /// Of the system.
     fn done(&mut self) -> Result<Option<Done>, TargetError>;
+
+    /// The server that holds it, as `HOST:PORT`, where the protocol tells.
+    fn server(&self) -> Option<String> {
+        None
+    }
 
     /// Makes durable what was written. Nothing may be under way.
     ///

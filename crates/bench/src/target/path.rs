@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
+use super::stdio::StdioFile;
 use super::{Done, Durability, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError};
 use crate::memory::Memory;
 
@@ -45,6 +46,31 @@ impl PathSession {
     fn doing<T, E: Into<io::Error>>(&self, what: &str, name: &RelName, result: Result<T, E>) -> Result<T, TargetError> {
         result.map_err(|source| TargetError::path(format!("{what} {}", self.at(name).display()), source))
     }
+
+    fn opened(&self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<(File, PathBuf), TargetError> {
+        let mut flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        flags |= match purpose {
+            Purpose::Create => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+            Purpose::Read => OFlags::RDONLY,
+            Purpose::Update => OFlags::RDWR,
+            Purpose::Replace => OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC,
+        };
+        flags.set(OFlags::DIRECT, manner.direct);
+        flags.set(OFlags::DSYNC, manner.durability == Durability::Write && purpose != Purpose::Read);
+        let path = self.at(name);
+        let what = match purpose {
+            Purpose::Create => "create",
+            Purpose::Read | Purpose::Update => "open",
+            Purpose::Replace => "replace",
+        };
+        let file =
+            self.doing(what, name, rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH))?;
+        Ok((file.into(), path))
+    }
+}
+
+fn syncs_at_close(purpose: Purpose, manner: Manner) -> bool {
+    manner.durability == Durability::Close && purpose != Purpose::Read
 }
 
 impl Session for PathSession {
@@ -57,23 +83,18 @@ impl Session for PathSession {
     }
 
     fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
-        let mut flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        flags |= match purpose {
-            Purpose::Create => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
-            Purpose::Read => OFlags::RDONLY,
-            Purpose::Update => OFlags::RDWR,
-        };
-        flags.set(OFlags::DIRECT, manner.direct);
-        flags.set(OFlags::DSYNC, manner.durability == Durability::Write && purpose != Purpose::Read);
-        let path = self.at(name);
-        let what = match purpose {
-            Purpose::Create => "create",
-            Purpose::Read | Purpose::Update => "open",
-        };
-        let file =
-            self.doing(what, name, rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH))?;
-        let sync_at_close = manner.durability == Durability::Close && purpose != Purpose::Read;
-        Ok(Box::new(PathFile { file: file.into(), path, done: None, sync_at_close }))
+        let (file, path) = self.opened(name, purpose, manner)?;
+        Ok(Box::new(PathFile { file, path, done: None, sync_at_close: syncs_at_close(purpose, manner) }))
+    }
+
+    fn open_stdio(
+        &mut self,
+        name: &RelName,
+        purpose: Purpose,
+        manner: Manner,
+    ) -> Result<Box<dyn OpenFile>, TargetError> {
+        let (file, path) = self.opened(name, purpose, manner)?;
+        Ok(Box::new(StdioFile::new(file, path, purpose == Purpose::Read, syncs_at_close(purpose, manner))?))
     }
 
     fn make_directory(&mut self, name: &RelName) -> Result<(), TargetError> {
@@ -93,7 +114,12 @@ impl Session for PathSession {
         for entry in self.doing("list", name, std::fs::read_dir(&path))? {
             let entry = self.doing("list", name, entry)?;
             // Lengths too, as a listing with attributes: it is what the other drivers give.
-            let metadata = self.doing("stat an entry of", name, entry.metadata())?;
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                // Others may remove entries while this one lists them.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return self.doing("stat an entry of", name, Err(error)),
+            };
             let name = entry.file_name().to_string_lossy().into_owned();
             each(Entry { name, len: metadata.is_file().then_some(metadata.len()) });
         }

@@ -7,6 +7,7 @@ use client::{Settings, Url, UrlError};
 
 use super::path::PathTarget;
 use super::root::RootTarget;
+use super::spread::Spread;
 use super::{RelName, Target};
 
 /// A directory on a system, in which runs make folders of their own.
@@ -56,6 +57,15 @@ impl Place {
             return Err(PlaceError::Scheme { text: text.to_owned(), scheme: scheme.to_owned() });
         }
         Ok(Self::Path(PathBuf::from(text)))
+    }
+
+    /// Several of them as one system, over which files are spread.
+    #[must_use]
+    pub fn targets(places: &[Self], folder: &RelName, settings: &Settings) -> Arc<dyn Target> {
+        match places {
+            [place] => place.target(folder, settings),
+            places => Arc::new(Spread::new(places.iter().map(|place| place.target(folder, settings)).collect())),
+        }
     }
 
     /// The system there, with `folder` as the run's own.

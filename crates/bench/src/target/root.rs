@@ -63,15 +63,19 @@ impl Session for RootSession {
             Purpose::Create => OpenOptions::NEW | OpenOptions::UPDATE,
             Purpose::Read => OpenOptions::READ,
             Purpose::Update => OpenOptions::UPDATE,
+            Purpose::Replace => OpenOptions::DELETE | OpenOptions::UPDATE,
         };
         let file = self.client.open(&self.at(name), options, FILE_MODE)?;
+        let server = file.url().server.to_string();
         let durability = if purpose == Purpose::Read { Durability::None } else { manner.durability };
         let way = match purpose {
-            Purpose::Create => Way::Write(Writer::new(file.with_window(manner.window.clamp(1, WINDOW_MAX) + 1))),
+            Purpose::Create | Purpose::Replace => {
+                Way::Write(Writer::new(file.with_window(manner.window.clamp(1, WINDOW_MAX) + 1)))
+            }
             Purpose::Read => Way::Read(Reader::growing(file)),
             Purpose::Update => Way::Update(Box::new(file)),
         };
-        Ok(Box::new(RootFile { way, durability, started: VecDeque::new(), ready: VecDeque::new() }))
+        Ok(Box::new(RootFile { way, server, durability, started: VecDeque::new(), ready: VecDeque::new() }))
     }
 
     fn make_directory(&mut self, name: &RelName) -> Result<(), TargetError> {
@@ -116,6 +120,7 @@ enum Way {
 
 struct RootFile {
     way: Way,
+    server: String,
     durability: Durability,
     /// Of the requests under way: where, and since when.
     started: VecDeque<(u64, Instant)>,
@@ -197,6 +202,10 @@ impl OpenFile for RootFile {
             Way::Update(_) => return Ok(None),
         };
         Ok(chunk.map(|chunk| self.finished(chunk)))
+    }
+
+    fn server(&self) -> Option<String> {
+        Some(self.server.clone())
     }
 
     fn sync(&mut self) -> Result<(), TargetError> {

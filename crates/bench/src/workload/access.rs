@@ -14,6 +14,8 @@ pub enum Access {
     Read,
     /// The same once more.
     Reread,
+    /// What the stream half of all further on has written, from the beginning to the end.
+    ReadOthers,
     /// Each block once, in random order.
     RandomRead,
     /// Each block of a file that is there once, in random order.
@@ -26,6 +28,14 @@ pub enum Access {
     BackwardRead,
     /// One block in the middle again and again, as often as there are blocks.
     RecordRewrite,
+    /// A file from its beginning to its end through the C library's kind of buffers; what it held before goes.
+    Fwrite,
+    /// The same on a file that is there, in place.
+    Frewrite,
+    /// From the beginning to the end through such buffers, with the caches emptied where that is possible.
+    Fread,
+    /// The same once more.
+    Freread,
 }
 
 /// Blocks from one to the next of a strided read, as IOzone's default.
@@ -35,13 +45,46 @@ impl Access {
     /// Whether the files have to be there before.
     #[must_use]
     pub fn needs_files(self) -> bool {
-        self != Self::Write
+        !self.makes_files()
+    }
+
+    /// Whether it makes files, from the beginning to the end.
+    #[must_use]
+    pub fn makes_files(self) -> bool {
+        matches!(self, Self::Write | Self::Fwrite)
+    }
+
+    /// Whether files are opened as by the C library's `fopen`.
+    #[must_use]
+    pub fn is_stdio(self) -> bool {
+        matches!(self, Self::Fwrite | Self::Frewrite | Self::Fread | Self::Freread)
+    }
+
+    /// Whether caches have to be empty before.
+    #[must_use]
+    pub fn is_cold(self) -> bool {
+        matches!(self, Self::Read | Self::Fread | Self::ReadOthers)
     }
 
     /// Whether it writes.
     #[must_use]
     pub fn writes(self) -> bool {
-        matches!(self, Self::Write | Self::Rewrite | Self::RandomWrite | Self::Mixed | Self::RecordRewrite)
+        matches!(
+            self,
+            Self::Write
+                | Self::Rewrite
+                | Self::RandomWrite
+                | Self::Mixed
+                | Self::RecordRewrite
+                | Self::Fwrite
+                | Self::Frewrite
+        )
+    }
+
+    /// Whether it writes every block.
+    #[must_use]
+    pub fn writes_all(self) -> bool {
+        self.writes() && !matches!(self, Self::Mixed | Self::RecordRewrite)
     }
 
     /// Whether it reads.
@@ -110,6 +153,7 @@ impl Operations {
     fn block_at(&self, place: u64) -> u64 {
         match self.access {
             Access::Write | Access::Rewrite | Access::Read | Access::Reread => place,
+            Access::Fwrite | Access::Frewrite | Access::Fread | Access::Freread | Access::ReadOthers => place,
             Access::RandomRead | Access::RandomWrite | Access::Mixed => self.permutation.at(place),
             Access::StrideRead => strided(place, self.blocks),
             Access::BackwardRead => self.blocks - 1 - place,
@@ -173,6 +217,8 @@ mod tests {
             A::Mixed,
             A::StrideRead,
             A::BackwardRead,
+            A::Fwrite,
+            A::Freread,
         ] {
             let mut blocks = offsets(access);
             blocks.sort_unstable();

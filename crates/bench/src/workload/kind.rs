@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{DaqError, GenerateError, SmallError, StreamError};
+use super::{ChurnError, DaqError, FailureError, GenerateError, SmallError, StreamError};
 use crate::content::Content;
 use crate::load::Crew;
 use crate::target::{RelName, Target};
@@ -21,6 +21,12 @@ pub enum WorkError {
     /// Of recorders and who reads what they write.
     #[error(transparent)]
     Daq(#[from] DaqError),
+    /// Of files that come and go.
+    #[error(transparent)]
+    Churn(#[from] ChurnError),
+    /// Of going on while something is broken.
+    #[error(transparent)]
+    Failure(#[from] FailureError),
     /// Of the client alone.
     #[error(transparent)]
     Client(#[from] GenerateError),
@@ -120,6 +126,16 @@ pub trait Workload {
 
     /// Whether this machine's caches are to be emptied before it.
     fn is_cold(&self) -> bool {
+        false
+    }
+
+    /// Whether it is told of as of a job: elapsed, user and system time.
+    fn is_job(&self) -> bool {
+        false
+    }
+
+    /// Whether operations may fail, because something is broken on purpose.
+    fn expects_failures(&self) -> bool {
         false
     }
 

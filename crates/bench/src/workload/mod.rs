@@ -2,7 +2,9 @@
 //! driver seam.
 
 mod access;
+mod churn;
 mod daq;
+mod failure;
 mod generate;
 mod kind;
 mod permutation;
@@ -10,7 +12,9 @@ mod small;
 mod stream;
 
 pub use access::{Access, Operation, Operations, Part};
+pub use churn::{ChurnError, ChurnPhase, ChurnSpec, Files, Mix, Plan, Sizes, Step};
 pub use daq::{DaqError, DaqSpec};
+pub use failure::{FailureError, FailureSpec};
 pub use generate::{ClientWork, GenerateError, GenerateSpec};
 pub use kind::{Names, Site, Unit, WorkError, Workload, no_names};
 pub use small::{SmallError, SmallPhase, SmallSpec};

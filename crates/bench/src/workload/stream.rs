@@ -36,8 +36,10 @@ pub struct StreamSpec {
     pub write_percent: u8,
     /// Whether what is read is compared with what was written.
     pub verify: bool,
-    /// Which generation the files are in before.
+    /// The newest generation that is in the files before.
     pub generation: u64,
+    /// The oldest: what writes only some of the blocks leaves the others as they were.
+    pub oldest_generation: u64,
     /// Seed of contents and orders.
     pub seed: u64,
 }
@@ -65,6 +67,9 @@ pub enum StreamError {
     /// New files in several parts at a time.
     #[error("a new file is written from its beginning to its end by one worker: chunks have to be 1 with write")]
     ChunksOfNew,
+    /// Buffers of the C library's kind are not aligned.
+    #[error("{0:?} goes through buffers, so direct I/O makes no sense; put it into a work without `direct`")]
+    DirectStdio(Access),
 }
 
 const BLOCK_MAX: u32 = 256 << 20;
@@ -93,11 +98,14 @@ impl StreamSpec {
         if self.manner.direct && !(aligned && self.file_bytes.is_multiple_of(u64::from(PAGE))) {
             return Err(StreamError::Unaligned(self.block_bytes));
         }
-        if self.access.writes() && self.access != Access::Write && !aligned {
+        if self.access.writes() && !self.access.makes_files() && !aligned {
             return Err(StreamError::Unverifiable { access: self.access, block: self.block_bytes });
         }
-        if self.access == Access::Write && self.chunks > 1 {
+        if self.access.makes_files() && self.chunks > 1 {
             return Err(StreamError::ChunksOfNew);
+        }
+        if self.access.is_stdio() && self.manner.direct {
+            return Err(StreamError::DirectStdio(self.access));
         }
         Ok(())
     }
@@ -119,6 +127,25 @@ impl StreamSpec {
         u64::from(stream) * u64::from(self.files) + u64::from(file)
     }
 
+    /// Whose files a worker of `stream` works on.
+    fn stream_of(&self, stream: u32) -> u32 {
+        if self.access != Access::ReadOthers {
+            return stream;
+        }
+        let other = u64::from(stream) + u64::from(self.streams / 2);
+        u32::try_from(other % u64::from(self.streams.max(1))).unwrap_or(stream)
+    }
+
+    /// The generations that are in the files after it: the oldest and the newest.
+    #[must_use]
+    pub fn generations_after(&self) -> (u64, u64) {
+        if !self.access.writes() {
+            return (self.oldest_generation, self.generation);
+        }
+        let written = self.written_generation();
+        (if self.access.writes_all() { written } else { self.oldest_generation }, written)
+    }
+
     /// The generation of what it writes.
     fn written_generation(&self) -> u64 {
         if self.access == Access::Write { self.generation } else { self.generation + 1 }
@@ -126,7 +153,7 @@ impl StreamSpec {
 
     /// The generations of what it may read.
     fn read_generations(&self) -> RangeInclusive<u64> {
-        if self.access.writes() { self.generation..=self.generation + 1 } else { self.generation..=self.generation }
+        self.oldest_generation..=self.generation + u64::from(self.access.writes())
     }
 
     /// Its name.
@@ -174,11 +201,11 @@ impl Workload for StreamSpec {
     }
 
     fn makes_files(&self) -> bool {
-        self.access == Access::Write
+        self.access.makes_files()
     }
 
     fn is_cold(&self) -> bool {
-        self.access == Access::Read && !self.manner.direct
+        self.access.is_cold() && !self.manner.direct
     }
 
     fn parts(&self) -> u32 {
@@ -224,8 +251,8 @@ impl<'a> Stream<'a> {
             content,
             worker,
             session: target.session()?,
-            window: spec.manner.window.min(target.window_max()).max(1),
-            stream: number / spec.chunks,
+            window: if spec.access.is_stdio() { 1 } else { spec.manner.window.min(target.window_max()).max(1) },
+            stream: spec.stream_of(number / spec.chunks),
             chunk: number % spec.chunks,
             to_write: Vec::new(),
             to_read: Vec::new(),
@@ -269,14 +296,20 @@ impl<'a> Stream<'a> {
         let spec = self.spec;
         let purpose = match spec.access {
             Access::Write => Purpose::Create,
+            Access::Fwrite => Purpose::Replace,
             access if access.writes() => Purpose::Update,
             _ => Purpose::Read,
         };
         let name = spec.name(self.stream, number);
         let key = spec.key(self.stream, number);
-        let mut file = self.session.open(&name, purpose, spec.manner)?;
+        let mut file = if spec.access.is_stdio() {
+            self.session.open_stdio(&name, purpose, spec.manner)?
+        } else {
+            self.session.open(&name, purpose, spec.manner)?
+        };
         let part =
             Part::of(spec.file_bytes, u64::from(spec.block_bytes), u64::from(self.chunk), u64::from(spec.chunks));
+        let before = self.tally.bytes;
         let seed = spec.seed ^ (u64::from(self.stream) << 32) ^ u64::from(number);
         for operation in Operations::new(spec.access, part, spec.block_bytes as usize, spec.write_percent, seed) {
             if self.worker.is_stopped() {
@@ -291,6 +324,7 @@ impl<'a> Stream<'a> {
         while !self.under_way.is_empty() {
             self.finish(&mut *file, &name, key, start)?;
         }
+        self.tally.add_served(file.server(), self.tally.bytes - before);
         file.close()
     }
 

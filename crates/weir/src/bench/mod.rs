@@ -104,11 +104,14 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
             break;
         }
         let (system, work) = (&campaign.systems[trial.system], &works[trial.work]);
-        let place = Place::parse(&system.place).map_err(usage)?;
+        let places = system.places().map_err(usage)?;
+        let places = &places[..work.targets.map_or(places.len(), |targets| places.len().min(targets as usize))];
+        let faults = system.faults(work);
         let copies = work.copy_to.as_deref().map(Place::parse).transpose().map_err(usage)?;
         let context = Context {
             system: &system.name,
-            place: &place,
+            places,
+            faults: &faults,
             copies: copies.as_ref(),
             settings: &settings,
             content: &content,

@@ -44,10 +44,9 @@ impl Section for ClientAlone {
         let specs = each(vec![first], &self.threads, |spec, threads| spec.threads = threads);
         let specs = each(specs, &self.block, |spec, block| spec.block_bytes = request(block.0));
         let work = |spec: GenerateSpec| Work {
-            name: self.name.clone(),
             parameters: named([("threads", spec.threads.to_string()), ("block", size(u64::from(spec.block_bytes)))]),
             phases: self.work.iter().map(|work| Phase::Client(GenerateSpec { work: *work, ..spec.clone() })).collect(),
-            copy_to: None,
+            ..Work::new(&self.name)
         };
         specs.into_iter().map(work).collect()
     }

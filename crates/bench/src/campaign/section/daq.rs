@@ -100,7 +100,6 @@ impl Section for Daq {
         let specs = each(specs, &self.followers, |spec, followers| spec.followers = followers);
         let specs = each(specs, &self.window, |spec, window| spec.manner.window = window as usize);
         let work = |spec: DaqSpec| Work {
-            name: self.name.clone(),
             parameters: named([
                 ("recorders", spec.recorders.to_string()),
                 ("files", spec.files.to_string()),
@@ -113,6 +112,7 @@ impl Section for Daq {
             ]),
             phases: vec![Phase::Daq(spec)],
             copy_to: self.copy_to.clone(),
+            ..Work::new(&self.name)
         };
         specs.into_iter().map(work).collect()
     }

@@ -1,12 +1,18 @@
 //! The sections of a campaign that say what is done: one file for each kind of work, from its keys to all combinations of their values.
 
+mod churn;
 mod client;
 mod daq;
+mod failure;
+mod placement;
 mod small;
 mod streams;
 
+pub use churn::{Repeat, Robust};
 pub use client::ClientAlone;
 pub use daq::Daq;
+pub use failure::Failure;
+pub use placement::Placement;
 pub use small::Small;
 pub use streams::Streams;
 

@@ -79,7 +79,6 @@ impl Section for Small {
                 })
             };
             Work {
-                name: self.name.clone(),
                 phases: self.phases.iter().map(phase).collect(),
                 parameters: named([
                     ("clients", point.clients.to_string()),
@@ -87,7 +86,7 @@ impl Section for Small {
                     ("file", size(point.file)),
                     ("directories", if point.one_directory { "one".to_owned() } else { "own".to_owned() }),
                 ]),
-                copy_to: None,
+                ..Work::new(&self.name)
             }
         };
         points.into_iter().map(work).collect()

@@ -32,6 +32,8 @@ pub struct Streams {
     /// Requests under way at a time on one file, where the driver can.
     #[serde(default = "one")]
     pub window: Many<u32>,
+    /// Of the system's places so many, over which files are spread; otherwise all.
+    pub targets: Option<Many<u32>>,
     /// Past the client's page cache.
     #[serde(default)]
     pub direct: bool,
@@ -61,6 +63,7 @@ impl Section for Streams {
             self.files.count(),
             self.chunks.count(),
             self.window.count(),
+            self.targets.as_ref().map_or(1, Many::count),
         ])
     }
 
@@ -73,6 +76,7 @@ impl Section for Streams {
             files: u32,
             chunks: u32,
             window: u32,
+            targets: Option<u32>,
         }
         let points = each(vec![Point::default()], &self.file, |point, file| point.file = file.0);
         let points = each(points, &self.block, |point, block| point.block = block.0);
@@ -80,8 +84,13 @@ impl Section for Streams {
         let points = each(points, &self.files, |point, files| point.files = files);
         let points = each(points, &self.chunks, |point, chunks| point.chunks = chunks);
         let points = each(points, &self.window, |point, window| point.window = window);
+        let targets = match &self.targets {
+            None => Many::One(None),
+            Some(targets) => Many::All(targets.all().into_iter().map(Some).collect()),
+        };
+        let points = each(points, &targets, |point, targets| point.targets = targets);
         let work = |point: Point| {
-            let mut generation = 0;
+            let mut generations = (0, 0);
             let phase = |access: &Access| {
                 let spec = StreamSpec {
                     access: *access,
@@ -90,29 +99,32 @@ impl Section for Streams {
                     file_bytes: point.file,
                     block_bytes: request(point.block),
                     // A new file has one writer.
-                    chunks: if *access == Access::Write { 1 } else { point.chunks },
+                    chunks: if access.makes_files() { 1 } else { point.chunks },
                     manner: Manner { direct: self.direct, durability: self.durability, window: point.window as usize },
                     rate: self.rate.map(|rate| rate.0),
                     write_percent: self.write_percent,
                     verify: self.verify,
-                    generation,
+                    generation: generations.1,
+                    oldest_generation: generations.0,
                     seed,
                 };
-                generation += u64::from(access.writes() && *access != Access::Write);
+                generations = spec.generations_after();
                 Phase::Stream(spec)
             };
+            let mut parameters = named([
+                ("file", size(point.file)),
+                ("block", size(point.block)),
+                ("streams", point.count.to_string()),
+                ("files", point.files.to_string()),
+                ("chunks", point.chunks.to_string()),
+                ("window", point.window.to_string()),
+            ]);
+            parameters.extend(point.targets.map(|targets| ("targets".to_owned(), targets.to_string())));
             Work {
-                name: self.name.clone(),
                 phases: self.phases.iter().map(phase).collect(),
-                parameters: named([
-                    ("file", size(point.file)),
-                    ("block", size(point.block)),
-                    ("streams", point.count.to_string()),
-                    ("files", point.files.to_string()),
-                    ("chunks", point.chunks.to_string()),
-                    ("window", point.window.to_string()),
-                ]),
-                copy_to: None,
+                parameters,
+                targets: point.targets,
+                ..Work::new(&self.name)
             }
         };
         points.into_iter().map(work).collect()

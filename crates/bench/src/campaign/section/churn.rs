@@ -1,0 +1,213 @@
+//! `[[repeat]]`, a job with many files of very different kinds, and `[[robust]]`, very many files of many clients in one directory: the same
+//! work with other parameters where none are given.
+
+use serde::Deserialize;
+
+use super::super::file::CampaignError;
+use super::super::trial::{Phase, Work};
+use super::super::value::{Many, Size};
+use super::{Section, each, named, one, product, request, size};
+use crate::target::{Durability, Manner};
+use crate::workload::{ChurnError, ChurnPhase, ChurnSpec, Mix, Sizes};
+
+/// A job with many files of very different kinds, in all combinations of its parameters.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Repeat {
+    /// What it is called in results.
+    pub name: String,
+    /// What is done, in its order, with the same files.
+    #[serde(default = "job_phases")]
+    pub phases: Vec<ChurnPhase>,
+    /// Jobs at a time.
+    #[serde(default = "one")]
+    pub jobs: Many<u32>,
+    /// Files that each has room for.
+    pub files: Many<u32>,
+    /// The smallest and the largest file.
+    #[serde(default = "kinds")]
+    pub sizes: [Size; 2],
+    /// Operations of each job.
+    pub operations: Many<u64>,
+    /// How often which.
+    #[serde(default)]
+    pub mix: Mix,
+    /// All in one directory; otherwise each job has its own.
+    #[serde(default)]
+    pub one_directory: bool,
+    /// When written bytes have to be on the disk.
+    #[serde(default = "undurable")]
+    pub durability: Durability,
+    /// Operations a second of each job, at fixed times.
+    pub rate: Option<u32>,
+}
+
+/// Very many files of many clients in one directory, in all combinations of its parameters.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Robust {
+    /// What it is called in results.
+    pub name: String,
+    /// What is done, in its order, with the same files.
+    #[serde(default = "robust_phases")]
+    pub phases: Vec<ChurnPhase>,
+    /// Clients at a time.
+    pub clients: Many<u32>,
+    /// Files of each.
+    pub files: Many<u32>,
+    /// The smallest and the largest file.
+    #[serde(default = "robust_sizes")]
+    pub sizes: [Size; 2],
+    /// Operations of each client between filling and reading back: what makes it last for hours.
+    #[serde(default = "thousand")]
+    pub operations: Many<u64>,
+    /// How often which.
+    #[serde(default = "robust_mix")]
+    pub mix: Mix,
+    /// All in one directory; otherwise each client has its own.
+    #[serde(default = "in_one")]
+    pub one_directory: bool,
+    /// When written bytes have to be on the disk.
+    #[serde(default = "undurable")]
+    pub durability: Durability,
+    /// Operations a second of each client, at fixed times.
+    pub rate: Option<u32>,
+}
+
+fn job_phases() -> Vec<ChurnPhase> {
+    vec![ChurnPhase::Mixed, ChurnPhase::ReadBack]
+}
+
+fn robust_phases() -> Vec<ChurnPhase> {
+    vec![ChurnPhase::Fill, ChurnPhase::Mixed, ChurnPhase::ReadBack]
+}
+
+fn kinds() -> [Size; 2] {
+    [Size(100), Size(4 << 20)]
+}
+
+fn robust_sizes() -> [Size; 2] {
+    [Size(4 << 10), Size(64 << 10)]
+}
+
+fn thousand() -> Many<u64> {
+    Many::One(1000)
+}
+
+/// No listing: with very many files it would be most of the work.
+fn robust_mix() -> Mix {
+    Mix { create: 10, rewrite: 20, read: 50, stat: 10, list: 0, remove: 10 }
+}
+
+fn in_one() -> bool {
+    true
+}
+
+fn undurable() -> Durability {
+    Durability::None
+}
+
+/// Works of the phases, for each of `specs`.
+fn works(name: &str, clients: &str, phases: &[ChurnPhase], specs: Vec<ChurnSpec>) -> Vec<Work> {
+    let before = |number: usize, phase| phases.iter().take(number).any(|before| *before == phase);
+    let work = |spec: ChurnSpec| Work {
+        parameters: named([
+            (clients, spec.clients.to_string()),
+            ("files", spec.files.to_string()),
+            ("sizes", format!("{} to {}", size(spec.sizes.least.into()), size(spec.sizes.most.into()))),
+            ("operations", spec.operations.to_string()),
+            ("directories", if spec.one_directory { "one".to_owned() } else { "own".to_owned() }),
+        ]),
+        phases: phases
+            .iter()
+            .enumerate()
+            .map(|(number, phase)| {
+                let filled = before(number, ChurnPhase::Fill);
+                Phase::Churn(ChurnSpec {
+                    phase: *phase,
+                    filled,
+                    mixed: before(number, ChurnPhase::Mixed),
+                    ..spec.clone()
+                })
+            })
+            .collect(),
+        ..Work::new(name)
+    };
+    specs.into_iter().map(work).collect()
+}
+
+/// Phases out of their order would look for what is not there.
+fn in_order(name: &str, phases: &[ChurnPhase]) -> Result<(), CampaignError> {
+    let again = |pair: &[ChurnPhase]| pair[0] > pair[1] || (pair[0] == pair[1] && pair[0] != ChurnPhase::ReadBack);
+    let starts = phases.first().is_none_or(|first| matches!(first, ChurnPhase::Fill | ChurnPhase::Mixed));
+    if starts && !phases.windows(2).any(again) {
+        return Ok(());
+    }
+    Err(CampaignError::Work { name: name.to_owned(), source: ChurnError::Order.into() })
+}
+
+fn sizes([least, most]: [Size; 2]) -> Sizes {
+    Sizes { least: request(least.0), most: request(most.0) }
+}
+
+impl Section for Repeat {
+    fn combinations(&self) -> u64 {
+        product([self.jobs.count(), self.files.count(), self.operations.count()])
+    }
+
+    fn works(&self, seed: u64) -> Vec<Work> {
+        let first = ChurnSpec {
+            phase: ChurnPhase::Mixed,
+            clients: 0,
+            files: 0,
+            sizes: sizes(self.sizes),
+            operations: 0,
+            mix: self.mix,
+            filled: false,
+            mixed: false,
+            one_directory: self.one_directory,
+            manner: Manner { direct: false, durability: self.durability, window: 1 },
+            rate: self.rate,
+            seed,
+        };
+        let specs = each(vec![first], &self.jobs, |spec, jobs| spec.clients = jobs);
+        let specs = each(specs, &self.files, |spec, files| spec.files = files);
+        let specs = each(specs, &self.operations, |spec, operations| spec.operations = operations);
+        works(&self.name, "jobs", &self.phases, specs)
+    }
+
+    fn check(&self) -> Result<(), CampaignError> {
+        in_order(&self.name, &self.phases)
+    }
+}
+
+impl Section for Robust {
+    fn combinations(&self) -> u64 {
+        product([self.clients.count(), self.files.count(), self.operations.count()])
+    }
+
+    fn works(&self, seed: u64) -> Vec<Work> {
+        let first = ChurnSpec {
+            phase: ChurnPhase::Fill,
+            clients: 0,
+            files: 0,
+            sizes: sizes(self.sizes),
+            operations: 0,
+            mix: self.mix,
+            filled: false,
+            mixed: false,
+            one_directory: self.one_directory,
+            manner: Manner { direct: false, durability: self.durability, window: 1 },
+            rate: self.rate,
+            seed,
+        };
+        let specs = each(vec![first], &self.clients, |spec, clients| spec.clients = clients);
+        let specs = each(specs, &self.files, |spec, files| spec.files = files);
+        let specs = each(specs, &self.operations, |spec, operations| spec.operations = operations);
+        works(&self.name, "clients", &self.phases, specs)
+    }
+
+    fn check(&self) -> Result<(), CampaignError> {
+        in_order(&self.name, &self.phases)
+    }
+}

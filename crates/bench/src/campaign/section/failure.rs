@@ -1,0 +1,100 @@
+//! `[[failure]]`.
+
+use serde::Deserialize;
+
+use super::super::file::CampaignError;
+use super::super::trial::{Phase, Work};
+use super::super::value::{Many, Size};
+use super::{Section, each, named, one, product, request, size};
+use crate::target::{Durability, Manner};
+use crate::workload::{FailureError, FailureSpec};
+
+/// Writers and readers that go on while a command of the system's breaks something, in all combinations of their parameters.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// What it is called in results.
+    pub name: String,
+    /// Writers at a time.
+    #[serde(default = "one")]
+    pub writers: Many<u32>,
+    /// Most files of each.
+    #[serde(default = "thousand")]
+    pub files: u32,
+    /// Bytes of each file.
+    pub file: Many<Size>,
+    /// Bytes of each request.
+    pub block: Many<Size>,
+    /// Readers of what was acknowledged.
+    #[serde(default = "one")]
+    pub readers: Many<u32>,
+    /// For how long they go on.
+    pub seconds: u32,
+    /// When the system's `fail` command is run, in seconds after the start.
+    pub fail_at: u32,
+    /// When its `restore` command is, if it has one.
+    pub restore_at: Option<u32>,
+    /// How long to wait at the end for a system that is not back yet, in seconds.
+    #[serde(default = "minute")]
+    pub wait: u32,
+    /// Past the client's page cache.
+    #[serde(default)]
+    pub direct: bool,
+    /// When written bytes have to be on the disk.
+    #[serde(default)]
+    pub durability: Durability,
+}
+
+fn thousand() -> u32 {
+    1000
+}
+
+fn minute() -> u32 {
+    60
+}
+
+impl Section for Failure {
+    fn combinations(&self) -> u64 {
+        product([self.writers.count(), self.file.count(), self.block.count(), self.readers.count()])
+    }
+
+    fn works(&self, _seed: u64) -> Vec<Work> {
+        let first = FailureSpec {
+            writers: 0,
+            files: self.files,
+            file_bytes: 0,
+            block_bytes: 0,
+            readers: 0,
+            seconds: self.seconds,
+            wait_seconds: self.wait,
+            manner: Manner { direct: self.direct, durability: self.durability, window: 1 },
+        };
+        let specs = each(vec![first], &self.writers, |spec, writers| spec.writers = writers);
+        let specs = each(specs, &self.file, |spec, file| spec.file_bytes = file.0);
+        let specs = each(specs, &self.block, |spec, block| spec.block_bytes = request(block.0));
+        let specs = each(specs, &self.readers, |spec, readers| spec.readers = readers);
+        let work = |spec: FailureSpec| Work {
+            parameters: named([
+                ("writers", spec.writers.to_string()),
+                ("file", size(spec.file_bytes)),
+                ("block", size(u64::from(spec.block_bytes))),
+                ("readers", spec.readers.to_string()),
+                ("fails after", format!("{} s of {}", self.fail_at, self.seconds)),
+            ]),
+            phases: vec![Phase::Failure(spec)],
+            fail_at_s: Some(self.fail_at),
+            restore_at_s: self.restore_at,
+            ..Work::new(&self.name)
+        };
+        specs.into_iter().map(work).collect()
+    }
+
+    fn check(&self) -> Result<(), CampaignError> {
+        let at = self.fail_at;
+        if at == 0 || at >= self.seconds {
+            let source = FailureError::Late { at, seconds: self.seconds };
+            return Err(CampaignError::Work { name: self.name.clone(), source: source.into() });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! `[[placement]]`.
+
+use serde::Deserialize;
+
+use super::super::trial::{Phase, Work};
+use super::super::value::{Many, Size};
+use super::{Section, each, named, one, product, request, size, yes};
+use crate::target::{Durability, Manner};
+use crate::workload::{Access, StreamSpec};
+
+/// Clients that write files, read their own and those of others, so that it shows which servers data is put on and who serves it, in all
+/// combinations of the parameters. Clients at several places are several machines; scenarios are systems.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Placement {
+    /// What it is called in results.
+    pub name: String,
+    /// What is done, in its order, with the same files.
+    #[serde(default = "phases")]
+    pub phases: Vec<Access>,
+    /// Clients at a time.
+    pub clients: Many<u32>,
+    /// Files of each.
+    #[serde(default = "one")]
+    pub files: Many<u32>,
+    /// Bytes of each file.
+    pub file: Many<Size>,
+    /// Bytes of each request.
+    #[serde(default = "block")]
+    pub block: Size,
+    /// Requests under way at a time on one file, where the driver can.
+    #[serde(default = "window")]
+    pub window: u32,
+    /// When written bytes have to be on the disk.
+    #[serde(default)]
+    pub durability: Durability,
+    /// Compares what is read with what was written.
+    #[serde(default = "yes")]
+    pub verify: bool,
+}
+
+fn phases() -> Vec<Access> {
+    vec![Access::Write, Access::Read, Access::ReadOthers]
+}
+
+fn block() -> Size {
+    Size(1 << 20)
+}
+
+fn window() -> u32 {
+    4
+}
+
+impl Section for Placement {
+    fn combinations(&self) -> u64 {
+        product([self.clients.count(), self.files.count(), self.file.count()])
+    }
+
+    fn works(&self, seed: u64) -> Vec<Work> {
+        let first = StreamSpec {
+            access: Access::Write,
+            streams: 0,
+            files: 0,
+            file_bytes: 0,
+            block_bytes: request(self.block.0),
+            chunks: 1,
+            manner: Manner { direct: false, durability: self.durability, window: self.window as usize },
+            rate: None,
+            write_percent: 0,
+            verify: self.verify,
+            generation: 0,
+            oldest_generation: 0,
+            seed,
+        };
+        let specs = each(vec![first], &self.clients, |spec, clients| spec.streams = clients);
+        let specs = each(specs, &self.files, |spec, files| spec.files = files);
+        let specs = each(specs, &self.file, |spec, file| spec.file_bytes = file.0);
+        let work = |spec: StreamSpec| {
+            let mut generations = (0, 0);
+            let phase = |access: &Access| {
+                let (oldest_generation, generation) = generations;
+                let spec = StreamSpec { access: *access, generation, oldest_generation, ..spec.clone() };
+                generations = spec.generations_after();
+                Phase::Stream(spec)
+            };
+            Work {
+                phases: self.phases.iter().map(phase).collect(),
+                parameters: named([
+                    ("clients", spec.streams.to_string()),
+                    ("files", spec.files.to_string()),
+                    ("file", size(spec.file_bytes)),
+                ]),
+                ..Work::new(&self.name)
+            }
+        };
+        specs.into_iter().map(work).collect()
+    }
+}

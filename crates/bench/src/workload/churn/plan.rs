@@ -1,0 +1,324 @@
+//! What a client of the mixture does, step by step: a pure function of the seed, so that anybody can tell afterwards which files have to be
+//! there, and of which generation, without having watched.
+
+use crate::splitmix;
+
+/// How often each operation is chosen among the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Mix {
+    /// A new file.
+    pub create: u32,
+    /// A file whose old content goes.
+    pub rewrite: u32,
+    /// A whole file.
+    pub read: u32,
+    /// The length of a file.
+    pub stat: u32,
+    /// A whole directory.
+    pub list: u32,
+    /// A file that goes.
+    pub remove: u32,
+}
+
+impl Default for Mix {
+    /// As jobs of many tools do that hand each other files: most are read, some are written anew, few directories are listed.
+    fn default() -> Self {
+        Self { create: 20, rewrite: 10, read: 40, stat: 19, list: 1, remove: 10 }
+    }
+}
+
+impl Mix {
+    /// All weights together.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        [self.create, self.rewrite, self.read, self.stat, self.list, self.remove].into_iter().map(u64::from).sum()
+    }
+}
+
+/// Sizes of files: as many between each power of two and the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sizes {
+    /// The smallest.
+    pub least: u32,
+    /// The largest.
+    pub most: u32,
+}
+
+impl Sizes {
+    /// Bytes of a generation of a file: the same for everybody who asks.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a size by chance
+    pub fn of(&self, file: u64, generation: u32, seed: u64) -> u32 {
+        let chance = splitmix::next(seed ^ splitmix::next(file ^ splitmix::next(u64::from(generation))));
+        let share = (chance >> 11) as f64 / (1_u64 << 53) as f64;
+        let (least, most) = (f64::from(self.least.max(1)), f64::from(self.most.max(1)));
+        let size = least * (most / least).powf(share);
+        (size.round() as u32).clamp(self.least, self.most.max(self.least))
+    }
+}
+
+/// One step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Makes file `slot`, which is not there, in its `generation`.
+    Create {
+        /// Which file of the client.
+        slot: u32,
+        /// How often it was written before.
+        generation: u32,
+    },
+    /// Writes it anew.
+    Rewrite {
+        /// Which file of the client.
+        slot: u32,
+        /// How often it was written before.
+        generation: u32,
+    },
+    /// Reads all of it.
+    Read {
+        /// Which file of the client.
+        slot: u32,
+        /// What it has to hold.
+        generation: u32,
+    },
+    /// Asks for its length.
+    Stat {
+        /// Which file of the client.
+        slot: u32,
+        /// What it has to hold.
+        generation: u32,
+    },
+    /// Lists the client's directory.
+    List,
+    /// Removes it.
+    Remove {
+        /// Which file of the client.
+        slot: u32,
+    },
+}
+
+/// A client's files: which are there, and what they hold.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// How often each was written.
+    written: Vec<u32>,
+    /// Slots: first those that are there, then the others.
+    order: Vec<u32>,
+    /// How many are there.
+    there: usize,
+}
+
+impl Files {
+    /// `slots` files, none of them there.
+    #[must_use]
+    pub fn none(slots: u32) -> Self {
+        Self { written: vec![0; slots as usize], order: (0..slots).collect(), there: 0 }
+    }
+
+    /// `slots` files, all there as they were made first.
+    #[must_use]
+    pub fn all(slots: u32) -> Self {
+        Self { written: vec![1; slots as usize], order: (0..slots).collect(), there: slots as usize }
+    }
+
+    /// How many are there.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.there
+    }
+
+    /// Those that are there, with the generation that they hold.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.order.iter().take(self.there).map(|slot| (*slot, self.generation(*slot)))
+    }
+
+    fn generation(&self, slot: u32) -> u32 {
+        self.written.get(slot as usize).map_or(0, |written| written.saturating_sub(1))
+    }
+
+    /// One that is there, or one that is not.
+    fn pick(&self, there: bool, chance: u64) -> Option<usize> {
+        let range = if there { 0..self.there } else { self.there..self.order.len() };
+        let count = (range.end - range.start) as u64;
+        (count > 0).then(|| range.start + usize::try_from(chance % count).unwrap_or(0))
+    }
+
+    fn write(&mut self, slot: u32) -> u32 {
+        if let Some(written) = self.written.get_mut(slot as usize) {
+            *written += 1;
+        }
+        self.generation(slot)
+    }
+
+    /// Moves the slot at `place` over the border between what is there and what is not.
+    fn cross(&mut self, place: usize) {
+        if place < self.there {
+            self.there -= 1;
+            self.order.swap(place, self.there);
+        } else {
+            self.order.swap(place, self.there);
+            self.there += 1;
+        }
+    }
+}
+
+/// The steps of one client.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    files: Files,
+    mix: Mix,
+    state: u64,
+    left: u64,
+}
+
+impl Plan {
+    /// `operations` steps on `files`. The number of files stays near half of what there is room for if it can.
+    #[must_use]
+    pub fn new(files: Files, mix: Mix, operations: u64, seed: u64) -> Self {
+        Self { files, mix, state: seed, left: operations }
+    }
+
+    /// The files as they have to be after the steps so far.
+    #[must_use]
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
+    fn chance(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        splitmix::finalize(self.state)
+    }
+
+    /// What the weights say, whether or not it can be done.
+    fn wish(&mut self) -> Wish {
+        let mix = self.mix;
+        let mut number = self.chance() % mix.sum().max(1);
+        for (wish, weight) in [
+            (Wish::Create, mix.create),
+            (Wish::Rewrite, mix.rewrite),
+            (Wish::Read, mix.read),
+            (Wish::Stat, mix.stat),
+            (Wish::List, mix.list),
+        ] {
+            if number < u64::from(weight) {
+                return wish;
+            }
+            number -= u64::from(weight);
+        }
+        Wish::Remove
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Create,
+    Rewrite,
+    Read,
+    Stat,
+    List,
+    Remove,
+}
+
+impl Iterator for Plan {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        self.left = self.left.checked_sub(1)?;
+        let wish = match self.wish() {
+            // Of nothing, nothing can be read or removed; and where all are there, none can be made.
+            Wish::Rewrite | Wish::Read | Wish::Stat | Wish::Remove if self.files.there == 0 => Wish::Create,
+            Wish::Create if self.files.there == self.files.order.len() => Wish::Remove,
+            wish => wish,
+        };
+        if wish == Wish::List {
+            return Some(Step::List);
+        }
+        let chance = self.chance();
+        // There is one: otherwise the wish would have been another; without any file at all there is only listing.
+        let Some(place) = self.files.pick(wish != Wish::Create, chance) else { return Some(Step::List) };
+        let slot = self.files.order.get(place).copied()?;
+        Some(match wish {
+            Wish::Create => {
+                self.files.cross(place);
+                Step::Create { slot, generation: self.files.write(slot) }
+            }
+            Wish::Rewrite => Step::Rewrite { slot, generation: self.files.write(slot) },
+            Wish::Read => Step::Read { slot, generation: self.files.generation(slot) },
+            Wish::Stat => Step::Stat { slot, generation: self.files.generation(slot) },
+            Wish::Remove | Wish::List => {
+                self.files.cross(place);
+                Step::Remove { slot }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// What is there after the steps, told by a model that knows nothing of the plan's own state.
+    fn after(plan: &mut Plan, mut there: BTreeMap<u32, u32>) -> (BTreeMap<u32, u32>, BTreeMap<u32, u32>) {
+        let mut newest = there.clone();
+        for step in plan {
+            match step {
+                Step::Create { slot, generation } => {
+                    assert_eq!(there.insert(slot, generation), None);
+                    assert_eq!(newest.insert(slot, generation).map_or(0, |before| before + 1), generation);
+                }
+                Step::Rewrite { slot, generation } => {
+                    assert_eq!(there.insert(slot, generation), Some(generation - 1));
+                    newest.insert(slot, generation);
+                }
+                Step::Read { slot, generation } | Step::Stat { slot, generation } => {
+                    assert_eq!(there.get(&slot), Some(&generation));
+                }
+                Step::Remove { slot } => assert!(there.remove(&slot).is_some()),
+                Step::List => {}
+            }
+        }
+        (there, newest)
+    }
+
+    #[test]
+    fn each_step_fits_what_the_steps_before_it_left() {
+        for seed in 0..50 {
+            for (files, model) in [
+                (Files::none(40), BTreeMap::new()),
+                (Files::all(40), (0..40).map(|slot| (slot, 0)).collect()),
+                (Files::none(1), BTreeMap::new()),
+                (Files::none(0), BTreeMap::new()),
+            ] {
+                let mut plan = Plan::new(files, Mix::default(), 2000, seed);
+                let (there, _) = after(&mut plan, model);
+                assert_eq!(plan.files().iter().collect::<BTreeMap<_, _>>(), there);
+            }
+        }
+    }
+
+    #[test]
+    fn the_mixture_is_what_was_asked_for() {
+        let plan = Plan::new(Files::all(1000), Mix { create: 20, ..Mix::default() }, 10_000, 7);
+        let reads = plan.clone().filter(|step| matches!(step, Step::Read { .. })).count();
+        let lists = plan.clone().filter(|step| matches!(step, Step::List)).count();
+        assert!((3700..4300).contains(&reads) && (60..150).contains(&lists), "{reads} {lists}");
+        assert_eq!(plan.clone().collect::<Vec<_>>(), plan.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn sizes_are_of_very_different_kinds() {
+        let sizes = Sizes { least: 100, most: 10_000_000 };
+        let mut all: Vec<u32> = (0..10_000).map(|file| sizes.of(file, 0, 3)).collect();
+        all.sort_unstable();
+        assert!(all[0] >= 100 && all[0] < 110 && all[9999] <= 10_000_000 && all[9999] > 9_000_000);
+        // Half of them below the geometric mean, 31,623.
+        assert!((25_000..40_000).contains(&all[5000]), "{}", all[5000]);
+        assert_ne!(sizes.of(1, 0, 3), sizes.of(1, 1, 3));
+        assert_eq!(Sizes { least: 0, most: 0 }.of(1, 1, 1), 0);
+        assert_eq!(Sizes { least: 7, most: 7 }.of(1, 1, 1), 7);
+    }
+}

@@ -1,0 +1,185 @@
+//! What a failure costs: writers and readers that go on while something is killed, and then a look whether all that was acknowledged is
+//! still there.
+
+mod board;
+mod worker;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::board::Board;
+use super::kind::{Names, Site, Unit, WorkError, Workload, workers_of};
+use crate::load::Crew;
+use crate::target::{Manner, RelName};
+
+/// The roles, as results name them.
+const ROLES: [&str; 3] = ["write", "read", "check"];
+
+/// Writers and readers that go on whatever happens.
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailureSpec {
+    /// Writers at a time.
+    pub writers: u32,
+    /// Most files of each.
+    pub files: u32,
+    /// Bytes of each file.
+    pub file_bytes: u64,
+    /// Bytes of each request.
+    pub block_bytes: u32,
+    /// Readers of what was acknowledged.
+    pub readers: u32,
+    /// For how long they go on.
+    pub seconds: u32,
+    /// How long to wait at the end for a system that is not back yet.
+    pub wait_seconds: u32,
+    /// How files are opened.
+    pub manner: Manner,
+}
+
+/// A specification that makes no sense.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FailureError {
+    /// Out of bounds.
+    #[error("{what} is {value}; give {least} to {most}")]
+    Bounds {
+        /// What.
+        what: &'static str,
+        /// What was asked for.
+        value: u64,
+        /// The least.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// Direct I/O of odd lengths.
+    #[error("direct I/O with blocks of {block} bytes in files of {file}; both have to be multiples of 4,096")]
+    Unaligned {
+        /// The block.
+        block: u32,
+        /// The file.
+        file: u64,
+    },
+    /// Something is killed after all is over.
+    #[error("the command is to run after {at} s, and all ends after {seconds} s; let it run for longer")]
+    Late {
+        /// When.
+        at: u32,
+        /// When all ends.
+        seconds: u32,
+    },
+}
+
+impl FailureSpec {
+    /// Whether it makes sense.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), FailureError> {
+        let bounds = [
+            ("writers", u64::from(self.writers), 1, 4096),
+            ("files", u64::from(self.files), 1, 10_000_000),
+            ("file", self.file_bytes, 1, 1 << 50),
+            ("block", u64::from(self.block_bytes), 1, 256 << 20),
+            ("readers", u64::from(self.readers), 0, 4096),
+            ("seconds", u64::from(self.seconds), 1, 86_400),
+            ("wait", u64::from(self.wait_seconds), 0, 86_400),
+            ("window", self.manner.window as u64, 1, 1),
+        ];
+        let is_out = |(_, value, least, most): &(_, u64, u64, u64)| !(*least..=*most).contains(value);
+        if let Some((what, value, least, most)) = bounds.into_iter().find(is_out) {
+            return Err(FailureError::Bounds { what, value, least, most });
+        }
+        let aligned = self.block_bytes.is_multiple_of(4096) && self.file_bytes.is_multiple_of(4096);
+        if self.manner.direct && !aligned {
+            return Err(FailureError::Unaligned { block: self.block_bytes, file: self.file_bytes });
+        }
+        Ok(())
+    }
+
+    fn key(&self, writer: u32, file: u32) -> u64 {
+        u64::from(writer) * u64::from(self.files) + u64::from(file)
+    }
+
+    fn name(&self, writer: u32, file: u32) -> RelName {
+        RelName::numbered('s', u64::from(writer)).join(&RelName::numbered('f', u64::from(file)))
+    }
+
+    /// Bytes of the request at an offset.
+    fn request(&self, at: u64) -> usize {
+        usize::try_from((self.file_bytes - at).min(u64::from(self.block_bytes))).unwrap_or(usize::MAX)
+    }
+
+    /// Who checks at the end, at a time.
+    fn checkers(&self) -> u32 {
+        self.writers.min(8)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.file_bytes.saturating_mul(u64::from(self.files)).saturating_mul(u64::from(self.writers))
+    }
+}
+
+impl Workload for FailureSpec {
+    fn title(&self) -> String {
+        "failure".to_owned()
+    }
+
+    fn check(&self) -> Result<(), WorkError> {
+        Ok(self.check()?)
+    }
+
+    fn unit(&self) -> Unit {
+        Unit::Bytes
+    }
+
+    fn room(&self) -> u64 {
+        self.bytes()
+    }
+
+    fn moved(&self) -> u64 {
+        0
+    }
+
+    fn fixed_time(&self) -> Option<Duration> {
+        Some(Duration::from_secs(u64::from(self.seconds)))
+    }
+
+    fn directories(&self) -> Vec<RelName> {
+        (0..self.writers).map(|writer| RelName::numbered('s', u64::from(writer))).collect()
+    }
+
+    fn files(&self) -> Names<'_> {
+        Box::new((0..self.writers).flat_map(move |writer| (0..self.files).map(move |file| self.name(writer, file))))
+    }
+
+    fn expects_failures(&self) -> bool {
+        true
+    }
+
+    fn parts(&self) -> u32 {
+        self.writers
+    }
+
+    /// A machine with writers has its share of readers, which read what its own writers wrote.
+    fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
+        self.check()?;
+        let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
+        let share = |part: u32| u64::from(self.readers) * u64::from(part) / u64::from(self.writers);
+        let [first, last] = [parts.start, parts.end].map(|part| usize::try_from(share(part)).unwrap_or(usize::MAX));
+        let roles =
+            [(ROLES[0], workers_of(&parts, 1)), (ROLES[1], first..last), (ROLES[2], 0..self.checkers() as usize)];
+        let board = Board::new(roles[0].1.len() + roles[1].1.len());
+        let roles: Vec<_> = roles.into_iter().filter(|(_, numbers)| !numbers.is_empty()).collect();
+        let names: Vec<&str> = roles.iter().map(|(name, _)| *name).collect();
+        Ok(Crew::hire(&roles, move |worker| {
+            let site = worker::Site { spec: &spec, content: &content, board: &board, target: &*target };
+            match names[worker.role] {
+                "write" => worker::write(&site, worker),
+                "read" => worker::read(&site, worker),
+                _ => worker::check(&site, worker),
+            }
+        }))
+    }
+}

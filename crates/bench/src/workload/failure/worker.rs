@@ -1,0 +1,214 @@
+//! Those who go on whatever fails: a writer of files, a reader of what was acknowledged, and who checks at the end that all of it is there.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::FailureSpec;
+use super::board::{Board, Leaves};
+use crate::content::{Content, FileKey};
+use crate::load::{Tally, Worker};
+use crate::memory::Memory;
+use crate::splitmix;
+use crate::target::{Failure, OpenFile, Purpose, Session, Target, TargetError};
+
+/// How long to wait after a failure before the next try.
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub(super) struct Site<'a> {
+    pub(super) spec: &'a FailureSpec,
+    pub(super) content: &'a Content,
+    pub(super) board: &'a Board,
+    pub(super) target: &'a dyn Target,
+}
+
+/// What a worker has at hand; its session is made anew after each failure.
+struct Hand<'a> {
+    site: &'a Site<'a>,
+    worker: &'a Worker,
+    session: Option<Box<dyn Session>>,
+    memory: Option<Memory>,
+    tally: Tally,
+    start: Instant,
+}
+
+impl<'a> Hand<'a> {
+    fn new(site: &'a Site<'a>, worker: &'a Worker) -> Result<Self, TargetError> {
+        let session = Some(site.target.session()?);
+        let memory = Some(site.memory()?);
+        Ok(Self { site, worker, session, memory, tally: Tally::default(), start: Instant::now() })
+    }
+
+    /// Does something with a session; after a failure the next one has a new session, a moment later.
+    fn with<T>(
+        &mut self,
+        what: impl FnOnce(&mut Self, &mut dyn Session) -> Result<T, TargetError>,
+    ) -> Result<T, TargetError> {
+        let mut session = match self.session.take() {
+            Some(session) => session,
+            None => self.site.target.session().inspect_err(|_| sleep(PAUSE))?,
+        };
+        match what(self, &mut *session) {
+            Ok(done) => {
+                self.session = Some(session);
+                Ok(done)
+            }
+            Err(error) => {
+                sleep(PAUSE);
+                Err(error)
+            }
+        }
+    }
+
+    fn failed(&mut self, error: &TargetError) {
+        self.worker.meter().add_failure();
+        self.tally.add_failure(self.start.elapsed(), error);
+    }
+
+    fn is_over(&self) -> bool {
+        self.worker.is_stopped() || self.start.elapsed() >= Duration::from_secs(u64::from(self.site.spec.seconds))
+    }
+
+    fn moved(&mut self, bytes: u64, since: Instant) {
+        self.worker.meter().add(bytes);
+        self.tally.add(bytes, since.elapsed());
+    }
+
+    /// Reads all of a file and compares it.
+    fn read(&mut self, session: &mut dyn Session, (writer, file): (u32, u32)) -> Result<(), TargetError> {
+        let spec = self.site.spec;
+        let name = spec.name(writer, file);
+        let mut open = session.open(&name, Purpose::Read, spec.manner)?;
+        let mut at = 0;
+        while at < spec.file_bytes {
+            let since = Instant::now();
+            let asked = spec.request(at);
+            let mut memory = self.memory.take().map_or_else(|| self.site.memory(), Ok)?;
+            memory.show(0..asked);
+            open.read(at, memory)?;
+            let memory = one(&mut *open, || format!("read {name} at byte {at}"), asked)?;
+            match self.site.content.check(spec.key(writer, file), 0..=0, at, &memory) {
+                Ok(()) => self.tally.verified += asked as u64,
+                Err(mismatch) => self.tally.add_wrong(self.start.elapsed(), format!("{name}: {mismatch}")),
+            }
+            self.memory = Some(memory);
+            at += asked as u64;
+            self.moved(asked as u64, since);
+        }
+        open.close()
+    }
+
+    fn write(&mut self, session: &mut dyn Session, writer: u32, file: u32) -> Result<(), TargetError> {
+        let spec = self.site.spec;
+        let name = spec.name(writer, file);
+        let key = FileKey { file: spec.key(writer, file), generation: 0 };
+        let mut open = session.open(&name, Purpose::Create, spec.manner)?;
+        let mut at = 0;
+        while at < spec.file_bytes {
+            let since = Instant::now();
+            let len = spec.request(at);
+            let mut memory = self.memory.take().map_or_else(|| self.site.memory(), Ok)?;
+            if let Some(place) = self.site.content.block(memory.whole(), key, at, len) {
+                memory.show(place);
+            }
+            open.write(at, memory)?;
+            self.memory = Some(one(&mut *open, || format!("write {name} at byte {at}"), len)?);
+            at += len as u64;
+            self.moved(len as u64, since);
+        }
+        open.close()
+    }
+}
+
+impl Site<'_> {
+    fn memory(&self) -> Result<Memory, TargetError> {
+        self.content.memory(self.spec.block_bytes as usize)
+    }
+}
+
+fn number(worker: &Worker) -> u32 {
+    u32::try_from(worker.number).unwrap_or(u32::MAX)
+}
+
+/// Writes file after file until the time is over. What failed is not tried again: nobody was told that it is there.
+pub(super) fn write(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
+    let leaves = Leaves(site.board);
+    let mut hand = Hand::new(site, worker)?;
+    hand.start = worker.start();
+    for file in 0..site.spec.files {
+        if hand.is_over() {
+            break;
+        }
+        match hand.with(|hand, session| hand.write(session, number(worker), file)) {
+            Ok(()) => site.board.acknowledge(number(worker), file),
+            Err(error) => hand.failed(&error),
+        }
+    }
+    drop(leaves);
+    Ok(hand.tally)
+}
+
+/// Reads what was acknowledged, again and again, until the time is over.
+pub(super) fn read(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
+    let leaves = Leaves(site.board);
+    let mut hand = Hand::new(site, worker)?;
+    // Memory of a reader needs no table, but one kind of memory is simpler than two.
+    hand.start = worker.start();
+    let mut chance = worker.number as u64;
+    while !hand.is_over() {
+        chance = splitmix::next(chance);
+        let Some(file) = site.board.any(chance) else {
+            sleep(Duration::from_millis(10));
+            continue;
+        };
+        if let Err(error) = hand.with(|hand, session| hand.read(session, file)) {
+            hand.failed(&error);
+        }
+    }
+    drop(leaves);
+    Ok(hand.tally)
+}
+
+/// After the others: reads all that was acknowledged, and says what is not there. Waits for a system that is not back yet.
+pub(super) fn check(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
+    let mut hand = Hand::new(site, worker)?;
+    hand.start = worker.start();
+    let Some(all) = site.board.all(worker) else { return Ok(hand.tally) };
+    worker.begin();
+    let patience = Duration::from_secs(u64::from(site.spec.wait_seconds));
+    // Of all together, not of each file: a system that is gone for good does not hold everything up for ever.
+    let until = Instant::now() + patience;
+    for file in all.into_iter().skip(worker.number).step_by(site.spec.checkers() as usize) {
+        if worker.is_stopped() {
+            break;
+        }
+        check_one(&mut hand, file, until);
+    }
+    Ok(hand.tally)
+}
+
+fn check_one(hand: &mut Hand<'_>, file: (u32, u32), until: Instant) {
+    let name = hand.site.spec.name(file.0, file.1);
+    loop {
+        let Err(error) = hand.with(|hand, session| hand.read(session, file)) else { return };
+        let is_gone = match (&error, error.failure()) {
+            (TargetError::Short { .. }, _) | (_, Failure::NotFound | Failure::Damaged) => true,
+            _ if Instant::now() < until && !hand.worker.is_stopped() => continue,
+            _ => false,
+        };
+        if is_gone {
+            let text = format!("{name} was acknowledged and is not there whole: {error}");
+            hand.tally.add_lost(hand.start.elapsed(), text);
+        } else {
+            hand.failed(&error);
+        }
+        return;
+    }
+}
+
+/// The memory of the one request that is under way, which has to have moved all of it.
+fn one(file: &mut dyn OpenFile, what: impl Fn() -> String, asked: usize) -> Result<Memory, TargetError> {
+    match file.done()?.map(|done| done.memory) {
+        Some(memory) if memory.len() == asked => Ok(memory),
+        memory => Err(TargetError::Short { what: what(), moved: memory.map_or(0, |memory| memory.len()), asked }),
+    }
+}

@@ -1,0 +1,92 @@
+//! Writers and readers that go on whatever happens, and a look at the end whether all is there, on a local path.
+
+#![allow(clippy::unwrap_used)] // a test may fail this way
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_bench::content::Content;
+use weir_bench::load::{Finished, Reading, Tally};
+use weir_bench::target::{Durability, Manner, Place, RelName};
+use weir_bench::workload::{FailureSpec, Site, Workload};
+
+fn spec() -> FailureSpec {
+    FailureSpec {
+        writers: 2,
+        files: 100_000,
+        file_bytes: 300_000,
+        block_bytes: 64 << 10,
+        readers: 1,
+        seconds: 2,
+        wait_seconds: 1,
+        manner: Manner { direct: false, durability: Durability::None, window: 1 },
+    }
+}
+
+/// Runs it; `second` is called at the end of each with the folder of all files.
+fn run(spec: &FailureSpec, second: impl Fn(&Path)) -> Finished {
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place::Path(folder.path().to_owned());
+    let target = place.target(&RelName::new("run").unwrap(), &client::Settings::default());
+    let mut session = target.session().unwrap();
+    session.make_home().unwrap();
+    spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
+    let site = Site { target: Some(target), copies: None, content: Arc::new(Content::new(9)) };
+    spec.crew(&site, 0..spec.parts()).unwrap().run(None, |_: Reading| {
+        second(&folder.path().join("run"));
+        true
+    })
+}
+
+fn tally(finished: &Finished, role: &str) -> Tally {
+    let mut sum = Tally::default();
+    let group = finished.roles.iter().find(|group| group.role == role).unwrap();
+    group.workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
+    sum
+}
+
+#[test]
+fn without_a_failure_all_is_there() {
+    let finished = run(&spec(), |_| {});
+    let [written, read, checked] = ["write", "read", "check"].map(|role| tally(&finished, role));
+    assert!(written.bytes > 1_000_000 && read.verified > 0);
+    assert_eq!((checked.verified, checked.lost, checked.wrong), (written.bytes, 0, 0), "{:?}", checked.complaints);
+    // What checks afterwards is timed by itself.
+    let wall = |role| finished.roles.iter().find(|group| group.role == role).unwrap().wall;
+    assert!(wall("write") >= Duration::from_secs(2) && wall("check") < finished.wall - Duration::from_secs(1));
+}
+
+#[test]
+fn what_was_acknowledged_and_is_gone_or_changed_is_found() {
+    let finished = run(&FailureSpec { readers: 0, ..spec() }, |folder| {
+        let first = folder.join("s000000/f000000");
+        let second = folder.join("s000001/f000000");
+        // In the first second; afterwards they are gone.
+        let _ = std::fs::remove_file(&first);
+        if let Ok(mut bytes) = std::fs::read(&second)
+            && bytes[100_000] != 7
+        {
+            bytes[100_000] = 7;
+            std::fs::write(&second, bytes).unwrap();
+        }
+    });
+    let checked = tally(&finished, "check");
+    assert_eq!((checked.lost, checked.wrong), (1, 1), "{:?}", checked.complaints);
+}
+
+#[test]
+fn writers_go_on_after_what_failed() {
+    // A directory that is not there for a second.
+    let finished = run(&FailureSpec { seconds: 4, readers: 0, ..spec() }, |folder| {
+        let (away, back) = (folder.join("away"), folder.join("s000000"));
+        if away.exists() {
+            std::fs::rename(away, back).unwrap();
+        } else if std::fs::rename(&back, &away).is_err() {
+            std::fs::create_dir(&back).unwrap();
+        }
+    });
+    let (written, checked) = (tally(&finished, "write"), tally(&finished, "check"));
+    assert!(written.failed() > 0 && written.failed() < 40, "{:?}", written.failures);
+    assert!(checked.verified > 0 && checked.wrong == 0);
+}
