@@ -17,9 +17,9 @@ pub struct Measured {
     pub tally: Tally,
     /// What had been done at the end of each second, from the start; the last entry is of the end.
     pub seconds: Vec<Reading>,
-    /// CPU time of this process, user and system, in seconds; of a crew with several roles all of it is told with the first.
+    /// CPU time of this process and of the programs that it ran, user and system, in seconds; of a crew with several roles all of it is told with the first.
     pub client_cpu_s: f64,
-    /// The part of it that the kernel spent for this process, in seconds, to a hundredth.
+    /// The part of it that the kernel spent, in seconds, to a hundredth.
     #[serde(default)]
     pub client_system_s: f64,
     /// This machine, second by second.
@@ -82,7 +82,7 @@ pub fn measure(
     #[allow(clippy::cast_precision_loss)] // a hundred
     let ticks = ticks as f64;
     let counters = || Counters::read(Path::new("/proc"), Path::new("/sys"), &[], Instant::now());
-    let (cpu_before, system_before) = (cpu_time(), system_time_s(ticks));
+    let (cpu_before, times_before) = (cpu_time(), ProcessTimes::read(ticks));
     let (mut last_counters, mut last, mut client, mut elapsed) =
         (counters(), Reading::default(), Vec::new(), Duration::ZERO);
     let mut sample = || {
@@ -99,8 +99,11 @@ pub fn measure(
         watch(progress)
     });
     sample();
-    let system_s = (system_time_s(ticks) - system_before).max(0.0);
-    let mut cpu = Some((cpu_time().saturating_sub(cpu_before).as_secs_f64(), system_s));
+    let times = ProcessTimes::read(ticks);
+    let programs_system_s = times.programs_system - times_before.programs_system;
+    let programs_s = times.programs_user - times_before.programs_user + programs_system_s;
+    let cpu_s = cpu_time().saturating_sub(cpu_before).as_secs_f64() + programs_s;
+    let mut cpu = Some((cpu_s, times.own_system - times_before.own_system + programs_system_s));
     let mut client = Some(client);
     finished.roles.into_iter().map(|group| (group.role, measured(group, &mut cpu, &mut client))).collect()
 }
@@ -127,12 +130,24 @@ fn measured(group: Group, cpu: &mut Option<(f64, f64)>, client: &mut Option<Vec<
     }
 }
 
-/// Time that the kernel spent for this process, in seconds; 0 where it is not told. proc(5): the 15th field of `/proc/PID/stat`.
-fn system_time_s(ticks: f64) -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field is a name in parentheses, and may hold spaces.
-    let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
-    after.split_whitespace().nth(12).and_then(|field| field.parse::<f64>().ok()).map_or(0.0, |spent| spent / ticks)
+/// Times of this process and of the programs that it ran and waited for, in seconds, as the kernel counts them.
+#[derive(Clone, Copy, Default)]
+struct ProcessTimes {
+    own_system: f64,
+    programs_user: f64,
+    programs_system: f64,
+}
+
+impl ProcessTimes {
+    /// Zeros where they are not told. proc(5): the fields 15 to 17 of `/proc/PID/stat`.
+    fn read(ticks: f64) -> Self {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        // The second field is a name in parentheses, and may hold spaces.
+        let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+        let mut fields = after.split_whitespace().skip(12).map(|field| field.parse::<f64>().map_or(0.0, |n| n / ticks));
+        let mut next = || fields.next().unwrap_or_default();
+        Self { own_system: next(), programs_user: next(), programs_system: next() }
+    }
 }
 
 /// User and system time of this process.

@@ -185,6 +185,9 @@ fn run_phases(
     let mut went_on = true;
     for (number, phase) in work.phases.iter().enumerate() {
         let phase = phase.workload();
+        if site.target.as_ref().is_some_and(|target| !phase.suits(&**target)) {
+            continue;
+        }
         let title = phase.title();
         let caches = if phase.is_cold() { empty_caches(context.places) } else { Caches::Kept };
         let crew = match phase.crew(site, 0..phase.parts()) {

@@ -3,7 +3,8 @@
 use super::file::CampaignError;
 use crate::target::RelName;
 use crate::workload::{
-    ChurnSpec, DaqSpec, FailureSpec, GenerateSpec, Names, SmallSpec, StreamSpec, WorkError, Workload, no_names,
+    ChurnSpec, DaqSpec, FailureSpec, ForeignSpec, GenerateSpec, Names, SmallSpec, StreamSpec, WorkError, Workload,
+    no_names,
 };
 
 /// Work that is done in one go, on files of its own.
@@ -39,6 +40,8 @@ pub enum Phase {
     Churn(ChurnSpec),
     /// Going on while something is broken.
     Failure(FailureSpec),
+    /// Another tool on the same work.
+    Foreign(ForeignSpec),
     /// The client alone, with no system.
     Client(GenerateSpec),
 }
@@ -53,6 +56,7 @@ impl Phase {
             Self::Daq(spec) => spec,
             Self::Churn(spec) => spec,
             Self::Failure(spec) => spec,
+            Self::Foreign(spec) => spec,
             Self::Client(spec) => spec,
         }
     }
@@ -104,7 +108,12 @@ impl Work {
 
     /// Files that may be there after the last phase, whatever happened.
     pub fn files(&self) -> Names<'_> {
-        self.workloads().next().map_or_else(no_names, Workload::files)
+        let ours = self.workloads().next().map_or_else(no_names, Workload::files);
+        let others = self.phases.iter().find_map(|phase| match phase {
+            Phase::Foreign(spec) => Some(spec.files()),
+            _ => None,
+        });
+        Box::new(ours.chain(others.into_iter().flatten()))
     }
 
     /// Files that may be on the second system then.

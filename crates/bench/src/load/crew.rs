@@ -41,6 +41,8 @@ struct Gate {
     begins: Vec<Option<Instant>>,
     /// When the last worker of each role that has left so far did so.
     ends: Vec<Option<Instant>>,
+    /// Roles that have told by themselves how long it took.
+    told: Vec<bool>,
 }
 
 impl Worker {
@@ -56,6 +58,14 @@ impl Worker {
             }
             gate = self.shared.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Says that what this role did took so long from `begin` on, by a clock of its own; for a role of one worker.
+    pub fn span(&self, begin: Instant, took: Duration) {
+        let mut gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        gate.begins[self.role] = Some(begin);
+        gate.ends[self.role] = Some(begin + took);
+        gate.told[self.role] = true;
     }
 
     /// Says that this role begins only now: what it does counts from here. The first to say so is heard.
@@ -117,7 +127,9 @@ impl Crew {
         let all =
             roles.iter().enumerate().flat_map(|(role, (_, numbers))| numbers.clone().map(move |number| (role, number)));
         let meters = all.clone().map(|_| Meter::default()).collect();
-        let gate = Gate { begins: vec![None; roles.len()], ends: vec![None; roles.len()], ..Gate::default() };
+        let count = roles.len();
+        let gate =
+            Gate { begins: vec![None; count], ends: vec![None; count], told: vec![false; count], ..Gate::default() };
         let shared =
             Arc::new(Shared { meters, stop: AtomicBool::new(false), gate: Mutex::new(gate), changed: Condvar::new() });
         let work = Arc::new(work);
@@ -212,7 +224,10 @@ impl Drop for Left {
     fn drop(&mut self) {
         let mut gate = self.0.gate.lock().unwrap_or_else(PoisonError::into_inner);
         gate.left += 1;
-        gate.ends[self.1] = Some(Instant::now());
+        let Gate { ends, told, .. } = &mut *gate;
+        if !told[self.1] {
+            ends[self.1] = Some(Instant::now());
+        }
         drop(gate);
         self.0.changed.notify_all();
     }

@@ -72,7 +72,7 @@ impl TargetError {
         }
     }
 
-    pub(super) fn path(what: String, source: impl Into<io::Error>) -> Self {
+    pub(crate) fn path(what: String, source: impl Into<io::Error>) -> Self {
         Self::Path { what, source: source.into() }
     }
 }

@@ -76,6 +76,11 @@ pub struct Room {
 
 /// A storage system, reached by one of its protocols, and the folder on it that is the run's own.
 pub trait Target: Send + Sync {
+    /// The run's own folder as other programs on this machine name it: a path, or a URL.
+    fn location(&self) -> Option<String> {
+        None
+    }
+
     /// Most requests that its driver has under way at a time on one file.
     fn window_max(&self) -> usize;
 

@@ -25,6 +25,10 @@ impl PathTarget {
 }
 
 impl Target for PathTarget {
+    fn location(&self) -> Option<String> {
+        self.home.to_str().map(str::to_owned)
+    }
+
     fn window_max(&self) -> usize {
         1
     }

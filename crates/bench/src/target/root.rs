@@ -29,6 +29,10 @@ impl RootTarget {
 }
 
 impl Target for RootTarget {
+    fn location(&self) -> Option<String> {
+        Some(self.home.to_string())
+    }
+
     fn window_max(&self) -> usize {
         WINDOW_MAX
     }

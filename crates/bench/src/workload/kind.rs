@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ChurnError, DaqError, FailureError, GenerateError, SmallError, StreamError};
+use super::{ChurnError, DaqError, FailureError, ForeignError, GenerateError, SmallError, StreamError};
 use crate::content::Content;
 use crate::load::Crew;
 use crate::target::{RelName, Target};
@@ -27,6 +27,9 @@ pub enum WorkError {
     /// Of going on while something is broken.
     #[error(transparent)]
     Failure(#[from] FailureError),
+    /// Of another tool.
+    #[error(transparent)]
+    Foreign(#[from] ForeignError),
     /// Of the client alone.
     #[error(transparent)]
     Client(#[from] GenerateError),
@@ -111,6 +114,11 @@ pub trait Workload {
 
     /// Whether it is done on a system, and not by the client alone.
     fn needs_system(&self) -> bool {
+        true
+    }
+
+    /// Whether it can be done by this driver at all; what cannot is left out, and is no failure.
+    fn suits(&self, _target: &dyn Target) -> bool {
         true
     }
 

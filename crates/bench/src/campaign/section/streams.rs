@@ -6,7 +6,7 @@ use super::super::trial::{Phase, Work};
 use super::super::value::{Many, Size};
 use super::{Section, each, named, one, product, request, size, yes};
 use crate::target::{Durability, Manner};
-use crate::workload::{Access, StreamSpec};
+use crate::workload::{Access, ForeignSpec, StreamSpec, Tool};
 
 /// Streams in all combinations of their parameters.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -40,6 +40,9 @@ pub struct Streams {
     /// When written bytes have to be on the disk.
     #[serde(default)]
     pub durability: Durability,
+    /// Other tools on the same work, after our own: fio by path, xrdcp by `root://`.
+    #[serde(default)]
+    pub beside: Vec<Tool>,
     /// Bytes a second of each stream, at fixed times.
     pub rate: Option<Size>,
     /// Share of writes of a mixture.
@@ -120,8 +123,15 @@ impl Section for Streams {
                 ("window", point.window.to_string()),
             ]);
             parameters.extend(point.targets.map(|targets| ("targets".to_owned(), targets.to_string())));
+            let ours: Vec<Phase> = self.phases.iter().map(phase).collect();
+            let theirs = self.beside.iter().flat_map(|tool| {
+                ours.iter().filter_map(|phase| match phase {
+                    Phase::Stream(work) => Some(Phase::Foreign(ForeignSpec { tool: *tool, work: work.clone() })),
+                    _ => None,
+                })
+            });
             Work {
-                phases: self.phases.iter().map(phase).collect(),
+                phases: ours.iter().cloned().chain(theirs).collect(),
                 parameters,
                 targets: point.targets,
                 ..Work::new(&self.name)

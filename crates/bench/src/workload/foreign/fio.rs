@@ -1,0 +1,128 @@
+//! fio on the work of streams: the same files, blocks, jobs and flushing. What it says of itself is taken: bytes, time and rate.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::tool::Running;
+use super::{ForeignSpec, location, told};
+use crate::load::{Tally, Worker};
+use crate::target::{Durability, Target, TargetError};
+use crate::workload::Access;
+
+pub(super) fn run(spec: &ForeignSpec, target: &dyn Target, worker: &Worker) -> Result<Tally, TargetError> {
+    let arguments = arguments(spec, &location(spec, target)?);
+    let start = worker.start();
+    let Some(out) = Running::start("fio", &arguments)?.wait(worker)? else { return Ok(Tally::default()) };
+    let wrong = |what: &str| {
+        let first: String = out.chars().take(200).collect();
+        TargetError::path(format!("read what fio says ({what})"), std::io::Error::other(first))
+    };
+    let found = read(&out).ok_or_else(|| wrong("no figures in it"))?;
+    if found.bytes != spec.work.bytes() {
+        return Err(wrong(&format!("it moved {} bytes instead of {}", found.bytes, spec.work.bytes())));
+    }
+    // It lays itself out, forks and sums up before and after: its own clock counts, so that it is not charged for that.
+    worker.span(start, found.took);
+    Ok(told(worker, found.bytes, found.operations, found.took))
+}
+
+/// Its command line.
+fn arguments(spec: &ForeignSpec, directory: &str) -> Vec<String> {
+    let work = &spec.work;
+    let kind = match work.access {
+        Access::RandomRead => "randread",
+        Access::RandomWrite => "randwrite",
+        Access::Mixed => "randrw",
+        access if access.writes() => "write",
+        _ => "read",
+    };
+    // Its job n has the files n * files and so on, which are the names that are cleaned up.
+    let engine = if work.manner.direct && work.manner.window > 1 { "libaio" } else { "psync" };
+    let mut all = vec![
+        "--name=weir-bench".to_owned(),
+        "--output-format=json".to_owned(),
+        "--group_reporting=1".to_owned(),
+        "--thread=1".to_owned(),
+        "--fallocate=none".to_owned(),
+        "--allow_file_create=1".to_owned(),
+        "--randrepeat=1".to_owned(),
+        format!("--rw={kind}"),
+        format!("--bs={}", work.block_bytes),
+        format!("--direct={}", u8::from(work.manner.direct)),
+        format!("--ioengine={engine}"),
+        format!("--iodepth={}", if engine == "libaio" { work.manner.window } else { 1 }),
+        format!("--end_fsync={}", u8::from(work.access.writes() && work.manner.durability == Durability::Close)),
+        format!("--sync={}", if work.manner.durability == Durability::Write { "dsync" } else { "none" }),
+    ];
+    if work.access == Access::Mixed {
+        all.push(format!("--rwmixwrite={}", work.write_percent));
+    }
+    if matches!(work.access, Access::Write | Access::Rewrite) {
+        all.push("--file_append=0".to_owned());
+        all.push(format!("--overwrite={}", u8::from(work.access == Access::Rewrite)));
+    }
+    all.push(format!("--size={}", work.file_bytes.saturating_mul(u64::from(work.files))));
+    all.push("--invalidate=0".to_owned());
+    // Global options end where the first job begins; what follows is of that job. A job for each stream, with its own list of files.
+    let common = all;
+    let mut out = vec!["--output-format=json".to_owned()];
+    for stream in 0..work.streams {
+        let names: Vec<String> = (0..work.files)
+            .map(|file| format!("{directory}/{}", spec.name(stream, file)).replace(':', "\\:"))
+            .collect();
+        out.push(format!("--name=stream{stream}"));
+        out.extend(
+            common.iter().filter(|option| !option.starts_with("--name=") && !option.starts_with("--output")).cloned(),
+        );
+        out.push(format!("--filename={}", names.join(":")));
+        out.push("--file_service_type=sequential".to_owned());
+    }
+    out
+}
+
+struct Found {
+    bytes: u64,
+    operations: u64,
+    took: Duration,
+}
+
+/// The sums of its JSON: of all groups.
+fn read(out: &str) -> Option<Found> {
+    // Notes may stand before the JSON.
+    let value: Value = serde_json::from_str(out.get(out.find('{')?..)?).ok()?;
+    let mut found = Found { bytes: 0, operations: 0, took: Duration::ZERO };
+    for job in value.get("jobs")?.as_array()? {
+        let mut took_ms = 0;
+        for way in ["read", "write"] {
+            let way = job.get(way)?;
+            let number = |name: &str| way.get(name).and_then(Value::as_u64).unwrap_or(0);
+            found.bytes += number("io_bytes");
+            found.operations += number("total_ios");
+            took_ms = took_ms.max(number("runtime"));
+        }
+        // With the flush at the end, which its runtime of the writes may leave out.
+        took_ms = took_ms.max(job.get("job_runtime").and_then(Value::as_u64).unwrap_or(0));
+        found.took = found.took.max(Duration::from_millis(took_ms));
+    }
+    (found.operations > 0 && !found.took.is_zero()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_figures_are_read() {
+        let out = r#"note: something
+            {"fio version": "fio-3.33", "jobs": [{"jobname": "a", "job_runtime": 1500,
+                "read": {"io_bytes": 0, "runtime": 0, "total_ios": 0},
+                "write": {"io_bytes": 1048576, "runtime": 1000, "total_ios": 4}},
+               {"jobname": "b", "job_runtime": 900,
+                "read": {"io_bytes": 0, "runtime": 0, "total_ios": 0},
+                "write": {"io_bytes": 1048576, "runtime": 900, "total_ios": 4}}]}"#;
+        let found = read(out).unwrap();
+        assert_eq!((found.bytes, found.operations, found.took), (2 << 20, 8, Duration::from_millis(1500)));
+        assert!(read("fio: failed").is_none() && read(r#"{"jobs": []}"#).is_none());
+    }
+}

@@ -1,0 +1,161 @@
+//! Another tool on the same work, so that nobody grades himself: fio by path, xrdcp by `root://`. What it did is told by its own figures
+//! (fio) or by the clock and by what is there afterwards (xrdcp).
+
+mod fio;
+mod tool;
+mod xrdcp;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::access::Access;
+use super::kind::{Names, Site, Unit, WorkError, Workload, word_of};
+use super::stream::StreamSpec;
+use crate::load::{Crew, Tally, Worker};
+use crate::target::{RelName, Target, TargetError};
+
+/// A tool that others wrote.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tool {
+    /// fio, by path.
+    Fio,
+    /// xrdcp from and to a file in memory, by `root://`.
+    Xrdcp,
+}
+
+/// A tool on the work of streams.
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForeignSpec {
+    /// The tool.
+    pub tool: Tool,
+    /// The work: its streams are the tool's jobs, or processes.
+    pub work: StreamSpec,
+}
+
+/// Work that a tool cannot do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ForeignError {
+    /// Not its pattern.
+    #[error("{tool:?} does not do {access:?}; leave `beside` out, or the phase")]
+    Pattern {
+        /// The tool.
+        tool: Tool,
+        /// The pattern.
+        access: Access,
+    },
+    /// Not its kind of files.
+    #[error("{tool:?} does not do several chunks of a file at a time or a rate; leave `beside` out")]
+    Manner {
+        /// The tool.
+        tool: Tool,
+    },
+}
+
+impl ForeignSpec {
+    fn is_possible(&self) -> bool {
+        use Access as A;
+        match self.tool {
+            Tool::Fio => matches!(
+                self.work.access,
+                A::Write | A::Rewrite | A::Read | A::Reread | A::RandomRead | A::RandomWrite | A::Mixed
+            ),
+            Tool::Xrdcp => matches!(self.work.access, A::Write | A::Read | A::Reread),
+        }
+    }
+
+    /// The name of a file, as the tool makes it.
+    fn name(&self, stream: u32, file: u32) -> RelName {
+        RelName::numbered('o', u64::from(stream) * u64::from(self.work.files) + u64::from(file))
+    }
+}
+
+impl Workload for ForeignSpec {
+    fn title(&self) -> String {
+        format!("{} by {}", word_of(self.work.access), word_of(self.tool))
+    }
+
+    fn check(&self) -> Result<(), WorkError> {
+        self.work.check()?;
+        if !self.is_possible() {
+            return Err(ForeignError::Pattern { tool: self.tool, access: self.work.access }.into());
+        }
+        if self.work.chunks > 1 || self.work.rate.is_some() {
+            return Err(ForeignError::Manner { tool: self.tool }.into());
+        }
+        Ok(())
+    }
+
+    fn unit(&self) -> Unit {
+        Unit::Bytes
+    }
+
+    fn room(&self) -> u64 {
+        // Its files lie beside our own.
+        self.work.bytes().saturating_mul(2)
+    }
+
+    fn moved(&self) -> u64 {
+        self.work.bytes()
+    }
+
+    fn directories(&self) -> Vec<RelName> {
+        Vec::new()
+    }
+
+    fn files(&self) -> Names<'_> {
+        Box::new(
+            (0..self.work.streams)
+                .flat_map(move |stream| (0..self.work.files).map(move |file| self.name(stream, file))),
+        )
+    }
+
+    fn suits(&self, target: &dyn Target) -> bool {
+        location(self, target).is_ok()
+    }
+
+    fn needs_files(&self) -> bool {
+        self.work.access.needs_files()
+    }
+
+    fn is_cold(&self) -> bool {
+        self.work.is_cold()
+    }
+
+    fn parts(&self) -> u32 {
+        1
+    }
+
+    fn crew(&self, site: &Site, _parts: Range<u32>) -> Result<Crew, WorkError> {
+        Workload::check(self)?;
+        let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
+        Ok(Crew::hire(&[("", 0..1)], move |worker| match spec.tool {
+            Tool::Fio => fio::run(&spec, &*target, worker),
+            Tool::Xrdcp => xrdcp::run(&spec, &*target, &content, worker),
+        }))
+    }
+}
+
+/// Where the tool is to work.
+fn location(spec: &ForeignSpec, target: &dyn Target) -> Result<String, TargetError> {
+    let fits = |location: &String| match spec.tool {
+        Tool::Fio => location.starts_with('/'),
+        Tool::Xrdcp => location.starts_with("root"),
+    };
+    let by = match spec.tool {
+        Tool::Fio => "a driver that is no absolute path on this machine",
+        Tool::Xrdcp => "a driver that is not root://",
+    };
+    target.location().filter(fits).ok_or(TargetError::Unsupported { what: "another tool on the same work", by })
+}
+
+/// What a tool did, as our own work would be told.
+fn told(worker: &Worker, bytes: u64, operations: u64, took: Duration) -> Tally {
+    worker.meter().add(bytes);
+    let mut tally = Tally { operations, bytes, ..Tally::default() };
+    // No latency of single requests is known; what is told is that it took so long.
+    tally.latency.add(took);
+    tally
+}

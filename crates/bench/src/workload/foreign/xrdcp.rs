@@ -1,0 +1,155 @@
+//! xrdcp on the work of streams: each stream is a process after the other, one for each file, from a file in memory, or to nowhere; as sites
+//! do it who measure with it. What was written is read back by our own client and compared.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Instant;
+
+use super::tool::Running;
+use super::{ForeignSpec, location, told};
+use crate::content::{Content, FileKey};
+use crate::load::{Tally, Worker};
+use crate::memory::Memory;
+use crate::target::{Manner, OpenFile, Purpose, Target, TargetError};
+
+/// Where files in memory are.
+const MEMORY: &str = "/dev/shm";
+const BLOCK: usize = 1 << 20;
+
+pub(super) fn run(
+    spec: &ForeignSpec,
+    target: &dyn Target,
+    content: &Content,
+    worker: &Worker,
+) -> Result<Tally, TargetError> {
+    let location = location(spec, target)?;
+    let writes = spec.work.access.writes();
+    let source = if writes { Some(Source::make(spec, content)?) } else { None };
+    let start = worker.start();
+    let copied: Result<Vec<u64>, TargetError> = thread::scope(|scope| {
+        let streams: Vec<_> = (0..spec.work.streams)
+            .map(|stream| {
+                let (location, source) = (&location, &source);
+                scope.spawn(move || one_stream(spec, stream, location, source.as_ref(), worker))
+            })
+            .collect();
+        streams
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    let files: u64 = copied?.into_iter().sum();
+    let took = start.elapsed();
+    worker.span(start, took);
+    let mut tally = told(worker, files * spec.work.file_bytes, files, took);
+    if writes && spec.work.verify {
+        verify(spec, target, content, &mut tally, worker)?;
+    }
+    Ok(tally)
+}
+
+/// Files copied.
+fn one_stream(
+    spec: &ForeignSpec,
+    stream: u32,
+    location: &str,
+    source: Option<&Source>,
+    worker: &Worker,
+) -> Result<u64, TargetError> {
+    let mut copied = 0;
+    for file in 0..spec.work.files {
+        let there = format!("{location}/{}", spec.name(stream, file));
+        let mut arguments = vec!["--nopbar".to_owned(), "--silent".to_owned(), "--force".to_owned()];
+        match source {
+            Some(source) => arguments.extend([source.path.display().to_string(), there]),
+            None => arguments.extend([there, "/dev/null".to_owned()]),
+        }
+        if Running::start("xrdcp", &arguments)?.wait(worker)?.is_none() {
+            break;
+        }
+        copied += 1;
+    }
+    Ok(copied)
+}
+
+/// A file in memory, removed at the end.
+struct Source {
+    path: PathBuf,
+}
+
+impl Source {
+    fn make(spec: &ForeignSpec, content: &Content) -> Result<Self, TargetError> {
+        let path = PathBuf::from(format!("{MEMORY}/weir-bench-{}-{}", std::process::id(), spec.work.file_bytes));
+        let failed = |source| TargetError::path(format!("make {}", path.display()), source);
+        let mut file = File::create_new(&path).map_err(failed)?;
+        let made = Self { path: path.clone() };
+        let mut memory = Memory::new(BLOCK)?;
+        let mut at = 0;
+        while at < spec.work.file_bytes {
+            let len = usize::try_from(spec.work.file_bytes - at).unwrap_or(BLOCK).min(BLOCK);
+            content.fill(FileKey::default(), at, &mut memory.whole()[..len]);
+            file.write_all(&memory.whole()[..len]).map_err(failed)?;
+            at += len as u64;
+        }
+        Ok(made)
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        // Ours alone: its name has the number of this process.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Reads all that was written and compares it: a tool that says that it is done is not taken at its word.
+fn verify(
+    spec: &ForeignSpec,
+    target: &dyn Target,
+    content: &Content,
+    tally: &mut Tally,
+    worker: &Worker,
+) -> Result<(), TargetError> {
+    let mut session = target.session()?;
+    let (since, mut memory) = (Instant::now(), Some(Memory::new(BLOCK)?));
+    for (stream, file) in (0..spec.work.streams).flat_map(|stream| (0..spec.work.files).map(move |file| (stream, file)))
+    {
+        let name = spec.name(stream, file);
+        let manner = Manner { direct: false, ..spec.work.manner };
+        let mut open = session.open(&name, Purpose::Read, manner)?;
+        let mut at = 0;
+        while at < spec.work.file_bytes && !worker.is_stopped() {
+            let asked = usize::try_from(spec.work.file_bytes - at).unwrap_or(BLOCK).min(BLOCK);
+            let mut block = memory.take().map_or_else(|| Memory::new(BLOCK), Ok)?;
+            block.show(0..asked);
+            let block = whole(&mut *open, at, block, &name)?;
+            match content.check(0, 0..=0, at, &block) {
+                Ok(()) => tally.verified += asked as u64,
+                Err(mismatch) => tally.add_wrong(since.elapsed(), format!("{name}: {mismatch}")),
+            }
+            memory = Some(block);
+            at += asked as u64;
+        }
+        open.close()?;
+    }
+    Ok(())
+}
+
+fn whole(
+    file: &mut dyn OpenFile,
+    at: u64,
+    memory: Memory,
+    name: &crate::target::RelName,
+) -> Result<Memory, TargetError> {
+    let asked = memory.len();
+    file.read(at, memory)?;
+    match file.done()?.map(|done| done.memory) {
+        Some(memory) if memory.len() == asked => Ok(memory),
+        memory => {
+            let moved = memory.map_or(0, |memory| memory.len());
+            Err(TargetError::Short { what: format!("read {name} at byte {at}"), moved, asked })
+        }
+    }
+}
