@@ -1,6 +1,7 @@
 //! `weir bench`: the command line around the bench's library.
 
 mod quick;
+mod token;
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
@@ -32,6 +33,7 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
         BenchCommand::Quick(args) => quick::run(args),
         BenchCommand::Run(args) => campaign(args),
         BenchCommand::Report(args) => report(args),
+        BenchCommand::Token(args) => token::make(args),
     }
 }
 

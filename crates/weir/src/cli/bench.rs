@@ -25,6 +25,10 @@ pub enum BenchCommand {
     Run(RunArgs),
     /// Prints the table of runs.
     Report(ReportArgs),
+    /// Makes a token: a secret for the processes of a measurement on several machines, so that nobody else takes part.
+    ///
+    /// Copy the file to all of them, so that only its owner may read it (`scp -p` keeps that).
+    Token(TokenArgs),
 }
 
 /// Arguments of `weir bench quick`.
@@ -69,6 +73,16 @@ pub struct HowArgs {
     /// Show no progress.
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// Arguments of `weir bench token`.
+#[derive(Args, Debug)]
+pub struct TokenArgs {
+    /// The new file.
+    pub file: PathBuf,
+    /// How long it is good for.
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=8760))]
+    pub hours: u32,
 }
 
 /// Arguments of `weir bench report`.

@@ -1,0 +1,452 @@
+//! How a connection begins: both sides say what they are, and prove that they have the same token, without showing it.
+//!
+//! | from | bytes | |
+//! | --- | --- | --- |
+//! | who connects | 44 | greeting: `weirpeer`, version (2, the lowest byte first), role, whether it has a token, 32 random bytes |
+//! | who accepts | 44 | greeting |
+//! | who connects | 32 | proof: a hash, keyed by the secret, of both greetings and of the direction |
+//! | who accepts | 1 + 32 | verdict, and its proof |
+//! | who connects | 1 | verdict |
+//!
+//! The random bytes of both sides are in both proofs, so that an overheard one is worth nothing again; the direction is, so that none is
+//! worth anything when it is sent back. All of it is of fixed length and within a time, so a stranger costs little. The greeting keeps its first
+//! 10 bytes and its length in all versions: whoever is older or newer is told so.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rand::TryRngCore as _;
+
+use super::Token;
+use super::token::Secret;
+
+/// The version of everything that peers say to each other. 1: the first.
+pub const VERSION: u16 = 1;
+/// Bytes of a greeting.
+pub const GREETING_BYTES: usize = 44;
+const PROOF_BYTES: usize = 32;
+const MAGIC: &[u8; 8] = b"weirpeer";
+/// What the hash is keyed with: not the secret itself but what is derived from it for this alone.
+const CONTEXT: &str = "weir bench 2026 peers' proofs";
+
+/// What a peer is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Role {
+    /// It says what is done, and gathers results.
+    Coordinator = 1,
+    /// It works for a coordinator.
+    Agent = 2,
+    /// It asks for flows.
+    FlowsNear = 3,
+    /// It is the far side of flows.
+    FlowsFar = 4,
+    /// One flow of those that were asked for.
+    Flow = 5,
+}
+
+/// Who we are, and whom we expect.
+#[derive(Clone, Copy, Debug)]
+pub struct Hello<'a> {
+    /// Our role.
+    pub role: Role,
+    /// Roles that the peer may have.
+    pub wanted: &'a [Role],
+    /// What both of us have been given.
+    pub token: &'a Token,
+}
+
+/// What is new with each connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Fresh {
+    /// Random bytes, never used before.
+    pub nonce: [u8; 32],
+    /// Now, in seconds since 1970.
+    pub now: i64,
+    /// How long the peer may take for all of it.
+    pub within: Duration,
+}
+
+/// A stream whose reads and writes can be told how long to wait.
+pub trait Timed {
+    /// From now on each waits for so long at most; `None`: for ever.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    fn set_patience(&self, patience: Option<Duration>) -> io::Result<()>;
+}
+
+impl Timed for TcpStream {
+    fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(patience)?;
+        self.set_write_timeout(patience)
+    }
+}
+
+impl Timed for UnixStream {
+    fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(patience)?;
+        self.set_write_timeout(patience)
+    }
+}
+
+/// Why one side does not want the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The secret is another.
+    WrongToken = 1,
+    /// The token has expired.
+    Expired = 2,
+    /// Nobody of this role is expected here.
+    Role = 3,
+}
+
+/// Two processes did not come together. Each text says what the other is called, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum HelloError {
+    /// The connection broke.
+    #[error("cannot greet {peer}: {source}")]
+    Io {
+        /// The peer.
+        peer: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// No, or not enough, words in time.
+    #[error("{peer} did not finish its greeting in {} s; is it `weir bench` that listens there?", within.as_secs_f32())]
+    Slow {
+        /// The peer.
+        peer: String,
+        /// The time that it had.
+        within: Duration,
+    },
+    /// The peer has closed the connection before its greeting was complete.
+    #[error("{peer} has closed the connection within the greeting; what it writes there says why")]
+    Gone {
+        /// The peer.
+        peer: String,
+    },
+    /// Something else listens, or calls, there.
+    #[error("{peer} is no `weir bench`: its first bytes are something else")]
+    Stranger {
+        /// The peer.
+        peer: String,
+    },
+    /// Another version.
+    #[error(
+        "{peer} speaks version {theirs} of what peers say to each other, and this is version {VERSION}; use the same weir on all machines"
+    )]
+    Version {
+        /// The peer.
+        peer: String,
+        /// Its version.
+        theirs: u16,
+    },
+    /// A role that nobody waits for here.
+    #[error("{peer} is {}, and here {} is expected", name_of(*theirs), names_of(wanted))]
+    WrongRole {
+        /// The peer.
+        peer: String,
+        /// What it says it is, as a number.
+        theirs: u8,
+        /// What was expected.
+        wanted: Vec<Role>,
+    },
+    /// One has a token and the other has not.
+    #[error("{peer} has {}; give both sides the same token file (`weir bench token FILE` makes one)", if *they { "a token, and this side has none" } else { "no token, and this side has one" })]
+    NoToken {
+        /// The peer.
+        peer: String,
+        /// Whether they are the side that has one.
+        they: bool,
+    },
+    /// Their proof is wrong.
+    #[error("{peer} has another token; give both sides the same token file")]
+    WrongToken {
+        /// The peer.
+        peer: String,
+    },
+    /// Ours has expired.
+    #[error(
+        "the token that {peer} is greeted with has expired by this machine's clock; make a new one with `weir bench token FILE`, and give it to all"
+    )]
+    Expired {
+        /// The peer.
+        peer: String,
+    },
+    /// They said no.
+    #[error("{peer} refuses: {}", told(*why))]
+    Refused {
+        /// The peer.
+        peer: String,
+        /// Why.
+        why: Refusal,
+    },
+}
+
+fn told(why: Refusal) -> &'static str {
+    match why {
+        Refusal::WrongToken => "its token is another; give both sides the same token file",
+        Refusal::Expired => {
+            "the token has expired by its clock; make a new one with `weir bench token FILE`, and give it to all"
+        }
+        Refusal::Role => "it does not expect anybody for this purpose; is it the right address?",
+    }
+}
+
+impl Role {
+    fn from_number(number: u8) -> Option<Self> {
+        [Self::Coordinator, Self::Agent, Self::FlowsNear, Self::FlowsFar, Self::Flow]
+            .into_iter()
+            .find(|role| *role as u8 == number)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Coordinator => "a coordinator",
+            Self::Agent => "an agent",
+            Self::FlowsNear => "somebody who asks for flows",
+            Self::FlowsFar => "the far side of flows",
+            Self::Flow => "a flow",
+        })
+    }
+}
+
+fn name_of(number: u8) -> String {
+    Role::from_number(number).map_or(format!("something unknown ({number})"), |role| role.to_string())
+}
+
+fn names_of(roles: &[Role]) -> String {
+    roles.iter().map(Role::to_string).collect::<Vec<_>>().join(" or ")
+}
+
+impl Fresh {
+    /// From the kernel's randomness and the machine's clock, with ten seconds.
+    ///
+    /// # Errors
+    /// When the kernel has no randomness.
+    pub fn draw() -> io::Result<Self> {
+        let mut nonce = [0; 32];
+        rand::rngs::OsRng.try_fill_bytes(&mut nonce).map_err(io::Error::other)?;
+        Ok(Self { nonce, now: crate::run::now_secs(), within: Duration::from_secs(10) })
+    }
+}
+
+/// Greets whom we have connected to; tells its role. The stream waits for ever afterwards.
+///
+/// # Errors
+/// [`HelloError`]; the connection is of no use then.
+pub fn connect<S: Read + Write + Timed>(
+    stream: &mut S,
+    peer: &str,
+    hello: Hello<'_>,
+    fresh: &Fresh,
+) -> Result<Role, HelloError> {
+    if hello.token.is_expired(fresh.now) {
+        return Err(HelloError::Expired { peer: peer.to_owned() });
+    }
+    let mut line = Line::new(stream, peer, fresh.within);
+    let ours = greeting(hello, fresh);
+    line.write(&ours)?;
+    let theirs = line.read::<GREETING_BYTES>()?;
+    check(&theirs, hello, peer)?;
+    let role = check_role(&theirs, hello, peer)?;
+    let proofs = Proofs::of(hello.token.secret(), &ours, &theirs);
+    line.write(proofs.connects.as_bytes())?;
+    let [verdict] = line.read::<1>()?;
+    let proof = line.read::<PROOF_BYTES>()?;
+    line.take_verdict(verdict)?;
+    if proofs.accepts != proof {
+        line.write(&[Refusal::WrongToken as u8])?;
+        return Err(HelloError::WrongToken { peer: peer.to_owned() });
+    }
+    line.write(&[WELCOME])?;
+    line.end()?;
+    Ok(role)
+}
+
+/// Greets who has connected to us; tells its role. The stream waits for ever afterwards.
+///
+/// # Errors
+/// [`HelloError`]; the connection is of no use then.
+pub fn accept<S: Read + Write + Timed>(
+    stream: &mut S,
+    peer: &str,
+    hello: Hello<'_>,
+    fresh: &Fresh,
+) -> Result<Role, HelloError> {
+    let mut line = Line::new(stream, peer, fresh.within);
+    let theirs = line.read::<GREETING_BYTES>()?;
+    if !theirs.starts_with(MAGIC) {
+        // Nothing is said to strangers.
+        return Err(HelloError::Stranger { peer: peer.to_owned() });
+    }
+    let ours = greeting(hello, fresh);
+    line.write(&ours)?;
+    check(&theirs, hello, peer)?;
+    let proofs = Proofs::of(hello.token.secret(), &theirs, &ours);
+    let proof = line.read::<PROOF_BYTES>()?;
+    let refuse = |line: &mut Line<'_, S>, why: Refusal| {
+        let mut answer = [0; 1 + PROOF_BYTES];
+        answer[0] = why as u8;
+        line.write(&answer)
+    };
+    if hello.token.is_expired(fresh.now) {
+        refuse(&mut line, Refusal::Expired)?;
+        return Err(HelloError::Expired { peer: peer.to_owned() });
+    }
+    if proofs.connects != proof {
+        refuse(&mut line, Refusal::WrongToken)?;
+        return Err(HelloError::WrongToken { peer: peer.to_owned() });
+    }
+    let role = match check_role(&theirs, hello, peer) {
+        Ok(role) => role,
+        Err(error) => {
+            refuse(&mut line, Refusal::Role)?;
+            return Err(error);
+        }
+    };
+    let mut answer = [WELCOME; 1 + PROOF_BYTES];
+    answer[1..].copy_from_slice(proofs.accepts.as_bytes());
+    line.write(&answer)?;
+    let [verdict] = line.read::<1>()?;
+    line.take_verdict(verdict)?;
+    line.end()?;
+    Ok(role)
+}
+
+/// The verdict that is none of [`Refusal`].
+const WELCOME: u8 = 0;
+
+fn greeting(hello: Hello<'_>, fresh: &Fresh) -> [u8; GREETING_BYTES] {
+    let mut bytes = [0; GREETING_BYTES];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[10] = hello.role as u8;
+    bytes[11] = u8::from(!hello.token.is_open());
+    bytes[12..].copy_from_slice(&fresh.nonce);
+    bytes
+}
+
+/// What both sides find in each other's greeting, so that both can say it.
+fn check(theirs: &[u8; GREETING_BYTES], hello: Hello<'_>, peer: &str) -> Result<(), HelloError> {
+    let peer = || peer.to_owned();
+    if !theirs.starts_with(MAGIC) {
+        return Err(HelloError::Stranger { peer: peer() });
+    }
+    let version = u16::from_le_bytes([theirs[8], theirs[9]]);
+    if version != VERSION {
+        return Err(HelloError::Version { peer: peer(), theirs: version });
+    }
+    let they = theirs[11] != 0;
+    if they == hello.token.is_open() {
+        return Err(HelloError::NoToken { peer: peer(), they });
+    }
+    Ok(())
+}
+
+fn check_role(theirs: &[u8; GREETING_BYTES], hello: Hello<'_>, peer: &str) -> Result<Role, HelloError> {
+    let role = Role::from_number(theirs[10]).filter(|role| hello.wanted.contains(role));
+    role.ok_or_else(|| HelloError::WrongRole {
+        peer: peer.to_owned(),
+        theirs: theirs[10],
+        wanted: hello.wanted.to_vec(),
+    })
+}
+
+/// What each side has to show. They are compared in constant time.
+struct Proofs {
+    connects: blake3::Hash,
+    accepts: blake3::Hash,
+}
+
+impl Proofs {
+    fn of(secret: &Secret, connects: &[u8; GREETING_BYTES], accepts: &[u8; GREETING_BYTES]) -> Self {
+        let key = blake3::derive_key(CONTEXT, secret.key());
+        let of = |direction: &[u8; 8]| {
+            let mut hasher = blake3::Hasher::new_keyed(&key);
+            hasher.update(direction).update(connects).update(accepts);
+            hasher.finalize()
+        };
+        Self { connects: of(b"connects"), accepts: of(b"accepts ") }
+    }
+}
+
+/// A stream with the time by which all has to be said.
+struct Line<'a, S> {
+    stream: &'a mut S,
+    peer: &'a str,
+    within: Duration,
+    end: Instant,
+}
+
+impl<'a, S: Read + Write + Timed> Line<'a, S> {
+    fn new(stream: &'a mut S, peer: &'a str, within: Duration) -> Self {
+        Self { stream, peer, within, end: Instant::now() + within }
+    }
+
+    fn failed(&self, source: io::Error) -> HelloError {
+        let peer = self.peer.to_owned();
+        match source.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => HelloError::Slow { peer, within: self.within },
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => {
+                HelloError::Gone { peer }
+            }
+            _ => HelloError::Io { peer, source },
+        }
+    }
+
+    /// The time that is left, however slowly bytes drip.
+    fn wait_no_longer(&self) -> Result<(), HelloError> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(HelloError::Slow { peer: self.peer.to_owned(), within: self.within });
+        }
+        self.stream.set_patience(Some(left)).map_err(|error| self.failed(error))
+    }
+
+    fn read<const N: usize>(&mut self) -> Result<[u8; N], HelloError> {
+        let mut bytes = [0; N];
+        let mut done = 0;
+        while done < N {
+            self.wait_no_longer()?;
+            match self.stream.read(&mut bytes[done..]) {
+                Ok(0) => return Err(HelloError::Gone { peer: self.peer.to_owned() }),
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), HelloError> {
+        self.wait_no_longer()?;
+        self.stream.write_all(bytes).and_then(|()| self.stream.flush()).map_err(|error| self.failed(error))
+    }
+
+    fn take_verdict(&self, verdict: u8) -> Result<(), HelloError> {
+        if verdict == WELCOME {
+            return Ok(());
+        }
+        let peer = || self.peer.to_owned();
+        let known = [Refusal::WrongToken, Refusal::Expired, Refusal::Role].into_iter();
+        match known.into_iter().find(|why| *why as u8 == verdict) {
+            Some(why) => Err(HelloError::Refused { peer: peer(), why }),
+            None => Err(HelloError::Stranger { peer: peer() }),
+        }
+    }
+
+    fn end(self) -> Result<(), HelloError> {
+        self.stream.set_patience(None).map_err(|error| self.failed(error))
+    }
+}
+
+#[cfg(test)]
+mod tests;
