@@ -1,71 +1,84 @@
-"""weir bench beside tools that others wrote, on the same work: their figures agree within the noise."""
+"""Foreign tools on the same work: weir bench does not grade itself."""
 
 import json
+import shutil
+import socket
+import statistics
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from harness import WEIR_BIN
 
-# Two cores, and a file system that answers from memory: single runs vary by a third. The medians of alternating runs do not.
-TOLERANCE = 0.35
-
-FIO = """
-name = "fio"
-repeats = 7
-[[system]]
-name = "disk"
-place = "{place}"
-[[streams]]
-name = "streams"
-phases = ["write", "reread"]
-file = "{file}"
-block = "1MiB"
-streams = {streams}
-direct = {direct}
-verify = false
-durability = "close"
-beside = ["fio"]
-"""
+# This machine also runs other things, and what a loopback carries follows its processors: two runs of the same tool lie 20 % apart. The
+# tools take turns, and their medians have to agree within what five turns leave of that.
+TURNS = 5
+TOLERANCE = 0.25
 
 
-def rows(campaign: Path, results: Path) -> dict[str, dict]:
-    done = subprocess.run([WEIR_BIN, "bench", "run", campaign, "--results", results, "--json"], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
-    return {row["phase"]: row["cells"][0] for row in json.loads(done.stdout)["rows"]}
+def listening(command: list[str | Path], word: str) -> tuple[subprocess.Popen, str]:
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        line = process.stdout.readline()
+        if word in line:
+            return process, line
+        assert line or process.poll() is None, command
+    raise AssertionError(f"{command[0]} does not listen")
 
 
-@pytest.mark.parametrize(("streams", "file"), [(1, "256MiB"), (4, "64MiB")])
-@pytest.mark.parametrize("direct", ["false", "true"])
-def test_fio_says_the_same(direct, streams, file, tmp_path):
-    place = tmp_path / "disk"
-    place.mkdir()
-    campaign = tmp_path / "fio.toml"
-    campaign.write_text(FIO.format(place=place, direct=direct, streams=streams, file=file))
-    found = rows(campaign, tmp_path / "results")
-    assert set(found) == {"write", "reread", "write by fio", "reread by fio"}
-    ratios = {}
-    for phase in ("write", "reread"):
-        ours, theirs = found[phase], found[f"{phase} by fio"]
-        assert not {"failures", "wrong-data", "ended-early"} & set(ours["flags"] + theirs["flags"])
-        ratios[phase] = ours["median"] / theirs["median"]
-    print(f"{streams} streams, direct {direct}: {ratios}")
-    # Ours may be faster, as fio begins with threads of its own each time; slower would be a limit of the generator.
-    assert all(1 - TOLERANCE < ratio < 1 / (1 - TOLERANCE) for ratio in ratios.values()), ratios
-    assert list(place.iterdir()) == []
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])
 
 
-def test_xrdcp_beside_weirs_own_client(node, place, fs, tmp_path):
-    fs("mkdir", f"{place}/bench").ok()
-    campaign = tmp_path / "xrdcp.toml"
-    text = FIO.format(place=f"{node.url}{place}/bench", direct="false", streams=2, file="8MiB")
-    campaign.write_text(text.replace('["fio"]', '["fio", "xrdcp"]').replace("repeats = 7", "repeats = 2").replace("verify = false", "verify = true"))
-    found = rows(campaign, tmp_path / "results")
-    assert set(found) == {"write", "reread", "write by xrdcp", "reread by xrdcp"}
-    trials = [json.loads(line) for line in (tmp_path / "results/trials.jsonl").read_text().splitlines()]
-    for trial in trials:
-        tallies = {phase["phase"]: phase["measured"]["tally"] for phase in trial["phases"]}
-        # What it wrote was read back.
-        assert tallies["write by xrdcp"]["verified"] == tallies["write by xrdcp"]["bytes"] == 16 << 20
-    assert fs("ls", f"{place}/bench").ok().out.strip() == ""
-    assert list(Path("/dev/shm").glob("weir-bench-*")) == []
+@pytest.mark.parametrize("flows", [1, 6])
+def test_flows_agree_with_iperf3(tmp_path, flows):
+    if not shutil.which("iperf3"):
+        pytest.skip("no iperf3 here (scripts/setup.sh test)")
+    far, said = listening([WEIR_BIN, "bench", "flows", "--listen", "127.0.0.1:0"], "listening on ")
+    address = said.removeprefix("listening on ").strip()
+    # One iperf3 does all flows in one thread before its version 3.16: several are compared as processes of their own, on both sides.
+    ports = [free_port() for _ in range(flows)]
+    peers = [listening(["iperf3", "-s", "-B", "127.0.0.1", "-p", port, "--forceflush"], "Server listening")[0] for port in ports]
+
+    def ours(turn: int) -> float:
+        file, results = tmp_path / "campaign.toml", tmp_path / f"results-{turn}"
+        file.write_text(f"""
+            name = "flows"
+            repeats = 1
+            [[system]]
+            name = "loopback"
+            place = "{tmp_path}"
+            peer = "{address}"
+            [[network]]
+            name = "flows"
+            directions = ["to"]
+            flows = {flows}
+            processes = "each"
+            seconds = 2
+        """)
+        command = [WEIR_BIN, "bench", "run", file, "--results", results, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        [row] = json.loads(done.stdout)["rows"]
+        return row["cells"][0]["median"]
+
+    def theirs(_: int) -> float:
+        commands = [["iperf3", "-c", "127.0.0.1", "-p", port, "-t", "2", "-J"] for port in ports]
+        clients = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+        received = [json.loads(client.communicate(timeout=60)[0])["end"]["sum_received"] for client in clients]
+        return sum(one["bytes"] / one["seconds"] for one in received)
+
+    try:
+        rates = {ours: [], theirs: []}
+        for turn in range(TURNS):
+            for tool in (ours, theirs) if turn % 2 else (theirs, ours):
+                rates[tool].append(tool(turn))
+    finally:
+        for process in (far, *peers):
+            process.terminate()
+            process.wait(20)
+    ratio = statistics.median(rates[ours]) / statistics.median(rates[theirs])
+    assert 1 - TOLERANCE < ratio < 1 / (1 - TOLERANCE), (ratio, rates[ours], rates[theirs])

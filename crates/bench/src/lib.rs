@@ -16,6 +16,7 @@ pub mod latency;
 pub mod load;
 pub mod measure;
 pub mod memory;
+pub mod network;
 pub mod peer;
 pub mod report;
 pub mod result;

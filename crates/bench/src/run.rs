@@ -9,6 +9,7 @@ use crate::campaign::{Trial, Work};
 use crate::content::Content;
 use crate::fault::{Fault, Faults};
 use crate::measure::{Progress, measure};
+use crate::network::{Far, NetworkError};
 use crate::result::{Caches, PhaseRecord, TrialRecord};
 use crate::target::{Failure, Place, RelName, Session, Target, TargetError};
 use crate::workload::Site;
@@ -23,6 +24,14 @@ pub enum RunError {
         system: String,
         /// Why.
         source: TargetError,
+    },
+    /// The far side of flows is not there, or does not want us.
+    #[error("{system}: {source}")]
+    Peer {
+        /// The system's name.
+        system: String,
+        /// Why.
+        source: Box<NetworkError>,
     },
     /// Something is where the trial's folder was to be.
     #[error("{place}/{folder} is there already; nothing of it is touched. Remove it, or give another place")]
@@ -55,6 +64,8 @@ pub struct Context<'a> {
     pub faults: &'a [Fault],
     /// Where copies go, if the work makes some.
     pub copies: Option<&'a Place>,
+    /// The far sides of flows, if the work is about some.
+    pub peers: Vec<Far>,
     /// For connections.
     pub settings: &'a Settings,
     /// Contents of all files.
@@ -62,9 +73,6 @@ pub struct Context<'a> {
     /// How long one phase may take; what is left of it is not done.
     pub phase_limit: Option<Duration>,
 }
-
-/// What results call the client where it works with no system.
-pub const CLIENT_ALONE: &str = "this client";
 
 /// Does a trial. `watch` is called each second with the name of the phase, and says whether to go on. Whatever happens after its folder was
 /// made, what it made is removed; the record says why it ended early, if it did.
@@ -77,7 +85,7 @@ pub fn run_trial(
     work: &Work,
     watch: &mut dyn FnMut(&str, Progress) -> bool,
 ) -> Result<TrialRecord, RunError> {
-    let system = if work.needs_system() { context.system } else { CLIENT_ALONE };
+    let system = work.system_name(context.system);
     let mut record = TrialRecord {
         trial: trial.clone(),
         system: system.to_owned(),
@@ -86,8 +94,13 @@ pub fn run_trial(
         phases: Vec::new(),
         ended: None,
     };
-    if !work.needs_system() {
-        let site = Site { target: None, copies: None, content: Arc::clone(context.content) };
+    if !work.needs_place() {
+        let greeted = context.peers.iter().try_for_each(|far| {
+            far.greet().map_err(|source| RunError::Peer { system: far.system.clone(), source: Box::new(source) })
+        });
+        greeted?;
+        let (peers, content) = (context.peers.clone(), Arc::clone(context.content));
+        let site = Site { target: None, copies: None, peers, content };
         run_phases(context, work, &site, &mut record, watch);
         return Ok(record);
     }
@@ -112,6 +125,7 @@ pub fn run_trial(
         let site = Site {
             target: Some(Arc::clone(&home.target)),
             copies: copies.as_ref().map(|copies| Arc::clone(&copies.target)),
+            peers: Vec::new(),
             content: Arc::clone(context.content),
         };
         run_phases(context, work, &site, &mut record, watch);

@@ -44,7 +44,7 @@ fn run(spec: &DaqSpec, watch: impl FnMut(weir_bench::load::Reading) -> bool) -> 
     let mut session = main.session().unwrap();
     spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
     let copies = (spec.copiers > 0).then_some(copies);
-    let site = Site { target: Some(main), copies, content: Arc::new(Content::new(5)) };
+    let site = Site { target: Some(main), copies, peers: Vec::new(), content: Arc::new(Content::new(5)) };
     let finished = spec.crew(&site, 0..spec.parts()).unwrap().run(None, watch);
     (folder, finished)
 }
@@ -90,7 +90,7 @@ fn machines_share_the_recorders() {
     let (main, copies) = (target(&main), target(&copies));
     let mut session = main.session().unwrap();
     spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
-    let site = Site { target: Some(main), copies: Some(copies), content: Arc::new(Content::new(5)) };
+    let site = Site { target: Some(main), copies: Some(copies), peers: Vec::new(), content: Arc::new(Content::new(5)) };
     for parts in [0..1, 1..4] {
         let finished = spec.crew(&site, parts.clone()).unwrap().run(None, |_| true);
         let bytes = u64::from(parts.end - parts.start) * spec.file_bytes;
@@ -138,6 +138,11 @@ fn what_makes_no_sense_is_refused() {
     let direct = Manner { direct: true, ..spec().manner };
     assert!(matches!(DaqSpec { manner: direct, ..spec() }.check(), Err(DaqError::Unaligned { .. })));
     let folder = tempfile::tempdir().unwrap();
-    let site = Site { target: Some(target(folder.path())), copies: None, content: Arc::new(Content::new(1)) };
+    let site = Site {
+        target: Some(target(folder.path())),
+        copies: None,
+        peers: Vec::new(),
+        content: Arc::new(Content::new(1)),
+    };
     assert_eq!(spec().crew(&site, 0..2).err(), Some(DaqError::CopiesWhere.into()));
 }

@@ -14,7 +14,7 @@ use weir_bench::target::{Durability, Failure, Manner, Place, RelName, Target};
 use weir_bench::workload::{Access, Site, StreamSpec, Workload};
 
 fn site(target: &Arc<dyn Target>) -> Site {
-    Site { target: Some(Arc::clone(target)), copies: None, content: Arc::new(Content::new(9)) }
+    Site { target: Some(Arc::clone(target)), copies: None, peers: Vec::new(), content: Arc::new(Content::new(9)) }
 }
 
 fn target(folder: &Path) -> Arc<dyn Target> {

@@ -2,10 +2,11 @@
 //! are done.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::section::{ClientAlone, Daq, Failure, Placement, Repeat, Robust, Section, Small, Streams};
+use super::section::{ClientAlone, Daq, Failure, Network, Placement, Repeat, Robust, Section, Small, Streams};
 use super::trial::Work;
 use super::value::Many;
 use crate::fault::Fault;
@@ -48,6 +49,17 @@ pub enum CampaignError {
         "system `{0}` has no command that breaks something, which `[[failure]]` needs: give `fail = [\"PROGRAM\", \"ARGUMENT\"]`"
     )]
     NoFail(String),
+    /// A token for nobody.
+    #[error("system `{0}` has a token_file and no peer; give the HOST:PORT of its `weir bench flows`")]
+    NoPeer(String),
+    /// Flows with nobody.
+    #[error("work `{name}` is about flows {}; give systems a `peer`, the HOST:PORT of `weir bench flows` on their machines", if *at_once { "with several systems at once, and fewer than two have a far side" } else { "with systems, and none has a far side" })]
+    NoPeers {
+        /// The work.
+        name: String,
+        /// Whether it needs several.
+        at_once: bool,
+    },
     /// Work over more places than any system has.
     #[error("work `{name}` is to use {targets} places at a time, and no system has so many")]
     Targets {
@@ -81,6 +93,10 @@ pub struct System {
     pub place: Many<String>,
     /// The system that is the disk below this one, by its name: what it reaches is this one's ceiling.
     pub disk: Option<String>,
+    /// Where `weir bench flows` listens on its machine, as `HOST:PORT`.
+    pub peer: Option<String>,
+    /// The token that both sides have been given.
+    pub token_file: Option<PathBuf>,
     /// A command that breaks something of it, for `[[failure]]`: a program and its arguments, run without a shell.
     #[serde(default)]
     pub fail: Vec<String>,
@@ -159,6 +175,9 @@ pub struct Campaign {
     /// The client alone.
     #[serde(rename = "client", default)]
     pub client: Vec<ClientAlone>,
+    /// The network.
+    #[serde(rename = "network", default)]
+    pub network: Vec<Network>,
 }
 
 impl Campaign {
@@ -195,6 +214,9 @@ impl Campaign {
             if let Some(disk) = system.disk.as_ref().filter(|disk| !known(disk)) {
                 return Err(CampaignError::NoDisk { name: name(), disk: disk.clone() });
             }
+            if system.token_file.is_some() && system.peer.is_none() {
+                return Err(CampaignError::NoPeer(name()));
+            }
         }
         let trials =
             self.combinations().saturating_mul(self.systems.len() as u64).saturating_mul(u64::from(self.repeats));
@@ -203,11 +225,16 @@ impl Campaign {
         }
         if trials == 0 {
             return Err(CampaignError::Nothing(
-                "work: client, streams, placement, daq, small, repeat, robust or failure",
+                "work: network, client, streams, placement, daq, small, repeat, robust or failure",
             ));
         }
         let works = self.works();
         works.iter().try_for_each(Work::check)?;
+        let peers = self.systems.iter().filter(|system| system.peer.is_some()).count();
+        let lacks_peers = |work: &&Work| work.needs_peers() && peers < 1 + usize::from(!work.needs_system());
+        if let Some(work) = works.iter().find(lacks_peers) {
+            return Err(CampaignError::NoPeers { name: work.name.clone(), at_once: !work.needs_system() });
+        }
         let places = self.systems.iter().map(|system| system.place.count()).max().unwrap_or(0);
         match works.iter().find(|work| work.targets.is_some_and(|targets| u64::from(targets) > places)) {
             Some(work) => {
@@ -218,6 +245,19 @@ impl Campaign {
         }
     }
 
+    /// On which systems work is done, one after the other, in the order of `systems`; what needs no system is done under the first one's
+    /// number.
+    #[must_use]
+    pub fn systems_of(&self, work: &Work, systems: &[usize]) -> Vec<usize> {
+        if !work.needs_system() {
+            return vec![0];
+        }
+        let takes_part = |system: &System| {
+            (!work.needs_peers() || system.peer.is_some()) && work.fits(system.place.count())
+        };
+        systems.iter().copied().filter(|number| self.systems.get(*number).is_some_and(takes_part)).collect()
+    }
+
     /// All sections, in the order in which their rows stand.
     fn sections(&self) -> impl Iterator<Item = &dyn Section> {
         fn all<S: Section>(sections: &[S]) -> impl Iterator<Item = &dyn Section> {
@@ -225,7 +265,7 @@ impl Campaign {
         }
         let streams = all(&self.client).chain(all(&self.streams)).chain(all(&self.placement)).chain(all(&self.daq));
         let files = all(&self.small).chain(all(&self.repeat)).chain(all(&self.robust));
-        streams.chain(files).chain(all(&self.failure))
+        all(&self.network).chain(streams).chain(files).chain(all(&self.failure))
     }
 
     fn combinations(&self) -> u64 {
@@ -298,6 +338,34 @@ mod tests {
     }
 
     #[test]
+    fn flows_are_had_with_those_that_have_a_far_side() {
+        let network =
+            "[[network]]\nname = \"net\"\nprotocols = [\"tcp\", \"udp\"]\nflows = [1, 6]\nat_once = [false, true]\n";
+        let with = |text: &str, peers: usize| {
+            let peer = |text: String, place: &str| {
+                text.replace(&format!("place = {place}"), &format!("peer = \"h:1\"\nplace = {place}"))
+            };
+            let places = &["\"/a\"", "\"root://b//data\""][..peers];
+            Campaign::parse(&places.iter().fold(format!("{CAMPAIGN}{text}"), |text, place| peer(text, place)))
+        };
+        let campaign = with(network, 2).unwrap();
+        let flows: Vec<Work> = campaign.works().into_iter().filter(Work::needs_peers).collect();
+        assert_eq!((flows.len(), campaign.combinations()), (8, campaign.works().len() as u64));
+        let systems: Vec<_> = flows.iter().map(|work| campaign.systems_of(work, &[1, 0])).collect();
+        assert_eq!(systems.iter().filter(|systems| **systems == [1, 0]).count(), 4);
+        assert_eq!(systems.iter().filter(|systems| **systems == [0]).count(), 4);
+        assert!(with(network, 0).unwrap_err().to_string().contains("none has a far side"));
+        assert!(with(network, 1).unwrap_err().to_string().contains("fewer than two"));
+        let alone = network.replace("[false, true]", "false");
+        assert_eq!(with(&alone, 1).unwrap().systems_of(&flows[0], &[1, 0]), [0]);
+        assert!(with(&alone, 0).unwrap_err().to_string().contains("none has a far side"));
+        let wrong = with(&alone.replace("[1, 6]", "0"), 2).unwrap_err().to_string();
+        assert!(wrong.contains("flows is 0"), "{wrong}");
+        let wrong = with(&format!("{alone}datagram = \"1MiB\"\n"), 2).unwrap_err().to_string();
+        assert!(wrong.contains("65507"), "{wrong}");
+    }
+
+    #[test]
     fn what_is_wrong_is_said_before_anything_is_touched() {
         let with = |from: &str, to: &str| Campaign::parse(&CAMPAIGN.replace(from, to)).unwrap_err().to_string();
         assert!(with("block =", "blok =").contains("blok"));
@@ -322,5 +390,6 @@ mod tests {
         assert!(with("[[client]]", failure).contains("no command that breaks"));
         assert!(with("[[client]]", &failure.replace("fail_at = 3", "fail_at = 9")).contains("9 s"));
         assert!(with("threads = [1, 6]", "threads = [1, 0]").contains("threads is 0"));
+        assert!(with("place = \"/a\"", "place = \"/a\"\ntoken_file = \"f\"").contains("no peer"));
     }
 }

@@ -24,12 +24,7 @@ pub fn order(campaign: &Campaign) -> Vec<Trial> {
         for work in &works {
             systems.shuffle(&mut random);
             let trial = |system: &usize| Trial { system: *system, work: *work, repeat };
-            if all[*work].needs_system() {
-                let fits = |system: &&usize| all[*work].fits(campaign.systems[**system].place.count());
-                trials.extend(systems.iter().filter(fits).map(trial));
-            } else {
-                trials.push(trial(&0));
-            }
+            trials.extend(campaign.systems_of(&all[*work], &systems).iter().map(trial));
         }
     }
     trials
@@ -52,10 +47,10 @@ pub struct Estimate {
 #[must_use]
 pub fn estimate(campaign: &Campaign, byte_rate: u64, operation_rate: u64) -> Estimate {
     let works = campaign.works();
+    let all: Vec<usize> = (0..campaign.systems.len()).collect();
     let mut found = Estimate { room: works.iter().map(Work::room).max().unwrap_or(0), ..Estimate::default() };
     for work in &works {
-        let fitting = campaign.systems.iter().filter(|system| work.fits(system.place.count()));
-        let systems = if work.needs_system() { fitting.count() } else { 1 };
+        let systems = campaign.systems_of(work, &all).len();
         let times = u64::from(campaign.repeats).saturating_mul(systems as u64);
         let phases = || work.phases.iter().map(Phase::workload);
         let moved = phases().map(Workload::moved).fold(0, u64::saturating_add);

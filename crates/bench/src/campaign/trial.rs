@@ -1,11 +1,17 @@
 //! Work with all its parameters, and a trial of it.
 
 use super::file::CampaignError;
+use crate::network::NetworkSpec;
 use crate::target::RelName;
 use crate::workload::{
     ChurnSpec, DaqSpec, FailureSpec, ForeignSpec, GenerateSpec, Names, SmallSpec, StreamSpec, WorkError, Workload,
     no_names,
 };
+
+/// What results call the client where it works with no system.
+pub const CLIENT_ALONE: &str = "this client";
+/// What results call all systems together.
+pub const ALL_AT_ONCE: &str = "all at once";
 
 /// Work that is done in one go, on files of its own.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
@@ -44,6 +50,8 @@ pub enum Phase {
     Foreign(ForeignSpec),
     /// The client alone, with no system.
     Client(GenerateSpec),
+    /// The network to the far sides of systems.
+    Network(NetworkSpec),
 }
 
 impl Phase {
@@ -58,6 +66,7 @@ impl Phase {
             Self::Failure(spec) => spec,
             Self::Foreign(spec) => spec,
             Self::Client(spec) => spec,
+            Self::Network(spec) => spec,
         }
     }
 }
@@ -125,6 +134,28 @@ impl Work {
     #[must_use]
     pub fn needs_system(&self) -> bool {
         self.workloads().any(Workload::needs_system)
+    }
+
+    /// Whether it is done in a folder on the system.
+    #[must_use]
+    pub fn needs_place(&self) -> bool {
+        self.workloads().any(Workload::needs_place)
+    }
+
+    /// Whether it is done with the far sides of systems.
+    #[must_use]
+    pub fn needs_peers(&self) -> bool {
+        self.workloads().any(Workload::needs_peers)
+    }
+
+    /// What results call where it is done, for the system called `name`.
+    #[must_use]
+    pub fn system_name<'a>(&self, name: &'a str) -> &'a str {
+        match (self.needs_system(), self.needs_peers()) {
+            (true, _) => name,
+            (false, true) => ALL_AT_ONCE,
+            (false, false) => CLIENT_ALONE,
+        }
     }
 
     /// Bytes that it takes at most on the system.

@@ -34,6 +34,13 @@ impl Meter {
         self.failures.store(self.failures.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
+    /// Takes over what another process has counted.
+    pub fn set(&self, reading: Reading) {
+        self.operations.store(reading.operations, Ordering::Relaxed);
+        self.bytes.store(reading.bytes, Ordering::Relaxed);
+        self.failures.store(reading.failures, Ordering::Relaxed);
+    }
+
     /// The counters now.
     #[must_use]
     pub fn read(&self) -> Reading {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::latency::Latency;
+use crate::network::Outcome;
 use crate::target::{Failure, TargetError};
 
 /// Texts of failures that are kept: the first few say what is wrong, the rest is counted.
@@ -42,6 +43,9 @@ pub struct Tally {
     /// Bytes that each server moved, as `HOST:PORT`, where the protocol tells.
     #[serde(default)]
     pub served: BTreeMap<String, u64>,
+    /// What flows over the network came to, with each system.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network: Vec<Outcome>,
     /// The first failures in words.
     pub complaints: Vec<Complaint>,
 }
@@ -106,6 +110,7 @@ impl Tally {
         for (server, bytes) in &other.served {
             *self.served.entry(server.clone()).or_default() += bytes;
         }
+        self.network.extend(other.network.iter().cloned());
         self.complaints.extend(other.complaints.iter().cloned());
         self.complaints.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         self.complaints.truncate(COMPLAINTS_MAX);

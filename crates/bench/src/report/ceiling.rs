@@ -1,10 +1,11 @@
-//! What bounds a figure from below the system: what the client can make or check by itself, and what the disk below the system does. Each
-//! stage is the ceiling of those that go through it.
+//! What bounds a figure from below the system: what the client can make or check by itself, what the network to the system carries, and what
+//! the disk below the system does. Each stage is the ceiling of those that go through it.
 
 use serde::{Deserialize, Serialize};
 
 use super::summary::{Cell, Row};
 use crate::campaign::{Campaign, Phase};
+use crate::network::{Direction, NetworkSpec, Protocol};
 use crate::target::Place;
 use crate::workload::{ClientWork, GenerateSpec, StreamSpec};
 
@@ -14,6 +15,8 @@ use crate::workload::{ClientWork, GenerateSpec, StreamSpec};
 pub enum Stage {
     /// This machine alone: making, checking and summing blocks.
     Client,
+    /// The network between this machine and the system's.
+    Network,
     /// The disk below the system.
     Disk,
 }
@@ -35,6 +38,7 @@ impl Stage {
     pub fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
+            Self::Network => "network",
             Self::Disk => "disk",
         }
     }
@@ -56,21 +60,53 @@ pub(super) fn put(rows: &mut [At<'_>], campaign: &Campaign) {
             _ => None,
         })
         .collect();
+    let flows: Vec<(NetworkSpec, BySystem)> = rows
+        .iter()
+        .filter_map(|at| match at.phase {
+            Some(Phase::Network(spec)) => Some((spec.clone(), by_system(&at.row))),
+            _ => None,
+        })
+        .collect();
     for at in rows {
         let Some(Phase::Stream(spec)) = at.phase else { continue };
-        let figures: Vec<(String, Option<f64>)> =
-            at.row.cells.iter().map(|cell| (cell.system.clone(), cell.usable())).collect();
+        let figures = by_system(&at.row);
         for cell in &mut at.row.cells {
             let Some(system) = campaign.systems.iter().find(|system| system.name == cell.system) else { continue };
-            let sums = system.places().is_ok_and(|places| matches!(places[..], [Place::Root(_), ..]));
+            let is_root = system.places().is_ok_and(|places| matches!(places[..], [Place::Root(_), ..]));
             let disk = system.disk.as_ref().and_then(|disk| figures.iter().find(|(name, _)| name == disk)?.1);
-            let found = [(Stage::Client, client(&alone, spec, sums)), (Stage::Disk, disk)];
+            // What is mounted may take other ways than flows to a peer do.
+            let network = if is_root { network(&flows, spec, &system.name) } else { None };
+            let found =
+                [(Stage::Client, client(&alone, spec, is_root)), (Stage::Network, network), (Stage::Disk, disk)];
             set(cell, found);
         }
     }
 }
 
-fn set(cell: &mut Cell, found: [(Stage, Option<f64>); 2]) {
+/// The figures of a row that may be used, by the names of their systems.
+type BySystem = Vec<(String, Option<f64>)>;
+
+fn by_system(row: &Row) -> BySystem {
+    row.cells.iter().map(|cell| (cell.system.clone(), cell.usable())).collect()
+}
+
+/// What as many flows of TCP as there are streams reached with the system alone, in the direction of its bytes; the best of several.
+fn network(flows: &[(NetworkSpec, BySystem)], spec: &StreamSpec, system: &str) -> Option<f64> {
+    let direction = match (spec.access.reads(), spec.access.writes()) {
+        (true, false) => Direction::From,
+        (false, true) => Direction::To,
+        // What goes both ways is bound by neither alone.
+        _ => return None,
+    };
+    let fits = |flows: &NetworkSpec| {
+        let is_free = flows.protocol == Protocol::Tcp && flows.rate.is_none() && !flows.at_once;
+        is_free && flows.direction == direction && flows.flows as usize == spec.workers()
+    };
+    let rate = |figures: &BySystem| figures.iter().find(|(name, _)| name == system)?.1;
+    flows.iter().filter(|(flows, _)| fits(flows)).filter_map(|(_, figures)| rate(figures)).reduce(f64::max)
+}
+
+fn set(cell: &mut Cell, found: [(Stage, Option<f64>); 3]) {
     let share = |rate: f64| cell.median / rate;
     let known = found.into_iter().filter_map(|(stage, rate)| Some((stage, rate.filter(|rate| *rate > 0.0)?)));
     let mut ceilings: Vec<Ceiling> = known.map(|(stage, rate)| Ceiling { stage, rate, share: share(rate) }).collect();

@@ -2,11 +2,13 @@
 
 mod ceiling;
 mod flags;
+mod network;
 mod summary;
 mod text;
 
 pub use ceiling::{Ceiling, Stage};
 pub use flags::Flag;
+pub use network::NetworkDetails;
 pub use summary::{Cell, Row, Summary, summarise};
 pub use text::text;
 

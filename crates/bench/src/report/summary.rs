@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::Flag;
 use super::ceiling::{At, Ceiling, put};
+use super::{Flag, NetworkDetails};
 use crate::campaign::{Campaign, Phase, System, Work};
 use crate::fault::FaultRecord;
 use crate::latency::Latency;
@@ -52,6 +52,9 @@ pub struct Cell {
     pub recoveries: Vec<Recovery>,
     /// What the stages below it reached by themselves, the lowest first.
     pub ceilings: Vec<Ceiling>,
+    /// Of flows: what else came of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkDetails>,
     /// What speaks against it.
     pub flags: BTreeSet<Flag>,
 }
@@ -203,6 +206,7 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], of: &dyn Workload, system: Option
         }
         Some(_) => {}
     }
+    let outcomes: Vec<_> = some.iter().flat_map(|(_, phase)| &phase.measured.tally.network).collect();
     let us = |q| latency.quantile(q).map_or(0, |took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     Some(Cell {
         system: first.system.clone(),
@@ -220,6 +224,7 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], of: &dyn Workload, system: Option
         times_s: of.is_job().then(|| times.map(|all| median(&all).unwrap_or_default())),
         recoveries,
         ceilings: Vec::new(),
+        network: NetworkDetails::of(&outcomes),
         flags,
     })
 }
@@ -247,6 +252,7 @@ mod tests {
             name = "a"
             place = "root://a//"
             disk = "b"
+            peer = "h:1"
             [[system]]
             name = "b"
             place = "/b"
@@ -259,11 +265,15 @@ mod tests {
             name = "client"
             block = "1MiB"
             work = ["make", "make-and-sum"]
+            [[network]]
+            name = "net"
+            directions = ["to", "from"]
+            flows = [2, 1]
         "#;
         Campaign::parse(text).unwrap()
     }
 
-    /// Of the streams: work 1, as the client alone comes first.
+    /// Of the streams: work 3, as flows with two and with one come first, and then the client alone.
     fn trial(system: usize, repeat: u32, megabytes: u64) -> TrialRecord {
         let mut tally = Tally { operations: 10, bytes: megabytes * 1_000_000, ..Tally::default() };
         tally.latency.add(std::time::Duration::from_millis(5));
@@ -280,7 +290,7 @@ mod tests {
         let phase =
             PhaseRecord { number: 0, phase: "write".into(), began: 0, caches: Caches::Kept, faults: vec![], measured };
         TrialRecord {
-            trial: Trial { system, work: 1, repeat },
+            trial: Trial { system, work: 3, repeat },
             system: ["a", "b"][system].into(),
             work: "w".into(),
             parameters: vec![],
@@ -323,18 +333,28 @@ mod tests {
         let mut trials: Vec<_> = (0..8).flat_map(|n| [trial(0, n, 200), trial(1, n, 400)]).collect();
         for repeat in 0..8 {
             let mut alone = trial(0, repeat, 2000);
-            alone.trial.work = 0;
+            alone.trial.work = 2;
             let mut summed = alone.phases[0].clone();
             summed.number = 1;
             summed.measured.tally.bytes = 600_000_000;
             alone.phases.push(summed);
             trials.push(alone);
+            // Flows to the system, and from it: one stream writes, so only one flow to it bounds it.
+            for (work, megabytes) in [(0, [7000, 7000]), (1, [500, 10])] {
+                let mut flows = trial(0, repeat, megabytes[0]);
+                flows.trial.work = work;
+                let mut back = flows.phases[0].clone();
+                (back.number, back.measured.tally.bytes) = (1, megabytes[1] * 1_000_000);
+                flows.phases.push(back);
+                trials.push(flows);
+            }
         }
         let summary = summarise(&trials, &campaign());
         let row = summary.rows.iter().find(|row| row.work == "w" && row.cells.len() == 2).unwrap();
         let ceilings = |cell: &Cell| -> Vec<_> { cell.ceilings.iter().map(|c| (c.stage, c.rate, c.share)).collect() };
         // root:// sums what it sends.
-        assert_eq!(ceilings(&row.cells[0]), [(Stage::Disk, 200e6, 0.5), (Stage::Client, 300e6, 1.0 / 3.0)]);
+        let right = [(Stage::Disk, 200e6, 0.5), (Stage::Network, 250e6, 0.4), (Stage::Client, 300e6, 1.0 / 3.0)];
+        assert_eq!(ceilings(&row.cells[0]), right);
         assert_eq!(ceilings(&row.cells[1]), [(Stage::Client, 1000e6, 0.2)]);
     }
 }

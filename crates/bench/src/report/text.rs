@@ -54,6 +54,9 @@ fn figure(cell: &Cell, unit: Unit) -> String {
             Unit::Operations => write!(out, ", {cpu:.0} us CPU each"),
         };
     }
+    if let Some(network) = &cell.network {
+        out += &network.text(|figure| rate(figure, unit));
+    }
     for ceiling in &cell.ceilings {
         let _ = write!(out, ", {:.0} % of the {}", 100.0 * ceiling.share, ceiling.stage.name());
     }

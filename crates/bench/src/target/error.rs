@@ -4,6 +4,8 @@ use std::io;
 
 use client::{ClientError, Kind};
 
+use crate::network::NetworkError;
+
 /// What went wrong, of all systems alike.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -50,6 +52,9 @@ pub enum TargetError {
         /// Bytes that were to be moved.
         asked: usize,
     },
+    /// Flows over the network.
+    #[error(transparent)]
+    Network(Box<NetworkError>),
     /// Something that the driver does not do.
     #[error("{what} is not possible by {by}")]
     Unsupported {
@@ -68,6 +73,7 @@ impl TargetError {
             Self::Path { source, .. } => of_io(source),
             Self::Root(error) => of_client(error.kind()),
             Self::Short { .. } => Failure::Other,
+            Self::Network(_) => Failure::Unreachable,
             Self::Unsupported { .. } => Failure::Unsupported,
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{ChurnError, DaqError, FailureError, ForeignError, GenerateError, SmallError, StreamError};
 use crate::content::Content;
 use crate::load::Crew;
+use crate::network::{Far, SpecError};
 use crate::target::{RelName, Target};
 
 /// Work that cannot be done as it is described.
@@ -33,6 +34,12 @@ pub enum WorkError {
     /// Of the client alone.
     #[error(transparent)]
     Client(#[from] GenerateError),
+    /// Of flows.
+    #[error(transparent)]
+    Network(#[from] SpecError),
+    /// Nobody to have flows with.
+    #[error("flows need the far side of a system; give the system a `peer`")]
+    NoPeer,
     /// Nothing to work on.
     #[error("{0} needs files; put `write` before it")]
     NoFiles(String),
@@ -58,6 +65,8 @@ pub struct Site {
     pub target: Option<Arc<dyn Target>>,
     /// Where copies go, if some are made.
     pub copies: Option<Arc<dyn Target>>,
+    /// Far sides of the flows that the work is about; none for other work.
+    pub peers: Vec<Far>,
     /// Contents of all files.
     pub content: Arc<Content>,
 }
@@ -122,6 +131,16 @@ pub trait Workload {
         true
     }
 
+    /// Whether it is done in a folder on the system.
+    fn needs_place(&self) -> bool {
+        self.needs_system()
+    }
+
+    /// Whether it is done with the far sides of systems: of one, or of all where it needs no single system.
+    fn needs_peers(&self) -> bool {
+        false
+    }
+
     /// Whether it works on files that a phase before it has made.
     fn needs_files(&self) -> bool {
         false
@@ -166,7 +185,7 @@ impl Site {
 }
 
 /// The word by which a value is written in campaigns and results.
-pub(super) fn word_of(value: impl serde::Serialize) -> String {
+pub(crate) fn word_of(value: impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
 }
 

@@ -18,6 +18,7 @@ pub use daq::{DaqError, DaqSpec};
 pub use failure::{FailureError, FailureSpec};
 pub use foreign::{ForeignError, ForeignSpec, Tool};
 pub use generate::{ClientWork, GenerateError, GenerateSpec};
+pub(crate) use kind::word_of;
 pub use kind::{Names, Site, Unit, WorkError, Workload, no_names};
 pub use small::{SmallError, SmallPhase, SmallSpec};
 pub use stream::{StreamError, StreamSpec};

@@ -1,5 +1,7 @@
 //! `weir bench`: the command line around the bench's library.
 
+mod flows;
+mod peers;
 mod quick;
 mod token;
 
@@ -15,9 +17,10 @@ use bench::content::Content;
 use bench::measure::Progress;
 use bench::report::{Summary, summarise, text};
 use bench::result::{ResultFolder, RunHead, VERSION};
-use bench::run::{CLIENT_ALONE, Context, RunError, run_trial};
+use bench::run::{Context, RunError, run_trial};
 use bench::target::{Failure as Refused, Place};
 
+use self::peers::Peers;
 use crate::cli::{BenchArgs, BenchCommand, HowArgs, ReportArgs, RunArgs};
 use crate::config::units::{show_duration, show_size};
 use crate::exit::Exit;
@@ -34,6 +37,8 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
         BenchCommand::Run(args) => campaign(args),
         BenchCommand::Report(args) => report(args),
         BenchCommand::Token(args) => token::make(args),
+        BenchCommand::Flows(args) => flows::serve(args),
+        BenchCommand::FlowProcess => flows::process(),
     }
 }
 
@@ -98,6 +103,7 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
     crate::signals::set_on_end(&stop).map_err(failed)?;
     let settings = settings(&stop);
     let content = Arc::new(Content::new(campaign.seed));
+    let peers = Peers::greet(campaign)?;
     let (works, begun) = (campaign.works(), Instant::now());
     let all = order(campaign);
     let mut screen = Screen::new(how.quiet);
@@ -115,6 +121,7 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
             places,
             faults: &faults,
             copies: copies.as_ref(),
+            peers: peers.of(work, trial.system),
             settings: &settings,
             content: &content,
             phase_limit: how.phase_limit,
@@ -139,13 +146,14 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
 
 /// Where work is done, in words.
 fn where_of<'a>(work: &Work, system: &'a System) -> &'a str {
-    if work.needs_system() { &system.name } else { CLIENT_ALONE }
+    work.system_name(&system.name)
 }
 
 fn exit_of(error: &RunError) -> Exit {
     match error {
         RunError::NotEmpty { .. } => Exit::Exists,
         RunError::NoRoom { .. } => Exit::NoSpace,
+        RunError::Peer { source, .. } => flows::exit_of(source),
         RunError::Target { source, .. } => match source.failure() {
             Refused::NotFound => Exit::NotFound,
             Refused::Exists => Exit::Exists,

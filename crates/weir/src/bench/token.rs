@@ -1,6 +1,7 @@
 //! `weir bench token`: a secret for the processes of a measurement.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use bench::peer::{Secret, Token, TokenError};
@@ -27,7 +28,7 @@ pub(super) fn make(args: &TokenArgs) -> Result<Exit, Failure> {
 }
 
 /// What a token that cannot be had ends a command with.
-pub(super) fn exit_of(error: &TokenError) -> Exit {
+fn exit_of(error: &TokenError) -> Exit {
     use std::io::ErrorKind as Kind;
     match error {
         TokenError::Io { source, .. } => match source.kind() {
@@ -40,4 +41,10 @@ pub(super) fn exit_of(error: &TokenError) -> Exit {
         TokenError::Readable { .. } | TokenError::Expired { .. } => Exit::Denied,
         TokenError::NoFile(_) | TokenError::Syntax { .. } => Exit::Usage,
     }
+}
+
+/// The token in a file; where none is named, the one that everybody has.
+pub(super) fn read(file: Option<&Path>) -> Result<Token, Failure> {
+    let Some(file) = file else { return Ok(Token::open()) };
+    Token::read(file, now_secs()).map_err(|error| Failure::new(exit_of(&error), error))
 }

@@ -29,6 +29,13 @@ pub enum BenchCommand {
     ///
     /// Copy the file to all of them, so that only its owner may read it (`scp -p` keeps that).
     Token(TokenArgs),
+    /// Is the far side of flows: what `[[network]]` of a campaign measures with, on the machine of the system.
+    ///
+    /// Serves until it is stopped. Nothing is read from or written to a disk.
+    Flows(FlowsArgs),
+    /// Does one flow, for the process that started this one.
+    #[command(hide = true)]
+    FlowProcess,
 }
 
 /// Arguments of `weir bench quick`.
@@ -83,6 +90,17 @@ pub struct TokenArgs {
     /// How long it is good for.
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=8760))]
     pub hours: u32,
+}
+
+/// Arguments of `weir bench flows`.
+#[derive(Args, Debug)]
+pub struct FlowsArgs {
+    /// The address to listen on; port 0 picks a free one. Flows of UDP have ports of their own, which the kernel picks.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: String,
+    /// Who may ask for flows: those with the same token, made by `weir bench token`. Without one only loopback addresses can be listened on.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// Arguments of `weir bench report`.

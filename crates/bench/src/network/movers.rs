@@ -1,0 +1,204 @@
+//! Who moves the bytes of all flows of a side: a thread for each, in this process or with a process of its own behind it.
+
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::child::{self, Program};
+use super::error::NetworkError;
+use super::flow::{At, FlowEnd, FlowWork, move_bytes};
+use super::line::Line;
+use super::spec::Processes;
+use crate::content::Content;
+use crate::load::{Meter, Reading};
+
+/// All flows of one side.
+#[derive(Debug)]
+pub(super) struct Movers {
+    shared: Arc<Shared>,
+    works: Vec<FlowWork>,
+    /// The sockets, so that they can be cut, and stay until all is known.
+    lines: Vec<Line>,
+    threads: Vec<JoinHandle<FlowEnd>>,
+}
+
+/// What the threads share with who watches them.
+#[derive(Debug)]
+pub(super) struct Shared {
+    meters: Vec<Meter>,
+    stop: AtomicBool,
+    gate: Mutex<Gate>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    ready: usize,
+    left: usize,
+    start: Option<Instant>,
+    failure: Option<String>,
+    /// Ways to the processes of flows.
+    children: Vec<UnixStream>,
+}
+
+impl Shared {
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that a flow can begin, and waits until all do; `None`: nothing comes of it.
+    pub(super) fn start(&self) -> Option<Instant> {
+        let mut gate = self.gate();
+        gate.ready += 1;
+        self.changed.notify_all();
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            if gate.start.is_some() {
+                return gate.start;
+            }
+            gate = self.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Remembers the way to a process, so that it can be cut.
+    pub(super) fn add_child(&self, way: UnixStream) {
+        self.gate().children.push(way);
+    }
+}
+
+impl Movers {
+    /// Starts them; each gets ready.
+    pub(super) fn hire(
+        flows: Vec<(FlowWork, Line)>,
+        processes: Processes,
+        content: &Arc<Content>,
+        program: &Program,
+    ) -> Result<Self, NetworkError> {
+        let shared = Arc::new(Shared {
+            meters: flows.iter().map(|_| Meter::default()).collect(),
+            stop: AtomicBool::new(false),
+            gate: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let mut movers = Self { shared, works: Vec::new(), lines: Vec::new(), threads: Vec::new() };
+        for (place, (work, line)) in flows.into_iter().enumerate() {
+            movers.lines.push(line.another().map_err(NetworkError::here("share a socket"))?);
+            movers.works.push(work.clone());
+            let (shared, content, program) = (Arc::clone(&movers.shared), Arc::clone(content), program.clone());
+            let thread = std::thread::Builder::new().name(format!("flow {}", work.number)).spawn(move || {
+                let left = Left(&shared);
+                let meter = &shared.meters[place];
+                let end = match processes {
+                    Processes::One => here(&work, &line, &content, &shared, meter),
+                    Processes::Each => child::run(&program, &work, &line, &shared, meter),
+                };
+                if let Some(why) = &end.failure {
+                    shared.gate().failure.get_or_insert_with(|| format!("flow {}: {why}", work.number));
+                }
+                drop(left);
+                end
+            });
+            // Dropping the movers ends those that there are.
+            movers.threads.push(thread.map_err(NetworkError::here("start a thread"))?);
+        }
+        Ok(movers)
+    }
+
+    /// Waits until all can begin.
+    pub(super) fn wait_ready(&self, within: Duration) -> Result<(), NetworkError> {
+        let (end, mut gate) = (Instant::now() + within, self.shared.gate());
+        while gate.ready < self.threads.len() {
+            if let Some(why) = gate.failure.take() {
+                return Err(NetworkError::NotReady(why));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || gate.left > 0 {
+                let (open, flows) = (gate.ready, self.threads.len());
+                return Err(NetworkError::NotOpened { open, flows, seconds: within.as_secs() });
+            }
+            gate = self.shared.changed.wait_timeout(gate, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
+    }
+
+    /// Lets all begin.
+    pub(super) fn start(&self) {
+        self.shared.gate().start = Some(Instant::now());
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits for at most so long; whether all have ended.
+    pub(super) fn have_ended(&self, within: Duration) -> bool {
+        let all = self.threads.len();
+        let gate = self.shared.gate();
+        let waited = self.shared.changed.wait_timeout_while(gate, within, |gate| gate.left < all);
+        waited.unwrap_or_else(PoisonError::into_inner).0.left >= all
+    }
+
+    /// What has come so far on this side.
+    pub(super) fn received(&self) -> Reading {
+        self.works.iter().zip(&self.shared.meters).filter(|(work, _)| !work.sends).map(|(_, meter)| meter.read()).sum()
+    }
+
+    /// What each flow did, and their sockets: what the kernel knows of them, and what the other side still reads, is there as long as
+    /// they are.
+    pub(super) fn finish(mut self) -> (Vec<FlowEnd>, Vec<Line>) {
+        (self.join(), std::mem::take(&mut self.lines))
+    }
+
+    /// Ends all flows, however far they are.
+    fn cut(&self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.lines.iter().for_each(Line::cut);
+        let mut gate = self.shared.gate();
+        for way in gate.children.drain(..) {
+            // One that has gone is cut already.
+            let _ = way.shutdown(Shutdown::Both);
+        }
+        drop(gate);
+        self.shared.changed.notify_all();
+    }
+
+    fn join(&mut self) -> Vec<FlowEnd> {
+        let joined = self.threads.drain(..).map(|thread| match thread.join() {
+            Ok(end) => end,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        joined.collect()
+    }
+}
+
+impl Drop for Movers {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.cut();
+            for thread in self.threads.drain(..) {
+                // Its panic has been printed; two at once would end the process without a word.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// Says that a flow has ended, however it did.
+struct Left<'a>(&'a Shared);
+
+impl Drop for Left<'_> {
+    fn drop(&mut self) {
+        self.0.gate().left += 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// By this thread.
+fn here(work: &FlowWork, line: &Line, content: &Content, shared: &Shared, meter: &Meter) -> FlowEnd {
+    match shared.start() {
+        Some(start) => move_bytes(line, &At { work, content, start, meter, stop: &shared.stop }),
+        None => FlowEnd { number: work.number, sends: work.sends, ..FlowEnd::default() },
+    }
+}

@@ -1,0 +1,248 @@
+//! What came of flows: what arrived, and how.
+
+use serde::{Deserialize, Serialize};
+
+use super::flow::FlowEnd;
+use super::kernel::{Counts, TcpState};
+use crate::statistics::median;
+
+/// Flows with one system.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The system's name.
+    pub system: String,
+    /// Where its far side listens.
+    pub peer: String,
+    /// This machine.
+    pub near: Side,
+    /// The other.
+    pub far: Side,
+    /// One direction, or both.
+    pub ways: Vec<Way>,
+}
+
+/// What a machine counted while bytes flowed; others' traffic is in it.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Side {
+    /// The interface by which it reaches the other; those below it are among the counts. Empty where the kernel does not say.
+    pub interface: String,
+    /// The kernel's counters.
+    pub counts: Counts,
+    /// CPU time of all processes of the flows, user and system, in seconds.
+    pub cpu_s: f64,
+}
+
+/// All flows of one direction.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Way {
+    /// Whether they go to the system; from it otherwise.
+    pub to: bool,
+    /// Each.
+    pub flows: Vec<Flow>,
+}
+
+/// One flow.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Flow {
+    /// Its number.
+    pub number: u32,
+    /// Bytes that arrived while it was to be sent.
+    pub bytes: u64,
+    /// All that arrived, with what was under way at the end.
+    pub arrived: u64,
+    /// Calls of TCP that brought them; datagrams of UDP.
+    pub operations: u64,
+    /// How long it was sent, or until it ended before its time.
+    pub seconds: f64,
+    /// Bytes that were sent.
+    pub sent: u64,
+    /// Its sender's end, where the kernel tells.
+    pub tcp: Option<TcpState>,
+    /// Its datagrams.
+    pub datagrams: Option<Datagrams>,
+    /// Why it ended early, if it did: the ends do not say the same of it.
+    pub failures: Vec<String>,
+}
+
+/// Datagrams of a flow, counted by their numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Datagrams {
+    /// Sent.
+    pub sent: u64,
+    /// Arrived, each counted once.
+    pub received: u64,
+    /// Arrived after one that had been sent later.
+    pub reordered: u64,
+    /// Arrived once more.
+    pub duplicates: u64,
+}
+
+/// The slowest, the middle and the fastest flow, in bytes a second.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Spread {
+    /// The slowest.
+    pub min: f64,
+    /// The middle one.
+    pub median: f64,
+    /// The fastest.
+    pub max: f64,
+}
+
+impl Datagrams {
+    /// Those that did not arrive.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.received)
+    }
+}
+
+impl Flow {
+    /// Bytes a second; 0 of nothing.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // a rate
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+impl Outcome {
+    /// Puts together what both ends say of each flow. A flow of which an end says nothing has failed.
+    pub(super) fn of(system: &str, peer: &str, near: (Side, Vec<FlowEnd>), far: (Side, Vec<FlowEnd>)) -> Self {
+        let mut ways: Vec<Way> = Vec::new();
+        for here in &near.1 {
+            let there = far.1.iter().find(|there| there.number == here.number && there.sends != here.sends);
+            let flow = flow(here, there);
+            match ways.iter_mut().find(|way| way.to == here.sends) {
+                Some(way) => way.flows.push(flow),
+                None => ways.push(Way { to: here.sends, flows: vec![flow] }),
+            }
+        }
+        Self { system: system.to_owned(), peer: peer.to_owned(), near: near.0, far: far.0, ways }
+    }
+
+    /// All flows.
+    pub fn flows(&self) -> impl Iterator<Item = &Flow> {
+        self.ways.iter().flat_map(|way| &way.flows)
+    }
+
+    /// Bytes that arrived in time, both directions together.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.flows().map(|flow| flow.bytes).sum()
+    }
+
+    /// Calls or datagrams that brought them.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.flows().map(|flow| flow.operations).sum()
+    }
+
+    /// How long the longest was sent.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.flows().map(|flow| flow.seconds).fold(0.0, f64::max)
+    }
+
+    /// Bytes a second of all flows.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // a rate
+    pub fn rate(&self) -> f64 {
+        let seconds = self.seconds();
+        if seconds > 0.0 { self.bytes() as f64 / seconds } else { 0.0 }
+    }
+
+    /// How far flows are apart; `None` of none.
+    #[must_use]
+    pub fn spread(&self) -> Option<Spread> {
+        Spread::of(&self.flows().map(Flow::rate).collect::<Vec<_>>())
+    }
+
+    /// The first failure of each flow that failed.
+    pub fn failures(&self) -> impl Iterator<Item = String> + '_ {
+        self.flows().filter_map(|flow| Some(format!("flow {}: {}", flow.number, flow.failures.first()?)))
+    }
+}
+
+impl Spread {
+    /// Of such rates; `None` of none.
+    #[must_use]
+    pub fn of(rates: &[f64]) -> Option<Self> {
+        let (min, max) = rates.iter().fold((f64::INFINITY, 0.0), |(min, max), rate| (rate.min(min), rate.max(max)));
+        Some(Self { min, median: median(rates)?, max })
+    }
+}
+
+fn flow(here: &FlowEnd, there: Option<&FlowEnd>) -> Flow {
+    let mut failures = Vec::new();
+    // Who receives knows better what went wrong with what did not come.
+    let (sender, receiver) = if here.sends { (Some(here), there) } else { (there, Some(here)) };
+    failures.extend([receiver, sender].into_iter().flatten().filter_map(|end| end.failure.clone()));
+    if there.is_none() {
+        failures.push("the other side knows nothing of it".to_owned());
+    }
+    if let (Some(sender), Some(receiver), true) = (sender, receiver, failures.is_empty() && !here.is_udp)
+        && sender.bytes != receiver.bytes
+    {
+        failures.push(format!("{} bytes were sent, and {} came", sender.bytes, receiver.bytes));
+    }
+    let datagrams = here.is_udp.then(|| Datagrams {
+        sent: sender.map_or(0, |end| end.operations),
+        received: receiver.map_or(0, |end| end.operations),
+        reordered: receiver.map_or(0, |end| end.reordered),
+        duplicates: receiver.map_or(0, |end| end.duplicates),
+    });
+    Flow {
+        number: here.number,
+        bytes: receiver.map_or(0, |end| end.in_time),
+        arrived: receiver.map_or(0, |end| end.bytes),
+        operations: receiver.map_or(0, |end| end.operations),
+        seconds: receiver.map_or(0.0, |end| end.seconds),
+        sent: sender.map_or(0, |end| end.bytes),
+        tcp: sender.and_then(|end| end.tcp.clone()),
+        datagrams,
+        failures,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(number: u32, sends: bool, bytes: u64, seconds: f64) -> FlowEnd {
+        FlowEnd { number, sends, bytes, in_time: bytes, operations: bytes / 100, seconds, ..FlowEnd::default() }
+    }
+
+    #[test]
+    fn what_arrived_is_what_counts() {
+        let near = vec![end(0, true, 800, 1.0), end(1, true, 1000, 1.0), end(2, false, 500, 2.0)];
+        let far = vec![end(2, true, 500, 1.0), end(0, false, 800, 2.0), end(1, false, 1000, 1.0)];
+        let outcome = Outcome::of("s", "h:1", (Side::default(), near), (Side::default(), far));
+        assert_eq!((outcome.bytes(), outcome.seconds(), outcome.rate()), (2300, 2.0, 1150.0));
+        assert_eq!(outcome.spread(), Some(Spread { min: 250.0, median: 400.0, max: 1000.0 }));
+        let [to, from] = &outcome.ways[..] else { panic!("{outcome:?}") };
+        assert_eq!((to.to, to.flows.len(), from.to, from.flows[0].sent), (true, 2, false, 500));
+        assert_eq!(outcome.failures().count(), 0);
+    }
+
+    #[test]
+    fn loss_is_what_was_sent_and_did_not_come() {
+        let sender = FlowEnd { is_udp: true, ..end(0, true, 1000, 1.0) };
+        let receiver = FlowEnd { is_udp: true, operations: 7, reordered: 2, duplicates: 1, ..end(0, false, 700, 1.0) };
+        let outcome = Outcome::of("s", "h:1", (Side::default(), vec![sender]), (Side::default(), vec![receiver]));
+        let datagrams = outcome.flows().next().unwrap().datagrams.unwrap();
+        assert_eq!((datagrams.lost(), datagrams.reordered, datagrams.duplicates), (3, 2, 1));
+    }
+
+    #[test]
+    fn bytes_of_tcp_that_did_not_come_are_a_failure() {
+        let (near, far) = (vec![end(0, true, 1000, 1.0)], vec![end(0, false, 900, 1.0)]);
+        let outcome = Outcome::of("s", "h:1", (Side::default(), near), (Side::default(), far));
+        assert_eq!(outcome.failures().collect::<Vec<_>>(), ["flow 0: 1000 bytes were sent, and 900 came"]);
+    }
+
+    #[test]
+    fn a_flow_that_one_side_does_not_know_has_failed() {
+        let outcome = Outcome::of("s", "h:1", (Side::default(), vec![end(0, true, 5, 1.0)]), (Side::default(), vec![]));
+        assert_eq!((outcome.bytes(), outcome.failures().count()), (0, 1));
+    }
+}

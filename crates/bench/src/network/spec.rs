@@ -1,0 +1,182 @@
+//! What flows are asked for.
+
+use serde::{Deserialize, Serialize};
+
+/// What carries the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP, with loss and order counted.
+    Udp,
+}
+
+/// Where bytes go, as seen from here.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// To the system.
+    To,
+    /// From it.
+    From,
+    /// Both at once, with as many flows each.
+    Both,
+}
+
+/// Who moves them, on each side.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Processes {
+    /// One process, with a thread for each flow.
+    One,
+    /// A process for each flow.
+    Each,
+}
+
+/// Flows between here and the far side.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkSpec {
+    /// What carries the bytes.
+    pub protocol: Protocol,
+    /// Where they go.
+    pub direction: Direction,
+    /// Flows, of each direction.
+    pub flows: u32,
+    /// Who moves them.
+    pub processes: Processes,
+    /// With all systems at once; otherwise with one after the other.
+    pub at_once: bool,
+    /// For how long they are sent, in seconds.
+    pub seconds: u32,
+    /// Bytes of each call; of UDP, of each datagram.
+    pub block_bytes: u32,
+    /// Bytes a second of each flow; as fast as it goes otherwise.
+    pub rate: Option<u64>,
+}
+
+/// Flows that make no sense.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SpecError {
+    /// Out of bounds.
+    #[error("{what} is {value}; give {least} to {most}")]
+    Bounds {
+        /// What.
+        what: &'static str,
+        /// What was asked for.
+        value: u64,
+        /// The least.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// Nearly nothing flows.
+    #[error(
+        "at {rate} bytes a second a block of {block} takes longer than {PERIOD_SECONDS_MAX} s; give a higher rate, or smaller blocks"
+    )]
+    Slow {
+        /// The rate.
+        rate: u64,
+        /// The block.
+        block: u32,
+    },
+}
+
+/// Most flows of each direction.
+pub const FLOWS_MAX: u32 = 256;
+/// Most bytes that fit into a datagram over IPv4.
+const DATAGRAM_MAX: u32 = 65_507;
+const BLOCK_MAX: u32 = 64 << 20;
+const DAY: u32 = 86_400;
+/// A flow in which nothing moves for longer looks like a broken one.
+const PERIOD_SECONDS_MAX: u64 = 2;
+
+impl NetworkSpec {
+    /// Whether it makes sense.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let (block, least, most) = match self.protocol {
+            Protocol::Tcp => ("block", 1, BLOCK_MAX),
+            Protocol::Udp => ("datagram", 64, DATAGRAM_MAX),
+        };
+        let bounds = [
+            ("flows", self.flows, 1, FLOWS_MAX),
+            ("seconds", self.seconds, 1, DAY),
+            (block, self.block_bytes, least, most),
+        ];
+        for (what, value, least, most) in bounds {
+            if !(least..=most).contains(&value) {
+                let [value, least, most] = [value, least, most].map(u64::from);
+                return Err(SpecError::Bounds { what, value, least, most });
+            }
+        }
+        match self.rate {
+            Some(rate) if rate.saturating_mul(PERIOD_SECONDS_MAX) < u64::from(self.block_bytes) => {
+                Err(SpecError::Slow { rate, block: self.block_bytes })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// In words, for whoever runs the far side.
+    pub(super) fn words(&self) -> String {
+        let protocol = match self.protocol {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+        };
+        let direction = match self.direction {
+            Direction::To => "to here",
+            Direction::From => "from here",
+            Direction::Both => "each way",
+        };
+        format!("{} flows of {protocol} {direction}, for {} s", self.flows, self.seconds)
+    }
+
+    /// All flows with their numbers: `true` for those to the far side.
+    pub fn all_flows(&self) -> impl Iterator<Item = (u32, bool)> + use<> {
+        let (to, from) = match self.direction {
+            Direction::To => (self.flows, 0),
+            Direction::From => (0, self.flows),
+            Direction::Both => (self.flows, self.flows),
+        };
+        (0..to).map(|number| (number, true)).chain((to..to.saturating_add(from)).map(|number| (number, false)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let right = NetworkSpec {
+            protocol: Protocol::Tcp,
+            direction: Direction::Both,
+            flows: 2,
+            processes: Processes::One,
+            at_once: false,
+            seconds: 1,
+            block_bytes: 1 << 17,
+            rate: Some(1 << 17),
+        };
+        assert_eq!(right.check(), Ok(()));
+        assert_eq!(right.all_flows().collect::<Vec<_>>(), [(0, true), (1, true), (2, false), (3, false)]);
+        let from = NetworkSpec { direction: Direction::From, ..right.clone() };
+        assert_eq!(from.all_flows().collect::<Vec<_>>(), [(0, false), (1, false)]);
+        for (wrong, text) in [
+            (NetworkSpec { flows: 0, ..right.clone() }, "flows is 0; give 1 to 256"),
+            (NetworkSpec { flows: 257, ..right.clone() }, "flows is 257"),
+            (NetworkSpec { seconds: 0, ..right.clone() }, "seconds is 0"),
+            (NetworkSpec { block_bytes: 0, ..right.clone() }, "block is 0"),
+            (NetworkSpec { block_bytes: u32::MAX, ..right.clone() }, "block is"),
+            (NetworkSpec { protocol: Protocol::Udp, ..right.clone() }, "datagram is 131072; give 64 to 65507"),
+            (NetworkSpec { rate: Some(10), ..right.clone() }, "a higher rate"),
+        ] {
+            let said = wrong.check().unwrap_err().to_string();
+            assert!(said.contains(text), "{said}");
+        }
+    }
+}

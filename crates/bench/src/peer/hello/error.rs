@@ -1,0 +1,119 @@
+//! Why two processes did not come together.
+
+use std::io;
+use std::time::Duration;
+
+use super::{Role, VERSION};
+
+/// Why one side does not want the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The secret is another.
+    WrongToken = 1,
+    /// The token has expired.
+    Expired = 2,
+    /// Nobody of this role is expected here.
+    Role = 3,
+}
+
+/// Two processes did not come together. Each text says what the other is called, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum HelloError {
+    /// The connection broke.
+    #[error("cannot greet {peer}: {source}")]
+    Io {
+        /// The peer.
+        peer: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// No, or not enough, words in time.
+    #[error("{peer} did not finish its greeting in {} s; is it `weir bench` that listens there?", within.as_secs_f32())]
+    Slow {
+        /// The peer.
+        peer: String,
+        /// The time that it had.
+        within: Duration,
+    },
+    /// The peer has closed the connection before its greeting was complete.
+    #[error("{peer} has closed the connection within the greeting; what it writes there says why")]
+    Gone {
+        /// The peer.
+        peer: String,
+    },
+    /// Something else listens, or calls, there.
+    #[error("{peer} is no `weir bench`: its first bytes are something else")]
+    Stranger {
+        /// The peer.
+        peer: String,
+    },
+    /// Another version.
+    #[error(
+        "{peer} speaks version {theirs} of what peers say to each other, and this is version {VERSION}; use the same weir on all machines"
+    )]
+    Version {
+        /// The peer.
+        peer: String,
+        /// Its version.
+        theirs: u16,
+    },
+    /// A role that nobody waits for here.
+    #[error("{peer} is {}, and here {} is expected", name_of(*theirs), names_of(wanted))]
+    WrongRole {
+        /// The peer.
+        peer: String,
+        /// What it says it is, as a number.
+        theirs: u8,
+        /// What was expected.
+        wanted: Vec<Role>,
+    },
+    /// One has a token and the other has not.
+    #[error("{peer} has {}; give both sides the same token file (`weir bench token FILE` makes one)", if *they { "a token, and this side has none" } else { "no token, and this side has one" })]
+    NoToken {
+        /// The peer.
+        peer: String,
+        /// Whether they are the side that has one.
+        they: bool,
+    },
+    /// Their proof is wrong.
+    #[error("{peer} has another token; give both sides the same token file")]
+    WrongToken {
+        /// The peer.
+        peer: String,
+    },
+    /// Ours has expired.
+    #[error(
+        "the token that {peer} is greeted with has expired by this machine's clock; make a new one with `weir bench token FILE`, and give it to all"
+    )]
+    Expired {
+        /// The peer.
+        peer: String,
+    },
+    /// They said no.
+    #[error("{peer} refuses: {}", told(*why))]
+    Refused {
+        /// The peer.
+        peer: String,
+        /// Why.
+        why: Refusal,
+    },
+}
+
+fn told(why: Refusal) -> &'static str {
+    match why {
+        Refusal::WrongToken => "its token is another; give both sides the same token file",
+        Refusal::Expired => {
+            "the token has expired by its clock; make a new one with `weir bench token FILE`, and give it to all"
+        }
+        Refusal::Role => "it does not expect anybody for this purpose; is it the right address?",
+    }
+}
+
+fn name_of(number: u8) -> String {
+    Role::from_number(number).map_or(format!("something unknown ({number})"), |role| role.to_string())
+}
+
+fn names_of(roles: &[Role]) -> String {
+    roles.iter().map(Role::to_string).collect::<Vec<_>>().join(" or ")
+}

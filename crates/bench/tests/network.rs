@@ -1,0 +1,263 @@
+//! Flows between two sides on loopback, and with whoever else may be there.
+
+#![allow(clippy::unwrap_used)] // a test may fail this way
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use weir_bench::content::Content;
+use weir_bench::network::{
+    Direction, Far, FarSettings, Listener, NetworkError, NetworkSpec, Outcome, Processes, Program, Protocol, Session,
+};
+use weir_bench::peer::{HelloError, Secret, Token};
+use weir_bench::workload::{Site, Workload as _};
+
+const LATE: Duration = Duration::from_secs(3600);
+
+fn token(byte: u8) -> Token {
+    Token::new(Secret::new([byte; 32]), weir_bench::run::now_secs(), LATE)
+}
+
+/// A far side that ends with the test.
+struct Side {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    told: Arc<Mutex<Vec<String>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Side {
+    fn start(listen: &str, token: Token) -> Self {
+        let settings = FarSettings { listen: listen.parse().unwrap(), token, program: program() };
+        let listener = Listener::bind(settings).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, told) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (stopped, telling) = (Arc::clone(&stop), Arc::clone(&told));
+        let thread = std::thread::spawn(move || {
+            listener.serve(&stopped, &|text| telling.lock().unwrap().push(text)).unwrap();
+        });
+        Self { address, stop, told, thread: Some(thread) }
+    }
+
+    fn far(&self, token: Token) -> Far {
+        Far { system: "there".into(), address: self.address.to_string(), token, program: program() }
+    }
+
+    /// Waits until something with `text` in it has been told.
+    fn has_told(&self, text: &str) -> bool {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !self.told.lock().unwrap().iter().any(|line| line.contains(text)) {
+            assert!(Instant::now() < end, "nobody told of {text}: {:?}", self.told.lock().unwrap());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// Not called by these tests: the program of a test is no `weir`.
+fn program() -> Program {
+    Program { path: "/nonexistent".into(), arguments: vec![] }
+}
+
+fn spec() -> NetworkSpec {
+    NetworkSpec {
+        protocol: Protocol::Tcp,
+        direction: Direction::To,
+        flows: 2,
+        processes: Processes::One,
+        at_once: false,
+        seconds: 1,
+        block_bytes: 128 << 10,
+        rate: None,
+    }
+}
+
+fn run(far: &Far, spec: &NetworkSpec) -> Result<Outcome, NetworkError> {
+    Session::prepare(far, spec, &Arc::new(Content::new(7)))?.run(|_| true)
+}
+
+#[test]
+fn all_that_is_sent_over_tcp_arrives_each_way() {
+    let side = Side::start("127.0.0.1:0", token(1));
+    for (direction, ways) in
+        [(Direction::To, &[true][..]), (Direction::From, &[false][..]), (Direction::Both, &[true, false][..])]
+    {
+        let outcome = run(&side.far(token(1)), &NetworkSpec { direction, ..spec() }).unwrap();
+        assert_eq!(outcome.failures().collect::<Vec<_>>(), Vec::<String>::new());
+        assert_eq!(outcome.ways.iter().map(|way| way.to).collect::<Vec<_>>(), ways);
+        for flow in outcome.flows() {
+            assert!(flow.arrived == flow.sent && flow.bytes > 10 << 20, "{flow:?}");
+            assert!((0.9..=1.0).contains(&flow.seconds), "{flow:?}");
+            let tcp = flow.tcp.as_ref().unwrap();
+            assert!(tcp.sent > 10 && tcp.segment_bytes > 500 && !tcp.congestion.is_empty(), "{tcp:?}");
+        }
+        // Each side has looked at the interface, which on loopback is the same one.
+        for counted in [&outcome.near, &outcome.far] {
+            assert_eq!(counted.interface, "lo");
+            assert!(counted.counts.interfaces["lo"].sent >= outcome.bytes(), "{:?}", counted.counts);
+            assert!(counted.cpu_s > 0.0);
+        }
+    }
+    assert!(side.has_told("2 flows of TCP each way, for 1 s"));
+}
+
+#[test]
+fn flows_at_a_rate_keep_to_it_and_are_watched() {
+    let side = Side::start("[::1]:0", token(1));
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let spec = NetworkSpec { protocol, rate: Some(1_000_000), block_bytes: 1000, seconds: 2, ..spec() };
+        let mut seen = 0;
+        let session = Session::prepare(&side.far(token(1)), &spec, &Arc::new(Content::new(7))).unwrap();
+        let outcome = session
+            .run(|received| {
+                seen = seen.max(received.bytes);
+                true
+            })
+            .unwrap();
+        assert!((1.8e6..2.02e6).contains(&outcome.rate()), "{outcome:?}");
+        let spread = outcome.spread().unwrap();
+        assert!(spread.min > 0.8e6 && spread.max < 1.01e6, "{spread:?}");
+        assert!((1_000_000..=4_000_000).contains(&seen), "{seen}");
+    }
+}
+
+#[test]
+fn datagrams_are_counted_on_both_sides() {
+    let side = Side::start("127.0.0.1:0", Token::open());
+    let spec = NetworkSpec {
+        protocol: Protocol::Udp,
+        direction: Direction::Both,
+        rate: Some(2_000_000),
+        block_bytes: 1400,
+        ..spec()
+    };
+    let outcome = run(&side.far(Token::open()), &spec).unwrap();
+    assert_eq!(outcome.failures().count(), 0, "{outcome:?}");
+    assert_eq!(outcome.flows().count(), 4);
+    for flow in outcome.flows() {
+        let datagrams = flow.datagrams.unwrap();
+        assert!(datagrams.sent > 1000 && datagrams.duplicates == 0 && datagrams.reordered == 0, "{datagrams:?}");
+        // Loopback loses nothing at this rate, unless this machine is very busy just now.
+        assert!(datagrams.lost() * 10 < datagrams.sent, "{datagrams:?}");
+        assert_eq!(flow.arrived, datagrams.received * 1400);
+    }
+}
+
+#[test]
+fn a_wrong_token_is_told_on_both_sides() {
+    let side = Side::start("127.0.0.1:0", token(1));
+    let refused = run(&side.far(token(2)), &spec()).unwrap_err();
+    assert!(matches!(refused, NetworkError::Hello(HelloError::Refused { .. })), "{refused}");
+    assert!(side.has_told("has another token"));
+    let refused = side.far(Token::open()).greet().unwrap_err().to_string();
+    assert!(refused.contains("has a token, and this side has none"), "{refused}");
+    side.far(token(1)).greet().unwrap();
+}
+
+#[test]
+fn without_a_token_nobody_else_can_be_listened_to() {
+    let settings = FarSettings { listen: "0.0.0.0:0".parse().unwrap(), token: Token::open(), program: program() };
+    let refused = Listener::bind(settings).unwrap_err().to_string();
+    assert!(refused.contains("weir bench token"), "{refused}");
+}
+
+#[test]
+fn a_plan_that_makes_no_sense_is_refused_here_and_there() {
+    let side = Side::start("127.0.0.1:0", token(1));
+    let many = NetworkSpec { flows: 100_000, ..spec() };
+    assert!(matches!(run(&side.far(token(1)), &many), Err(NetworkError::Spec(_))));
+    // One who does not check it itself.
+    let mut stream = TcpStream::connect(side.address).unwrap();
+    let hello = weir_bench::peer::Hello {
+        role: weir_bench::peer::Role::FlowsNear,
+        wanted: &[weir_bench::peer::Role::FlowsFar],
+        token: &token(1),
+    };
+    weir_bench::peer::connect(&mut stream, "far", hello, &weir_bench::peer::Fresh::draw().unwrap()).unwrap();
+    let mut far = weir_bench::peer::Peer { stream, name: "far".into() };
+    far.send(&serde_json::json!({ "plan": many })).unwrap();
+    let answer: serde_json::Value = far.receive().unwrap();
+    assert!(answer["refused"].as_str().unwrap().contains("flows is 100000"), "{answer}");
+}
+
+#[test]
+fn strangers_and_silent_ones_do_not_disturb_others() {
+    let side = Side::start("127.0.0.1:0", token(1));
+    let mut web = TcpStream::connect(side.address).unwrap();
+    web.write_all(&[b'G'; 100]).unwrap();
+    let silent: Vec<_> = (0..50).map(|_| TcpStream::connect(side.address).unwrap()).collect();
+    assert!(side.has_told("is no `weir bench`"));
+    assert_eq!(run(&side.far(token(1)), &spec()).unwrap().failures().count(), 0);
+    drop(silent);
+    let _ = web.read(&mut [0]);
+}
+
+#[test]
+fn nobody_there_and_somebody_else_there_are_told_apart() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let at = |address: String| Far { system: "s".into(), address, token: token(1), program: program() };
+    let refused = at(free.to_string()).greet().unwrap_err().to_string();
+    assert!(refused.contains("is `weir bench flows` running there"), "{refused}");
+    assert!(matches!(at("no port".into()).greet(), Err(NetworkError::Address { .. })));
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = other.accept().unwrap();
+        stream.write_all(b"220 mail.example.org ESMTP; say HELO to us please.").unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let refused = at(address).greet().unwrap_err().to_string();
+    assert!(refused.contains("is no `weir bench`"), "{refused}");
+    server.join().unwrap();
+}
+
+#[test]
+fn who_is_stopped_ends_soon_and_so_does_the_other_side() {
+    let side = Side::start("127.0.0.1:0", token(1));
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let spec = NetworkSpec { protocol, direction: Direction::Both, seconds: 3600, block_bytes: 1400, ..spec() };
+        let session = Session::prepare(&side.far(token(1)), &spec, &Arc::new(Content::new(7))).unwrap();
+        let begun = Instant::now();
+        let stopped = session.run(|_| begun.elapsed() < Duration::from_millis(300));
+        assert!(matches!(stopped, Err(NetworkError::Stopped)), "{stopped:?}");
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        assert!(side.has_told("closed the connection"));
+        side.told.lock().unwrap().clear();
+    }
+}
+
+#[test]
+fn a_process_that_cannot_be_started_is_told_of() {
+    let side = Side::start("127.0.0.1:0", token(1));
+    let refused = run(&side.far(token(1)), &NetworkSpec { processes: Processes::Each, ..spec() }).unwrap_err();
+    assert!(refused.to_string().contains("cannot start /nonexistent"), "{refused}");
+}
+
+#[test]
+fn several_systems_at_once_are_one_figure_with_its_parts() {
+    let (a, b) = (Side::start("127.0.0.1:0", token(1)), Side::start("127.0.0.1:0", token(2)));
+    let peers = vec![Far { system: "a".into(), ..a.far(token(1)) }, Far { system: "b".into(), ..b.far(token(2)) }];
+    let site = Site { target: None, copies: None, peers, content: Arc::new(Content::new(1)) };
+    let spec = NetworkSpec { at_once: true, rate: Some(5_000_000), ..spec() };
+    let crew = spec.crew(&site, 0..spec.parts()).unwrap();
+    let measured = weir_bench::measure::measure(crew, None, |_| true);
+    let [(_, measured)] = &measured[..] else { panic!("{measured:?}") };
+    assert_eq!(measured.tally.network.iter().map(|one| one.system.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(measured.tally.bytes, measured.tally.network.iter().map(Outcome::bytes).sum::<u64>());
+    // Two systems, two flows each.
+    assert!((17e6..21e6).contains(&measured.byte_rate()), "{}", measured.byte_rate());
+    assert!(measured.seconds.iter().any(|reading| reading.bytes > 0) && measured.client_cpu_s > 0.0);
+    let nobody = Site { peers: vec![], ..site };
+    assert!(spec.crew(&nobody, 0..2).is_err());
+}

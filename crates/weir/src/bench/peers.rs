@@ -1,0 +1,37 @@
+//! The far sides of a campaign's systems.
+
+use bench::campaign::{Campaign, Work};
+use bench::network::Far;
+
+use super::{flows, token};
+use crate::failure::Failure;
+
+/// Each system's far side, in the order of the systems.
+pub(super) struct Peers(Vec<Option<Far>>);
+
+impl Peers {
+    /// Reads the tokens and greets all far sides that work of the campaign needs: what is wrong with them is known before anything begins.
+    pub(super) fn greet(campaign: &Campaign) -> Result<Self, Failure> {
+        if !campaign.works().iter().any(Work::needs_peers) {
+            return Ok(Self(Vec::new()));
+        }
+        let far = |system: &bench::campaign::System| -> Result<Option<Far>, Failure> {
+            let Some(address) = system.peer.clone() else { return Ok(None) };
+            let doing = || format!("the far side of `{}`", system.name);
+            let token = token::read(system.token_file.as_deref()).map_err(|error| error.while_doing(doing()))?;
+            let far = Far { system: system.name.clone(), address, token, program: flows::program() };
+            far.greet().map_err(|error| Failure::new(flows::exit_of(&error), error).while_doing(doing()))?;
+            Ok(Some(far))
+        };
+        campaign.systems.iter().map(far).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Those that work is done with, on the system of this number.
+    pub(super) fn of(&self, work: &Work, system: usize) -> Vec<Far> {
+        match (work.needs_peers(), work.needs_system()) {
+            (false, _) => Vec::new(),
+            (true, true) => self.0.get(system).cloned().flatten().into_iter().collect(),
+            (true, false) => self.0.iter().flatten().cloned().collect(),
+        }
+    }
+}

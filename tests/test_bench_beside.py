@@ -1,0 +1,74 @@
+"""weir bench beside tools that others wrote, on the same work: their figures agree within the noise."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import WEIR_BIN
+
+# Two cores, and a file system that answers from memory: single runs vary by a third. The medians of alternating runs do not.
+TOLERANCE = 0.35
+
+FIO = """
+name = "fio"
+repeats = 7
+[[system]]
+name = "disk"
+place = "{place}"
+[[streams]]
+name = "streams"
+phases = ["write", "reread"]
+file = "{file}"
+block = "1MiB"
+streams = {streams}
+direct = {direct}
+verify = false
+durability = "close"
+beside = ["fio"]
+"""
+
+
+def rows(campaign: Path, results: Path) -> dict[str, dict]:
+    command = [WEIR_BIN, "bench", "run", campaign, "--results", results, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+    return {row["phase"]: row["cells"][0] for row in json.loads(done.stdout)["rows"]}
+
+
+@pytest.mark.parametrize(("streams", "file"), [(1, "256MiB"), (4, "64MiB")])
+@pytest.mark.parametrize("direct", ["false", "true"])
+def test_fio_says_the_same(direct, streams, file, tmp_path):
+    place = tmp_path / "disk"
+    place.mkdir()
+    campaign = tmp_path / "fio.toml"
+    campaign.write_text(FIO.format(place=place, direct=direct, streams=streams, file=file))
+    found = rows(campaign, tmp_path / "results")
+    assert set(found) == {"write", "reread", "write by fio", "reread by fio"}
+    ratios = {}
+    for phase in ("write", "reread"):
+        ours, theirs = found[phase], found[f"{phase} by fio"]
+        assert not {"failures", "wrong-data", "ended-early"} & set(ours["flags"] + theirs["flags"])
+        ratios[phase] = ours["median"] / theirs["median"]
+    print(f"{streams} streams, direct {direct}: {ratios}")
+    # Ours may be faster, as fio begins with threads of its own each time; slower would be a limit of the generator.
+    assert all(1 - TOLERANCE < ratio < 1 / (1 - TOLERANCE) for ratio in ratios.values()), ratios
+    assert list(place.iterdir()) == []
+
+
+def test_xrdcp_beside_weirs_own_client(node, place, fs, tmp_path):
+    fs("mkdir", f"{place}/bench").ok()
+    campaign = tmp_path / "xrdcp.toml"
+    text = FIO.format(place=f"{node.url}{place}/bench", direct="false", streams=2, file="8MiB")
+    for old, new in (('["fio"]', '["fio", "xrdcp"]'), ("repeats = 7", "repeats = 2"), ("verify = false", "verify = true")):
+        text = text.replace(old, new)
+    campaign.write_text(text)
+    found = rows(campaign, tmp_path / "results")
+    assert set(found) == {"write", "reread", "write by xrdcp", "reread by xrdcp"}
+    trials = [json.loads(line) for line in (tmp_path / "results/trials.jsonl").read_text().splitlines()]
+    for trial in trials:
+        tallies = {phase["phase"]: phase["measured"]["tally"] for phase in trial["phases"]}
+        # What it wrote was read back.
+        assert tallies["write by xrdcp"]["verified"] == tallies["write by xrdcp"]["bytes"] == 16 << 20
+    assert fs("ls", f"{place}/bench").ok().out.strip() == ""
+    assert list(Path("/dev/shm").glob("weir-bench-*")) == []
