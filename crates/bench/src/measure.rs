@@ -8,6 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::load::{Crew, Group, Reading, Tally};
 use crate::network::Outcome;
 use crate::sampling::{Counters, Sample};
+use crate::workload::Unit;
 
 /// What came of it.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
@@ -55,20 +56,30 @@ impl Measured {
         if self.wall_s > 0.0 { self.tally.bytes as f64 / self.wall_s } else { 0.0 }
     }
 
-    /// Bytes in each whole second.
+    /// What was done in each whole second: bytes, or operations.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // a rate
-    pub fn byte_series(&self) -> Vec<f64> {
+    pub fn series(&self, unit: Unit) -> Vec<f64> {
         let whole = self.seconds.len().saturating_sub(1);
         let mut before = 0;
         self.seconds[..whole]
             .iter()
             .map(|reading| {
-                let bytes = reading.bytes - before;
-                before = reading.bytes;
-                bytes as f64
+                let done = count(reading, unit);
+                let in_it = done.saturating_sub(before);
+                before = done;
+                in_it as f64
             })
             .collect()
+    }
+}
+
+/// Of what has been done, that which figures count.
+#[must_use]
+pub fn count(reading: &Reading, unit: Unit) -> u64 {
+    match unit {
+        Unit::Bytes => reading.bytes,
+        Unit::Operations => reading.operations,
     }
 }
 

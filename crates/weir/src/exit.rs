@@ -7,7 +7,7 @@ pub enum Exit {
     /// Done as asked.
     Done = 0,
     /// What was looked at is not as it should be: `weir fsck`, `weir restore` or `weir export` found something that is still there, or
-    /// `weir demo` saw a promise broken.
+    /// `weir demo` saw a promise broken, or `weir bench` has figures that must not be used, or that are surely lower than those compared with.
     Wrong = 1,
     /// The command line or the configuration file is wrong. Nothing was touched.
     Usage = 2,
@@ -75,7 +75,7 @@ impl Exit {
         match self {
             Exit::Done => "done as asked",
             Exit::Wrong => {
-                "fsck, a restore or an export found something that is still there, or the demo saw a promise broken"
+                "fsck, a restore or an export found something that is still there, the demo saw a promise broken, or a bench has figures that must not be used or are surely lower"
             }
             Exit::Usage => "wrong command line or configuration; nothing was touched",
             Exit::DataDirectory => "the data directory was refused; nothing was touched",

@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+use super::ceiling::At;
+use crate::campaign::Campaign;
+use crate::result::{Caches, TrialRecord};
+use crate::target::{Durability, Place};
+
 /// A reason for which a figure may not be what it seems.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -18,6 +23,10 @@ pub enum Flag {
     EndedEarly,
     /// What was read may have come from this machine's memory, or the server's.
     MaybeCached,
+    /// What was moved fits into this machine's memory, which nothing emptied.
+    FitsMemory,
+    /// Systems of one row need not have made durable what they were given.
+    UnequalDurability,
     /// There are too few repeats for an interval.
     FewRepeats,
     /// The interval is wider than a tenth of the figure to each side.
@@ -39,10 +48,31 @@ impl Flag {
             Self::Unsupported => 'U',
             Self::EndedEarly => 'E',
             Self::MaybeCached => 'c',
+            Self::FitsMemory => 'm',
+            Self::UnequalDurability => 'u',
             Self::FewRepeats => 'n',
             Self::Scattered => 's',
             Self::NotSteady => 't',
             Self::MissedDeadlines => 'd',
+        }
+    }
+
+    /// Its name in JSON and CSV.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WrongData => "wrong-data",
+            Self::Lost => "lost",
+            Self::Failures => "failures",
+            Self::Unsupported => "unsupported",
+            Self::EndedEarly => "ended-early",
+            Self::MaybeCached => "maybe-cached",
+            Self::FitsMemory => "fits-memory",
+            Self::UnequalDurability => "unequal-durability",
+            Self::FewRepeats => "few-repeats",
+            Self::Scattered => "scattered",
+            Self::NotSteady => "not-steady",
+            Self::MissedDeadlines => "missed-deadlines",
         }
     }
 
@@ -62,10 +92,40 @@ impl fmt::Display for Flag {
             Self::Unsupported => "the system or its protocol cannot do this",
             Self::EndedEarly => "ended before all was done",
             Self::MaybeCached => "what was read may have come from a memory: this machine's caches were not emptied, or the server's could not be",
+            Self::FitsMemory => "the data fits into this machine's memory, which was not emptied: the figure may be the memory's, not the system's",
+            Self::UnequalDurability => "durability may be unequal: nothing had to be on a disk, and servers put there what they like",
             Self::FewRepeats => "too few repeats for an interval of 95 %: six are needed",
             Self::Scattered => "the repeats scatter by more than a tenth to each side",
             Self::NotSteady => "no steady state: there was a trend to the end",
             Self::MissedDeadlines => "deadlines were missed: a detector would have lost data",
         })
+    }
+}
+
+/// Puts the flags to each figure that follow from how the work was done, and on what machine; 0 bytes of memory: that is not known.
+pub(super) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campaign, memory_bytes: u64) {
+    for at in rows {
+        let Some(phase) = at.phase else { continue };
+        let work = phase.workload();
+        let Some(manner) = work.manner() else { continue };
+        // What has to be on the disk within the timing is not only in a memory.
+        let lazy = work.writes() && manner.durability == Durability::None;
+        let fits = work.moved() > 0 && work.room() < memory_bytes && !manner.direct && (lazy || !work.writes());
+        let is_path = |name: &str| {
+            let system = campaign.systems.iter().find(|system| system.name == name);
+            let places = system.and_then(|system| system.places().ok()).unwrap_or_default();
+            !places.is_empty() && places.iter().all(|place| matches!(place, Place::Path(_)))
+        };
+        let unequal = lazy && at.row.cells.len() > 1 && at.row.cells.iter().any(|cell| !is_path(&cell.system));
+        for cell in &mut at.row.cells {
+            let record = |source: &super::Source| trials.get(source.trial)?.phases.get(source.phase);
+            let emptied = cell.sources.iter().filter_map(record).all(|phase| phase.caches == Caches::Dropped);
+            if fits && !emptied && is_path(&cell.system) {
+                cell.flags.insert(Flag::FitsMemory);
+            }
+            if unequal {
+                cell.flags.insert(Flag::UnequalDurability);
+            }
+        }
     }
 }

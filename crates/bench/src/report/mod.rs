@@ -1,15 +1,24 @@
 //! What results say: one row for each phase of each work, systems side by side, with how sure it is and what speaks against it.
 
 mod ceiling;
+mod difference;
+mod figures;
 mod flags;
 mod network;
+mod html;
 mod summary;
+mod table;
 mod text;
+mod verdict;
 
 pub use ceiling::{Ceiling, Stage};
+pub use difference::{Difference, RowDifference, SettingDifference, difference};
 pub use flags::Flag;
 pub use network::NetworkDetails;
-pub use summary::{Cell, Row, Summary, summarise};
+pub use html::Page;
+pub use summary::{Cell, Row, Source, Summary, summarise};
+pub use table::{COLUMNS, csv, latex, markdown};
 pub use text::text;
+pub use verdict::{Bound, DiskUse, Evidence, Growth, Link, Machine, RULES, Rule, Verdict, Way, decide};
 
 pub use crate::workload::Unit;

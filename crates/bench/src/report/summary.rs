@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::ceiling::{At, Ceiling, put};
-use super::{Flag, NetworkDetails};
+use super::NetworkDetails;
+use super::flags::{self, Flag};
+use super::verdict::{self, Verdict};
 use crate::campaign::{Campaign, Phase, System, Work};
 use crate::fault::FaultRecord;
 use crate::latency::Latency;
+use crate::measure::Measured;
 use crate::result::{Caches, PhaseRecord, TrialRecord};
 use crate::statistics::{Comparison, Interval, Recovery, compare, median, median_interval, recovery, steady};
 use crate::target::Failure;
@@ -21,6 +24,15 @@ const WIDTH_MAX: f64 = 0.1;
 /// Wall time under which a phase has no steady state to speak of.
 const STEADY_SECONDS_MIN: usize = 30;
 
+/// Where a figure comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Source {
+    /// Line of `trials.jsonl`, from 0.
+    pub trial: usize,
+    /// Place in its phases, from 0.
+    pub phase: usize,
+}
+
 /// One system in a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Cell {
@@ -28,6 +40,8 @@ pub struct Cell {
     pub system: String,
     /// The figure of each repeat.
     pub values: Vec<f64>,
+    /// Where each of these is recorded.
+    pub sources: Vec<Source>,
     /// Their median.
     pub median: f64,
     /// Where the true median lies.
@@ -50,11 +64,15 @@ pub struct Cell {
     pub times_s: Option<[f64; 3]>,
     /// What a failure did to the rate, of each repeat.
     pub recoveries: Vec<Recovery>,
+    /// Seconds at the beginning that its figures leave out, in the repeat that has most of them.
+    pub warm_up_s: u32,
     /// What the stages below it reached by themselves, the lowest first.
     pub ceilings: Vec<Ceiling>,
     /// Of flows: what else came of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkDetails>,
+    /// What bounded it; `None` where it must not be used.
+    pub verdict: Option<Verdict>,
     /// What speaks against it.
     pub flags: BTreeSet<Flag>,
 }
@@ -92,32 +110,34 @@ pub struct Summary {
 /// Where a phase stands: its work, then its place in that; roles follow each other.
 type Place = (usize, usize);
 /// What each system did there, repeat by repeat.
-type BySystem<'a> = BTreeMap<usize, Vec<(&'a TrialRecord, &'a PhaseRecord)>>;
+type BySystem<'a> = BTreeMap<usize, Vec<(Source, &'a TrialRecord, &'a PhaseRecord)>>;
 
-/// Sums the trials of a campaign up.
+/// Sums the trials of a campaign up; `memory_bytes` has the machine that measured, 0 where that is not known.
 #[must_use]
-pub fn summarise(trials: &[TrialRecord], campaign: &Campaign) -> Summary {
+pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, memory_bytes: u64) -> Summary {
     let works = campaign.works();
     let mut all: BTreeMap<Place, BySystem<'_>> = BTreeMap::new();
-    for trial in trials {
+    for (line, trial) in trials.iter().enumerate() {
         for (number, phase) in trial.phases.iter().enumerate() {
             let cells = all.entry((trial.trial.work, number)).or_default();
-            cells.entry(trial.trial.system).or_default().push((trial, phase));
+            cells.entry(trial.trial.system).or_default().push((Source { trial: line, phase: number }, trial, phase));
         }
     }
     let phase = |work: usize, number: usize| works.get(work).and_then(|work: &Work| work.phases.get(number));
     let at = |((work, _), cells): (&Place, &BySystem<'_>)| {
-        let (_, record) = cells.values().next()?.first()?;
+        let (_, _, record) = cells.values().next()?.first()?;
         let phase = phase(*work, record.number);
         Some(At { phase, row: row(cells, phase, campaign)? })
     };
     let mut rows: Vec<At<'_>> = all.iter().filter_map(at).collect();
     put(&mut rows, campaign);
+    flags::put(&mut rows, trials, campaign, memory_bytes);
+    verdict::put(&mut rows, trials, campaign);
     Summary { rows: rows.into_iter().map(|at| at.row).collect() }
 }
 
 fn row(cells: &BySystem<'_>, of: Option<&Phase>, campaign: &Campaign) -> Option<Row> {
-    let (trial, phase) = cells.values().next()?.first()?;
+    let (_, trial, phase) = cells.values().next()?.first()?;
     let unit = of.map_or(Unit::Operations, |of| of.workload().unit());
     let made = |(system, some): (&usize, &Vec<_>)| cell(some, of?.workload(), campaign.systems.get(*system));
     let mut made: Vec<Cell> = cells.iter().filter_map(made).collect();
@@ -134,9 +154,45 @@ fn row(cells: &BySystem<'_>, of: Option<&Phase>, campaign: &Campaign) -> Option<
     })
 }
 
+/// The figure of one repeat.
+struct Figure {
+    rate: f64,
+    /// What of the beginning it leaves out.
+    warm_up_s: u32,
+    /// Whether nothing shows that it went on changing.
+    is_steady: bool,
+}
+
+/// From the common start to the end of the last worker; of a long phase without its warm-up. What is done at its end, such as making durable, is
+/// always in it.
+#[allow(clippy::cast_precision_loss)] // counts and times
+fn figure(measured: &Measured, of: &dyn Workload) -> Figure {
+    let unit = of.unit();
+    let rate = match unit {
+        Unit::Bytes => measured.byte_rate(),
+        Unit::Operations => measured.operation_rate(),
+    };
+    let whole = Figure { rate, warm_up_s: 0, is_steady: true };
+    let series = measured.series(unit);
+    // What is broken on purpose has no steady state, and nobody leaves that out.
+    if series.len() < STEADY_SECONDS_MIN || of.expects_failures() {
+        return whole;
+    }
+    let Some(found) = steady(&series) else { return Figure { is_steady: false, ..whole } };
+    let is_steady = found.trend.is_none();
+    let cut = found.warm_up;
+    let before: f64 = series.iter().take(cut).sum();
+    let left = measured.wall_s - cut as f64;
+    if cut == 0 || left <= 0.0 {
+        return Figure { is_steady, ..whole };
+    }
+    let rate = (rate * measured.wall_s - before).max(0.0) / left;
+    Figure { rate, warm_up_s: u32::try_from(cut).unwrap_or(u32::MAX), is_steady }
+}
+
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts and times
-fn cell(some: &[(&TrialRecord, &PhaseRecord)], of: &dyn Workload, system: Option<&System>) -> Option<Cell> {
-    let (first, _) = some.first()?;
+fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system: Option<&System>) -> Option<Cell> {
+    let (_, first, _) = some.first()?;
     let unit = of.unit();
     let mut flags = BTreeSet::new();
     let (mut values, mut latency) = (Vec::new(), Latency::default());
@@ -144,12 +200,12 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], of: &dyn Workload, system: Option
     let mut served: BTreeMap<String, f64> = BTreeMap::new();
     let mut times: [Vec<f64>; 3] = Default::default();
     let mut recoveries = Vec::new();
-    for (trial, phase) in some {
+    let mut warm_up_s = 0;
+    for (_, trial, phase) in some {
         let measured = &phase.measured;
-        values.push(match unit {
-            Unit::Bytes => measured.byte_rate(),
-            Unit::Operations => measured.operation_rate(),
-        });
+        let figure = figure(measured, of);
+        values.push(figure.rate);
+        warm_up_s = warm_up_s.max(figure.warm_up_s);
         latency.merge(&measured.tally.latency);
         cpu += measured.client_cpu_s;
         missed += measured.tally.missed;
@@ -167,7 +223,7 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], of: &dyn Workload, system: Option
             Unit::Bytes => measured.tally.bytes as f64 / 1e9,
             Unit::Operations => measured.tally.operations as f64 / 1e6,
         };
-        let series = measured.byte_series();
+        let series = measured.series(Unit::Bytes);
         let at = |fault: &FaultRecord| (fault.what == "fail").then(|| fault.at_s.round() as usize);
         // The faults stand with the first role; what checks afterwards has not met them.
         let failed_at = trial.phases.iter().filter(|other| other.number == phase.number);
@@ -186,12 +242,7 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], of: &dyn Workload, system: Option
             (Flag::EndedEarly, trial.ended.is_some()),
             (Flag::MaybeCached, phase.caches == Caches::Unknown),
             (Flag::MissedDeadlines, measured.tally.missed > 0),
-            (
-                Flag::NotSteady,
-                !of.expects_failures()
-                    && series.len() >= STEADY_SECONDS_MIN
-                    && steady(&series).is_none_or(|found| found.trend.is_some()),
-            ),
+            (Flag::NotSteady, !figure.is_steady),
         ];
         flags.extend(found.into_iter().filter(|(_, is_so)| *is_so).map(|(flag, _)| flag));
     }
@@ -211,6 +262,7 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], of: &dyn Workload, system: Option
     Some(Cell {
         system: first.system.clone(),
         values,
+        sources: some.iter().map(|(source, _, _)| *source).collect(),
         median: middle,
         interval,
         against_first: None,
@@ -223,8 +275,10 @@ fn cell(some: &[(&TrialRecord, &PhaseRecord)], of: &dyn Workload, system: Option
         served: shares(served),
         times_s: of.is_job().then(|| times.map(|all| median(&all).unwrap_or_default())),
         recoveries,
+        warm_up_s,
         ceilings: Vec::new(),
         network: NetworkDetails::of(&outcomes),
+        verdict: None,
         flags,
     })
 }
@@ -241,7 +295,6 @@ mod tests {
     use super::*;
     use crate::campaign::Trial;
     use crate::load::{Reading, Tally};
-    use crate::measure::Measured;
     use crate::report::Stage;
 
     fn campaign() -> Campaign {
@@ -303,7 +356,7 @@ mod tests {
     fn systems_stand_side_by_side() {
         let trials: Vec<_> =
             (0..8).flat_map(|n| [trial(0, n, 200 + u64::from(n)), trial(1, n, 400 + u64::from(n))]).collect();
-        let summary = summarise(&trials, &campaign());
+        let summary = summarise(&trials, &campaign(), 0);
         let [row] = &summary.rows[..] else { panic!("{summary:?}") };
         let [a, b] = &row.cells[..] else { panic!("{row:?}") };
         assert_eq!((row.unit, a.median, b.median), (Unit::Bytes, 101.75e6, 201.75e6));
@@ -319,13 +372,60 @@ mod tests {
         trials[1].phases[0].measured.tally.wrong = 1;
         trials[2].phases[0].caches = Caches::Unknown;
         trials[0].ended = Some("stopped".into());
-        let flags = &summarise(&trials, &campaign()).rows[0].cells[0].flags;
+        let flags = &summarise(&trials, &campaign(), 0).rows[0].cells[0].flags;
         assert_eq!(
             flags.iter().copied().collect::<Vec<_>>(),
             vec![Flag::WrongData, Flag::EndedEarly, Flag::MaybeCached, Flag::FewRepeats]
         );
         let scattered: Vec<_> = (0..8).map(|n| trial(0, n, 100 + 50 * u64::from(n))).collect();
-        assert!(summarise(&scattered, &campaign()).rows[0].cells[0].flags.contains(&Flag::Scattered));
+        assert!(summarise(&scattered, &campaign(), 0).rows[0].cells[0].flags.contains(&Flag::Scattered));
+    }
+
+    #[test]
+    fn the_warm_up_of_a_long_phase_is_left_out() {
+        let long = |repeat: u32, of: fn(u32) -> u64| {
+            let mut trial = trial(0, repeat, 0);
+            let measured = &mut trial.phases[0].measured;
+            let mut done = 0;
+            measured.seconds = (0..60)
+                .map(|second| {
+                    done += of(second) + u64::from((second + repeat) % 3);
+                    Reading { operations: 1, bytes: done, failures: 0 }
+                })
+                .collect();
+            (measured.tally.bytes, measured.wall_s) = (done, 60.0);
+            trial
+        };
+        let starting: Vec<_> =
+            (0..6).map(|n| long(n, |second| if second < 15 { 300_000 } else { 1_000_000 })).collect();
+        let cell = summarise(&starting, &campaign(), 0).rows.remove(0).cells.remove(0);
+        assert_eq!(cell.warm_up_s, 15);
+        assert!((cell.median - 1e6).abs() < 1e3 && !cell.flags.contains(&Flag::NotSteady), "{cell:?}");
+        let falling: Vec<_> = (0..6).map(|n| long(n, |second| 1_000_000 - 10_000 * u64::from(second))).collect();
+        let cell = summarise(&falling, &campaign(), 0).rows.remove(0).cells.remove(0);
+        assert!(cell.flags.contains(&Flag::NotSteady));
+    }
+
+    #[test]
+    fn what_a_memory_can_hold_and_unequal_durability_are_told() {
+        let trials: Vec<_> =
+            (0..6).flat_map(|n| [trial(0, n, 200 + u64::from(n)), trial(1, n, 400 + u64::from(n))]).collect();
+        let mut campaign = campaign();
+        let flags = |campaign: &Campaign, memory: u64| -> Vec<Vec<Flag>> {
+            let row = summarise(&trials, campaign, memory).rows.remove(0);
+            row.cells.iter().map(|cell| cell.flags.iter().copied().collect()).collect()
+        };
+        // Made durable inside the timing: nothing of it is a memory's doing.
+        assert_eq!(flags(&campaign, 1 << 40), [vec![], vec![]]);
+        campaign.streams[0].durability = crate::target::Durability::None;
+        let (equal, memory) = (Flag::UnequalDurability, Flag::FitsMemory);
+        // What a server keeps in its memory is not known.
+        assert_eq!(flags(&campaign, 1 << 40), [vec![equal], vec![memory, equal]]);
+        assert_eq!(flags(&campaign, 100 << 20), [vec![equal], vec![equal]]);
+        campaign.systems[0].place = crate::campaign::Many::One("/a".to_owned());
+        assert_eq!(flags(&campaign, 100 << 20), [vec![], vec![]]);
+        campaign.streams[0].direct = true;
+        assert_eq!(flags(&campaign, 1 << 40), [vec![], vec![]]);
     }
 
     #[test]
@@ -349,7 +449,7 @@ mod tests {
                 trials.push(flows);
             }
         }
-        let summary = summarise(&trials, &campaign());
+        let summary = summarise(&trials, &campaign(), 0);
         let row = summary.rows.iter().find(|row| row.work == "w" && row.cells.len() == 2).unwrap();
         let ceilings = |cell: &Cell| -> Vec<_> { cell.ceilings.iter().map(|c| (c.stage, c.rate, c.share)).collect() };
         // root:// sums what it sends.

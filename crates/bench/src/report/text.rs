@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::{Cell, Flag, Row, Summary, Unit};
+use super::figures::{client_cpu, notes, rate, title_of, took};
+use super::{Bound, Cell, Flag, Row, Summary, Unit};
 
 /// Rows as text. A figure that must not be used is not printed: there is the reason in its place.
 #[must_use]
@@ -22,6 +23,9 @@ pub fn text(summary: &Summary) -> String {
             let phase = if number == 0 { row.phase.as_str() } else { "" };
             let _ = writeln!(out, "  {phase:<14} {:<12} {}", cell.system, figure(cell, row.unit));
         }
+        if let Some(bounds) = bounds(row) {
+            let _ = writeln!(out, "{:17}bounded by {bounds}", "");
+        }
     }
     for flag in flags {
         let _ = writeln!(out, "[{}] {flag}", flag.letter());
@@ -29,9 +33,20 @@ pub fn text(summary: &Summary) -> String {
     out
 }
 
-fn title_of(row: &Row) -> String {
-    let parameters: Vec<String> = row.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
-    format!("{}: {}", row.work, parameters.join(", "))
+/// What bounded the figures of a row, in few words; `None` if that is not known of any.
+fn bounds(row: &Row) -> Option<String> {
+    let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
+    for cell in &row.cells {
+        let Some(verdict) = &cell.verdict else { continue };
+        let says = verdict.bound.says();
+        match said.iter_mut().find(|(other, _)| *other == says) {
+            Some((_, systems)) => systems.push(&cell.system),
+            None => said.push((says, vec![&cell.system])),
+        }
+    }
+    let whose = |(says, systems): &(&str, Vec<&str>)| format!("{says} ({})", systems.join(", "));
+    (said.iter().any(|(says, _)| *says != Bound::NotKnown.says()))
+        .then(|| said.iter().map(whose).collect::<Vec<_>>().join("; "))
 }
 
 fn figure(cell: &Cell, unit: Unit) -> String {
@@ -49,36 +64,10 @@ fn figure(cell: &Cell, unit: Unit) -> String {
         let _ = write!(out, ", p50 {}, p99 {}", took(p50), took(p99));
     }
     if let Some(cpu) = cell.client_cpu {
-        let _ = match unit {
-            Unit::Bytes => write!(out, ", {cpu:.2} s CPU/GB"),
-            Unit::Operations => write!(out, ", {cpu:.0} us CPU each"),
-        };
+        let _ = write!(out, ", {}", client_cpu(cpu, unit));
     }
-    if let Some(network) = &cell.network {
-        out += &network.text(|figure| rate(figure, unit));
-    }
-    for ceiling in &cell.ceilings {
-        let _ = write!(out, ", {:.0} % of the {}", 100.0 * ceiling.share, ceiling.stage.name());
-    }
-    if let Some([elapsed, user, system]) = cell.times_s {
-        let _ = write!(out, ", elapsed {elapsed:.2} s, user {user:.2} s, system {system:.2} s");
-    }
-    if cell.served.len() > 1 {
-        let shares: Vec<String> =
-            cell.served.iter().map(|(server, share)| format!("{server} {:.0} %", 100.0 * share)).collect();
-        let _ = write!(out, ", served by {}", shares.join(", "));
-    }
-    for recovery in &cell.recoveries {
-        let _ = match recovery.back_after_s {
-            Some(after_s) => write!(out, ", back after {after_s} s ({} s still)", recovery.still_s),
-            None => write!(out, ", never back ({} s still)", recovery.still_s),
-        };
-    }
-    if cell.failed > 0 {
-        let _ = write!(out, ", {} failed", cell.failed);
-    }
-    if cell.missed > 0 {
-        let _ = write!(out, ", {} missed deadlines", cell.missed);
+    for note in notes(cell) {
+        let _ = write!(out, ", {note}");
     }
     if let Some(against) = cell.against_first {
         let sure = match against.differs() {
@@ -89,16 +78,4 @@ fn figure(cell: &Cell, unit: Unit) -> String {
         let _ = write!(out, ", x {:.2}{sure}", against.ratio);
     }
     out + &letters
-}
-
-fn rate(value: f64, unit: Unit) -> String {
-    match unit {
-        Unit::Bytes if value >= 1e9 => format!("{:.2} GB/s", value / 1e9),
-        Unit::Bytes => format!("{:.1} MB/s", value / 1e6),
-        Unit::Operations => format!("{value:.0} /s"),
-    }
-}
-
-fn took(us: u64) -> String {
-    types::units::show_duration(std::time::Duration::from_micros(us))
 }

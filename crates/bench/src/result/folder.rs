@@ -54,6 +54,27 @@ pub enum FolderError {
     },
 }
 
+/// What stands beside the trials, and can be made from them again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beside {
+    /// The page.
+    Page,
+    /// All figures, for programs.
+    Summary,
+    /// All figures, for tables.
+    Table,
+}
+
+impl Beside {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Page => "report.html",
+            Self::Summary => "summary.json",
+            Self::Table => "table.csv",
+        }
+    }
+}
+
 /// A folder of results.
 #[derive(Debug)]
 pub struct ResultFolder {
@@ -147,6 +168,17 @@ impl ResultFolder {
         Ok(())
     }
 
+    /// Writes what was made from the trials beside them, whole or not at all.
+    ///
+    /// # Errors
+    /// [`FolderError::Io`].
+    pub fn write_beside(&self, file: Beside, text: &str) -> Result<(), FolderError> {
+        let at = self.path.join(file.name());
+        let new = self.path.join(format!("{}.new", file.name()));
+        io("write", &new, std::fs::write(&new, text))?;
+        io("rename", &at, std::fs::rename(&new, &at))
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -158,9 +190,18 @@ impl ResultFolder {
 mod tests {
     use super::*;
     use crate::campaign::Trial;
+    use crate::sampling::Settings;
 
     fn head(campaign: &str) -> RunHead {
-        RunHead { version: VERSION, name: "x".into(), campaign: campaign.into(), began: 1, program: "weir".into() }
+        RunHead {
+            version: VERSION,
+            name: "x".into(),
+            campaign: campaign.into(),
+            began: 1,
+            program: "weir".into(),
+            memory_bytes: 0,
+            machine: Settings::new(),
+        }
     }
 
     fn record(work: usize) -> TrialRecord {

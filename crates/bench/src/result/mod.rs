@@ -3,5 +3,5 @@
 mod folder;
 mod record;
 
-pub use folder::{FolderError, ResultFolder};
+pub use folder::{Beside, FolderError, ResultFolder};
 pub use record::{Caches, PhaseRecord, RunHead, TrialRecord, VERSION};

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::campaign::Trial;
 use crate::fault::FaultRecord;
 use crate::measure::Measured;
+use crate::sampling::Settings;
 
 /// Version of the records.
 pub const VERSION: u32 = 1;
@@ -22,6 +23,12 @@ pub struct RunHead {
     pub began: i64,
     /// The program that measured.
     pub program: String,
+    /// Bytes of memory of the machine that keeps the records; 0 where that is not known.
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// Settings of that machine.
+    #[serde(default)]
+    pub machine: Settings,
 }
 
 /// Whether what was read could come from a memory.

@@ -30,6 +30,8 @@ pub struct Interface {
     pub sent: u64,
     /// Packets dropped or failed, both ways.
     pub lost: u64,
+    /// Bytes a second that it can move each way; `None` where it does not say.
+    pub speed: Option<u64>,
 }
 
 /// Counters of TCP and UDP (`/proc/net/snmp`).
@@ -80,6 +82,8 @@ pub struct Counters {
     pub at: Instant,
     /// Processors.
     pub cpu: Cpu,
+    /// Ticks of each processor, busy and in all, by its number.
+    pub cores: BTreeMap<u32, (u64, u64)>,
     /// Interfaces by name.
     pub interfaces: BTreeMap<String, Interface>,
     /// TCP and UDP.
@@ -103,15 +107,16 @@ impl Counters {
     #[must_use]
     pub fn read(proc: &Path, sys: &Path, processes: &[u32], at: Instant) -> Self {
         let text = |name: &str| std::fs::read_to_string(proc.join(name)).unwrap_or_default();
-        let meminfo = text("meminfo");
+        let (meminfo, stat) = (text("meminfo"), text("stat"));
         let is_disk = |name: &str| sys.join("block").join(name).exists();
         let process = |id: &u32| {
             Some((*id, process_ticks(&std::fs::read_to_string(proc.join(id.to_string()).join("stat")).ok()?)?))
         };
         Self {
             at,
-            cpu: cpu(&text("stat")),
-            interfaces: interfaces(&text("net/dev")),
+            cpu: cpu(&stat),
+            cores: cores(&stat),
+            interfaces: interfaces(&text("net/dev"), |name| link_speed(sys, name)),
             tcp: tcp(&text("net/snmp")),
             disks: disks(&text("diskstats"), is_disk),
             memory_available: kib(&meminfo, "MemAvailable:"),
@@ -134,16 +139,38 @@ fn cpu(stat: &str) -> Cpu {
     Cpu { user: at(0) + at(1), system: at(2), idle: at(3), iowait: at(4), interrupts: at(5) + at(6), steal: at(7) }
 }
 
-fn interfaces(dev: &str) -> BTreeMap<String, Interface> {
+fn cores(stat: &str) -> BTreeMap<u32, (u64, u64)> {
+    stat.lines()
+        .filter_map(|line| {
+            let (number, words) = line.strip_prefix("cpu")?.split_once(' ')?;
+            let n = numbers(words);
+            // Idle and waiting for a disk are the fourth and fifth; what comes after the eighth is in the first two already.
+            let all: u64 = n.iter().take(8).sum();
+            let busy = all.saturating_sub(n.get(3..5).map_or(0, |idle| idle.iter().sum()));
+            Some((number.parse().ok()?, (busy, all)))
+        })
+        .collect()
+}
+
+fn interfaces(dev: &str, speed: impl Fn(&str) -> Option<u64>) -> BTreeMap<String, Interface> {
     dev.lines()
         .filter_map(|line| {
             let (name, words) = line.split_once(':')?;
             let n = numbers(words);
             let at = |place: usize| n.get(place).copied().unwrap_or(0);
             let lost = at(2) + at(3) + at(10) + at(11);
-            (n.len() >= 16).then(|| (name.trim().to_owned(), Interface { received: at(0), sent: at(8), lost }))
+            (n.len() >= 16).then(|| {
+                let name = name.trim();
+                (name.to_owned(), Interface { received: at(0), sent: at(8), lost, speed: speed(name) })
+            })
         })
         .collect()
+}
+
+/// The file has megabits a second; what has no speed has an error or -1 in its place.
+fn link_speed(sys: &Path, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(sys.join("class/net").join(name).join("speed")).ok()?;
+    text.trim().parse::<u64>().ok().filter(|speed| *speed > 0)?.checked_mul(125_000)
 }
 
 /// The file has lines in pairs: names, then values.
@@ -216,8 +243,12 @@ mod tests {
     fn the_kernels_files_are_read() {
         let found = cpu("cpu  100 5 50 1000 7 3 4 9 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
         assert_eq!(found, Cpu { user: 105, system: 50, idle: 1000, iowait: 7, interrupts: 7, steal: 9 });
+        assert_eq!(cores("cpu  9 9 9 9\ncpu0 1 1 1 10 2 1 1 3 7 7\ncpu12 x\n")[&0], (8, 20));
         let dev = "Inter-|   Receive  |  Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes\n  eth0: 1000 10 1 2 0 0 0 0 2000 20 3 4 0 0 0 0\n";
-        assert_eq!(interfaces(dev)["eth0"], Interface { received: 1000, sent: 2000, lost: 10 });
+        assert_eq!(
+            interfaces(dev, |_| Some(7))["eth0"],
+            Interface { received: 1000, sent: 2000, lost: 10, speed: Some(7) }
+        );
         let snmp = "Tcp: RtoMin OutSegs RetransSegs\nTcp: 200 77 5\nUdp: InDatagrams RcvbufErrors SndbufErrors\nUdp: 1 2 3\nUdpLite: InDatagrams\nUdpLite: 0\n";
         assert_eq!(tcp(snmp), Tcp { sent: 77, retransmitted: 5, udp_dropped: 5 });
         let stats = " 254 0 vda 10 1 80 4 20 2 160 6 0 30 40 0 0\n 254 1 vda1 1 1 1 1 1 1 1 1 1 1 1\n";
@@ -237,7 +268,8 @@ mod tests {
         for text in ["", "cpu \n", "eth0:\n", "Tcp: a\n", "Tcp: OutSegs\nTcp: x\n", "1 2\n", "some total=\n", ")"] {
             let _ = (
                 cpu(text),
-                interfaces(text),
+                cores(text),
+                interfaces(text, |_| None),
                 tcp(text),
                 disks(text, |_| true),
                 kib(text, "x"),

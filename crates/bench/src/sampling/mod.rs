@@ -3,7 +3,10 @@
 //! Reading the counters ([`Counters::read`]) is apart from what is made of two readings ([`Sample::between`]), which is pure.
 
 mod counters;
+mod ethtool;
+mod machine;
 mod sample;
 
 pub use counters::{Counters, Cpu, Disk, Interface, Pressure, Tcp};
+pub use machine::{Settings, machine_settings, memory_bytes};
 pub use sample::{CpuShares, DiskRates, InterfaceRates, PressureShares, Sample};

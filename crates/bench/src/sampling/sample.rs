@@ -30,6 +30,9 @@ pub struct InterfaceRates {
     pub sent: f64,
     /// Packets a second lost.
     pub lost: f64,
+    /// Bytes a second that it can move each way; `None` where it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed: Option<f64>,
 }
 
 /// What a disk did.
@@ -69,6 +72,9 @@ pub struct Sample {
     pub seconds: f64,
     /// Processors.
     pub cpu: CpuShares,
+    /// Share of its time in which the processor that had the most to do was busy.
+    #[serde(default)]
+    pub busiest_core: f64,
     /// Interfaces by name.
     pub interfaces: BTreeMap<String, InterfaceRates>,
     /// TCP segments sent a second.
@@ -103,6 +109,7 @@ impl Sample {
                 received: rate(now.received, then.received),
                 sent: rate(now.sent, then.sent),
                 lost: rate(now.lost, then.lost),
+                speed: now.speed.map(|speed| speed as f64),
             };
             Some((name.clone(), rates))
         });
@@ -132,6 +139,7 @@ impl Sample {
         Self {
             seconds,
             cpu: cpu_shares(before, after),
+            busiest_core: busiest_core(before, after),
             interfaces: interfaces.collect(),
             segments: rate(after.tcp.sent, before.tcp.sent),
             retransmitted: rate(after.tcp.retransmitted, before.tcp.retransmitted),
@@ -161,6 +169,16 @@ fn cpu_shares(before: &Counters, after: &Counters) -> CpuShares {
     CpuShares { user, system, interrupts, iowait, steal, idle }
 }
 
+#[allow(clippy::cast_precision_loss)] // ticks of a second
+fn busiest_core(before: &Counters, after: &Counters) -> f64 {
+    let share = |(number, (busy, all)): (&u32, &(u64, u64))| {
+        let (busy_before, all_before) = before.cores.get(number)?;
+        let all = all.saturating_sub(*all_before);
+        (all > 0).then(|| busy.saturating_sub(*busy_before) as f64 / all as f64)
+    };
+    after.cores.iter().filter_map(share).fold(0.0, f64::max).min(1.0)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
@@ -172,7 +190,12 @@ mod tests {
         Counters {
             at,
             cpu: Cpu { user: 50 * k, system: 20 * k, idle: 100 * k, iowait: 10 * k, interrupts: 15 * k, steal: 5 * k },
-            interfaces: [("eth0".to_owned(), Interface { received: 1000 * k, sent: 500 * k, lost: 3 * k })].into(),
+            cores: [(0, (10 * k, 100 * k)), (1, (90 * k, 100 * k))].into(),
+            interfaces: [(
+                "eth0".to_owned(),
+                Interface { received: 1000 * k, sent: 500 * k, lost: 3 * k, speed: Some(125) },
+            )]
+            .into(),
             tcp: Tcp { sent: 100 * k, retransmitted: 2 * k, udp_dropped: k },
             disks: [(
                 "sda".to_owned(),
@@ -202,7 +225,11 @@ mod tests {
             sample.cpu,
             CpuShares { user: 0.25, system: 0.1, interrupts: 0.075, iowait: 0.05, steal: 0.025, idle: 0.5 }
         );
-        assert_eq!(sample.interfaces["eth0"], InterfaceRates { received: 2000.0, sent: 1000.0, lost: 6.0 });
+        assert_eq!(sample.busiest_core, 0.9);
+        assert_eq!(
+            sample.interfaces["eth0"],
+            InterfaceRates { received: 2000.0, sent: 1000.0, lost: 6.0, speed: Some(125.0) }
+        );
         assert_eq!((sample.segments, sample.retransmitted, sample.udp_dropped), (200.0, 4.0, 2.0));
         assert_eq!((sample.disks["sda"].busy, sample.disks["sda"].queue), (1.0, 8.0));
         assert_eq!((sample.memory_used, sample.dirty), (200, 7));

@@ -8,7 +8,7 @@ use super::{ChurnError, DaqError, FailureError, ForeignError, GenerateError, Sma
 use crate::content::Content;
 use crate::load::Crew;
 use crate::network::{Far, SpecError};
-use crate::target::{RelName, Target};
+use crate::target::{Manner, RelName, Target};
 
 /// Work that cannot be done as it is described.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -164,6 +164,26 @@ pub trait Workload {
     /// Whether operations may fail, because something is broken on purpose.
     fn expects_failures(&self) -> bool {
         false
+    }
+
+    /// The rate that is asked of all workers of a role together, in the unit of its figures; `None`: flat out.
+    fn asked_rate(&self, _role: &str) -> Option<f64> {
+        None
+    }
+
+    /// How its files are opened; `None` where it opens none.
+    fn manner(&self) -> Option<Manner> {
+        None
+    }
+
+    /// Whether it writes data.
+    fn writes(&self) -> bool {
+        false
+    }
+
+    /// Workers that wait for the system at a time; of several roles those of the first.
+    fn workers(&self) -> u32 {
+        self.parts()
     }
 
     /// Parts that can be divided over machines: streams, clients, recorders with all who read what they write. What needs no system is

@@ -157,6 +157,18 @@ impl Workload for SmallSpec {
         Box::new((0..self.clients).flat_map(move |client| self.names(client)))
     }
 
+    fn asked_rate(&self, _role: &str) -> Option<f64> {
+        self.rate.map(|rate| f64::from(rate) * f64::from(self.clients))
+    }
+
+    fn manner(&self) -> Option<Manner> {
+        Some(self.manner)
+    }
+
+    fn writes(&self) -> bool {
+        self.phase == SmallPhase::Create
+    }
+
     fn parts(&self) -> u32 {
         self.clients
     }

@@ -208,6 +208,23 @@ impl Workload for StreamSpec {
         self.access.is_cold() && !self.manner.direct
     }
 
+    #[allow(clippy::cast_precision_loss)] // a rate
+    fn asked_rate(&self, _role: &str) -> Option<f64> {
+        self.rate.map(|rate| rate as f64 * f64::from(self.streams))
+    }
+
+    fn workers(&self) -> u32 {
+        self.streams.saturating_mul(self.chunks)
+    }
+
+    fn manner(&self) -> Option<Manner> {
+        Some(self.manner)
+    }
+
+    fn writes(&self) -> bool {
+        self.access.writes()
+    }
+
     fn parts(&self) -> u32 {
         self.streams
     }

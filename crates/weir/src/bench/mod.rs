@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use bench::campaign::{Campaign, System, Trial, Work, estimate, order};
 use bench::content::Content;
 use bench::measure::Progress;
-use bench::report::{Summary, summarise, text};
-use bench::result::{ResultFolder, RunHead, VERSION};
+use bench::report::{Page, Summary, csv, difference, summarise, text};
+use bench::result::{Beside, ResultFolder, RunHead, VERSION};
 use bench::run::{Context, RunError, run_trial};
+use bench::sampling::{Settings, machine_settings, memory_bytes};
 use bench::target::{Failure as Refused, Place};
 
 use self::peers::Peers;
-use crate::cli::{BenchArgs, BenchCommand, HowArgs, ReportArgs, RunArgs};
+use crate::cli::{BenchArgs, BenchCommand, CompareArgs, HowArgs, ReportArgs, RunArgs};
 use crate::config::units::{show_duration, show_size};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -39,6 +40,7 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
         BenchCommand::Token(args) => token::make(args),
         BenchCommand::Flows(args) => flows::serve(args),
         BenchCommand::FlowProcess => flows::process(),
+        BenchCommand::Compare(args) => compare(args),
     }
 }
 
@@ -60,6 +62,21 @@ fn campaign(args: &RunArgs) -> Result<Exit, Failure> {
         return dry_run(&campaign);
     }
     do_campaign(&campaign, &source, &args.how, None)
+}
+
+/// Settings of this machine, and how the systems are mounted on it.
+fn settings_here(campaign: &Campaign) -> Settings {
+    let mut places: Vec<(String, PathBuf)> = Vec::new();
+    for system in &campaign.systems {
+        for (number, place) in system.places().unwrap_or_default().into_iter().enumerate() {
+            let name = if number == 0 { system.name.clone() } else { format!("{} ({})", system.name, number + 1) };
+            if let Place::Path(path) = place {
+                places.push((name, path));
+            }
+        }
+    }
+    let places: Vec<(&str, &Path)> = places.iter().map(|(name, path)| (name.as_str(), path.as_path())).collect();
+    machine_settings(&places)
 }
 
 fn dry_run(campaign: &Campaign) -> Result<Exit, Failure> {
@@ -96,6 +113,8 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
         campaign: source.to_owned(),
         began: bench::run::now_secs(),
         program: format!("weir {}", env!("CARGO_PKG_VERSION")),
+        memory_bytes: memory_bytes(),
+        machine: settings_here(campaign),
     };
     let mut results = ResultFolder::open(&path, head).map_err(usage)?;
     let done: BTreeSet<Trial> = results.trials.iter().map(|record| record.trial.clone()).collect();
@@ -139,8 +158,9 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
         }
         results.add(record).map_err(failed)?;
     }
-    let summary = summarise(&results.trials, campaign);
+    let summary = summarise(&results.trials, campaign, results.head.memory_bytes);
     print(&results, &summary, how.json)?;
+    write_reports(&results, campaign, &summary)?;
     Ok(verdict(&summary))
 }
 
@@ -199,12 +219,42 @@ fn print(results: &ResultFolder, summary: &Summary, json: bool) -> Result<(), Fa
     Ok(())
 }
 
+/// The page, the table and the summary beside the trials.
+fn write_reports(results: &ResultFolder, campaign: &Campaign, summary: &Summary) -> Result<(), Failure> {
+    let page = Page { head: &results.head, campaign, trials: &results.trials, summary };
+    let json = serde_json::to_string_pretty(summary).map_err(failed)? + "\n";
+    for (file, text) in [(Beside::Page, page.html()), (Beside::Table, csv(summary)), (Beside::Summary, json)] {
+        results.write_beside(file, &text).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// A folder of results, its campaign, and its summary.
+fn read(folder: &Path) -> Result<(ResultFolder, Campaign, Summary), Failure> {
+    let results = ResultFolder::read(folder).map_err(usage)?;
+    let campaign = Campaign::parse(&results.head.campaign)
+        .map_err(|error| usage(error).while_doing(format!("the campaign in {}", folder.display())))?;
+    let summary = summarise(&results.trials, &campaign, results.head.memory_bytes);
+    Ok((results, campaign, summary))
+}
+
+/// 0: nothing is surely slower in the second run; 1: something is.
+fn compare(args: &CompareArgs) -> Result<Exit, Failure> {
+    let ((first, _, before), (second, _, after)) = (read(&args.first)?, read(&args.second)?);
+    let found = difference((&before, &first.head.machine), (&after, &second.head.machine));
+    let text = if args.json { serde_json::to_string_pretty(&found).map_err(failed)? + "\n" } else { found.text() };
+    std::io::stdout().lock().write_all(text.as_bytes()).map_err(failed)?;
+    if found.rows.is_empty() {
+        return Err(Failure::message(Exit::Usage, "there is nothing to compare: the two runs have no row in common"));
+    }
+    Ok(if found.is_slower() { Exit::Wrong } else { Exit::Done })
+}
+
 fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     for folder in &args.folders {
-        let results = ResultFolder::read(folder).map_err(usage)?;
-        let campaign = Campaign::parse(&results.head.campaign)
-            .map_err(|error| usage(error).while_doing(format!("the campaign in {}", folder.display())))?;
-        print(&results, &summarise(&results.trials, &campaign), args.json)?;
+        let (results, campaign, summary) = read(folder)?;
+        print(&results, &summary, args.json)?;
+        write_reports(&results, &campaign, &summary)?;
     }
     Ok(Exit::Done)
 }

@@ -23,7 +23,7 @@ pub enum BenchCommand {
     /// The order is random and the systems take turns. What was done is recorded trial by trial, and a run that was cut off goes on where it
     /// was when it is started again with the same campaign and folder.
     Run(RunArgs),
-    /// Prints the table of runs.
+    /// Prints the table of runs, and writes `report.html`, `table.csv` and `summary.json` into their folders.
     Report(ReportArgs),
     /// Makes a token: a secret for the processes of a measurement on several machines, so that nobody else takes part.
     ///
@@ -36,6 +36,11 @@ pub enum BenchCommand {
     /// Does one flow, for the process that started this one.
     #[command(hide = true)]
     FlowProcess,
+    /// Compares two runs row by row, and the settings of the machines that they were made from.
+    ///
+    /// Rows belong together by work, parameters, phase and system. Ends with 1 if a figure of the second run is surely lower (at 95 %), with 0
+    /// if none is, and with 2 if the runs have no row in common.
+    Compare(CompareArgs),
 }
 
 /// Arguments of `weir bench quick`.
@@ -101,6 +106,20 @@ pub struct FlowsArgs {
     /// Who may ask for flows: those with the same token, made by `weir bench token`. Without one only loopback addresses can be listened on.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+}
+
+/// Arguments of `weir bench compare`.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// The folder of the first run.
+    #[arg(value_name = "A")]
+    pub first: PathBuf,
+    /// The folder of the second run.
+    #[arg(value_name = "B")]
+    pub second: PathBuf,
+    /// Print the comparison as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `weir bench report`.

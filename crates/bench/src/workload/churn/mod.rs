@@ -216,6 +216,18 @@ impl Workload for ChurnSpec {
         true
     }
 
+    fn asked_rate(&self, _role: &str) -> Option<f64> {
+        self.rate.map(|rate| f64::from(rate) * f64::from(self.clients))
+    }
+
+    fn manner(&self) -> Option<Manner> {
+        Some(self.manner)
+    }
+
+    fn writes(&self) -> bool {
+        matches!(self.phase, ChurnPhase::Fill | ChurnPhase::Mixed)
+    }
+
     fn parts(&self) -> u32 {
         self.clients
     }

@@ -194,6 +194,25 @@ impl Workload for DaqSpec {
         Box::new(self.copy_names())
     }
 
+    /// A follower reads as fast as is recorded, if it keeps up; a copier copies as fast as it can.
+    #[allow(clippy::cast_precision_loss)] // a rate
+    fn asked_rate(&self, role: &str) -> Option<f64> {
+        let followers = match role {
+            "record" => 1,
+            "follow" => self.followers,
+            _ => return None,
+        };
+        self.rate.map(|rate| rate as f64 * f64::from(self.recorders) * f64::from(followers))
+    }
+
+    fn manner(&self) -> Option<Manner> {
+        Some(self.manner)
+    }
+
+    fn writes(&self) -> bool {
+        true
+    }
+
     fn parts(&self) -> u32 {
         self.recorders
     }

@@ -158,6 +158,14 @@ impl Workload for FailureSpec {
         true
     }
 
+    fn manner(&self) -> Option<Manner> {
+        Some(self.manner)
+    }
+
+    fn writes(&self) -> bool {
+        true
+    }
+
     fn parts(&self) -> u32 {
         self.writers
     }

@@ -1,0 +1,327 @@
+//! Two runs side by side: what surely differs, and which settings of the machines may explain it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use super::figures::{rate, title_of};
+use super::summary::CONFIDENCE;
+use super::{Cell, Flag, Row, Summary, Unit};
+use crate::sampling::Settings;
+use crate::statistics::{Comparison, compare};
+
+/// What sets two runs apart.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Difference {
+    /// Rows that both have, in the order of the first.
+    pub rows: Vec<RowDifference>,
+    /// Rows of the first that the second lacks, in words.
+    pub only_first: Vec<String>,
+    /// Rows of the second that the first lacks.
+    pub only_second: Vec<String>,
+    /// Settings of the machines that differ.
+    pub settings: Vec<SettingDifference>,
+}
+
+/// A figure of one system in both runs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RowDifference {
+    /// The work's name.
+    pub work: String,
+    /// Its parameters.
+    pub parameters: Vec<(String, String)>,
+    /// The phase.
+    pub phase: String,
+    /// The system.
+    pub system: String,
+    /// What the figures count.
+    pub unit: Unit,
+    /// The figure of the first run; `None` where it must not be used.
+    pub first: Option<f64>,
+    /// The figure of the second run.
+    pub second: Option<f64>,
+    /// The second, divided by the first.
+    pub ratio: Option<Comparison>,
+    /// What speaks against either.
+    pub flags: BTreeSet<Flag>,
+}
+
+/// A setting that is not the same.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SettingDifference {
+    /// Its name.
+    pub name: String,
+    /// Its value in the first run.
+    pub first: Option<String>,
+    /// Its value in the second run.
+    pub second: Option<String>,
+}
+
+impl RowDifference {
+    /// Whether the second is surely slower.
+    #[must_use]
+    pub fn is_slower(&self) -> bool {
+        self.ratio.is_some_and(|ratio| ratio.differs() == Some(true) && ratio.ratio < 1.0)
+    }
+
+    /// Whether the second is surely faster.
+    #[must_use]
+    pub fn is_faster(&self) -> bool {
+        self.ratio.is_some_and(|ratio| ratio.differs() == Some(true) && ratio.ratio > 1.0)
+    }
+}
+
+/// What makes two figures comparable: work, parameters, phase and system.
+type Key<'a> = (&'a str, &'a [(String, String)], &'a str, &'a str);
+
+fn key<'a>(row: &'a Row, cell: &'a Cell) -> Key<'a> {
+    (&row.work, &row.parameters, &row.phase, &cell.system)
+}
+
+fn keyed(summary: &Summary) -> impl Iterator<Item = (Key<'_>, &Row, &Cell)> {
+    summary.rows.iter().flat_map(|row| row.cells.iter().map(move |cell| (key(row, cell), row, cell)))
+}
+
+/// Compares two runs, and the machines that they were made from.
+#[must_use]
+pub fn difference(first: (&Summary, &Settings), second: (&Summary, &Settings)) -> Difference {
+    let mut others: BTreeMap<Key<'_>, VecDeque<(&Row, &Cell)>> = BTreeMap::new();
+    for (key, row, cell) in keyed(second.0) {
+        others.entry(key).or_default().push_back((row, cell));
+    }
+    let (mut rows, mut only_first) = (Vec::new(), Vec::new());
+    for (key, row, cell) in keyed(first.0) {
+        let other = others.get_mut(&key).and_then(VecDeque::pop_front).filter(|(other, _)| other.unit == row.unit);
+        match other {
+            Some((_, other)) => rows.push(of_row(row, cell, other)),
+            None => only_first.push(words(row, cell)),
+        }
+    }
+    // In the order of the second, not of the map.
+    let left: BTreeSet<*const Cell> = others.values().flatten().map(|(_, cell)| std::ptr::from_ref(*cell)).collect();
+    let only_second = keyed(second.0)
+        .filter(|(_, _, cell)| left.contains(&std::ptr::from_ref(*cell)))
+        .map(|(_, row, cell)| words(row, cell))
+        .collect();
+    Difference { rows, only_first, only_second, settings: of_settings(first.1, second.1) }
+}
+
+fn words(row: &Row, cell: &Cell) -> String {
+    format!("{}, {} on {}", title_of(row), row.phase, cell.system)
+}
+
+fn of_row(row: &Row, first: &Cell, second: &Cell) -> RowDifference {
+    let both = first.usable().is_some() && second.usable().is_some();
+    RowDifference {
+        work: row.work.clone(),
+        parameters: row.parameters.clone(),
+        phase: row.phase.clone(),
+        system: first.system.clone(),
+        unit: row.unit,
+        first: first.usable(),
+        second: second.usable(),
+        ratio: both.then(|| compare(&second.values, &first.values, CONFIDENCE)).flatten(),
+        flags: first.flags.union(&second.flags).copied().collect(),
+    }
+}
+
+/// Settings that are not the same.
+#[must_use]
+pub fn of_settings(first: &Settings, second: &Settings) -> Vec<SettingDifference> {
+    let names: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
+    let differs = |name: &&String| first.get(*name) != second.get(*name);
+    let of = |name: &String| SettingDifference {
+        name: name.clone(),
+        first: first.get(name).cloned(),
+        second: second.get(name).cloned(),
+    };
+    names.into_iter().filter(differs).map(of).collect()
+}
+
+impl Difference {
+    /// Whether anything is surely slower in the second run.
+    #[must_use]
+    pub fn is_slower(&self) -> bool {
+        self.rows.iter().any(RowDifference::is_slower)
+    }
+
+    /// The table for a terminal.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let mut title = String::new();
+        for row in &self.rows {
+            let parameters: Vec<String> =
+                row.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+            let of = format!("{}: {}", row.work, parameters.join(", "));
+            if of != title {
+                let _ = writeln!(out, "{}{of}", if title.is_empty() { "" } else { "\n" });
+                title = of;
+            }
+            let shown = |figure: Option<f64>| figure.map_or("no figure".to_owned(), |figure| rate(figure, row.unit));
+            let letters: String = row.flags.iter().map(|flag| flag.letter()).collect();
+            let letters = if letters.is_empty() { letters } else { format!(" [{letters}]") };
+            let _ = writeln!(
+                out,
+                "  {:<14} {:<12} {} -> {}{}{letters}",
+                row.phase,
+                row.system,
+                shown(row.first),
+                shown(row.second),
+                row.ratio.map(says).unwrap_or_default()
+            );
+        }
+        for flag in self.rows.iter().flat_map(|row| row.flags.iter().copied()).collect::<BTreeSet<_>>() {
+            let _ = writeln!(out, "[{}] {flag}", flag.letter());
+        }
+        self.sum(&mut out);
+        for (which, rows) in [("first", &self.only_first), ("second", &self.only_second)] {
+            if !rows.is_empty() {
+                let _ = writeln!(out, "\nOnly in the {which}:");
+                rows.iter().for_each(|row| {
+                    let _ = writeln!(out, "  {row}");
+                });
+            }
+        }
+        if !self.settings.is_empty() {
+            let _ = writeln!(out, "\nSettings of the machines that differ, and may explain it:");
+            for setting in &self.settings {
+                let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "not there".to_owned());
+                let _ = writeln!(out, "  {}: {} -> {}", setting.name, shown(&setting.first), shown(&setting.second));
+            }
+        }
+        out
+    }
+
+    fn sum(&self, out: &mut String) {
+        if self.rows.is_empty() {
+            let _ = writeln!(
+                out,
+                "The two runs have no row in common: rows belong together by work, parameters, phase and system."
+            );
+            return;
+        }
+        let (slower, faster) = (
+            self.rows.iter().filter(|row| row.is_slower()).count(),
+            self.rows.iter().filter(|row| row.is_faster()).count(),
+        );
+        let tried = self.rows.iter().filter(|row| row.ratio.is_some_and(|ratio| ratio.differs().is_some())).count();
+        let _ = writeln!(
+            out,
+            "\nOf {} rows {slower} are surely slower and {faster} surely faster in the second run.",
+            self.rows.len()
+        );
+        #[allow(clippy::cast_precision_loss)] // numbers of rows
+        let by_chance = tried as f64 * (1.0 - CONFIDENCE);
+        if by_chance >= 1.0 {
+            let _ = writeln!(
+                out,
+                "Of {tried} comparisons about {by_chance:.0} differ by chance alone at {:.0} %.",
+                100.0 * CONFIDENCE
+            );
+        }
+    }
+}
+
+fn says(ratio: Comparison) -> String {
+    let sure = match ratio.differs() {
+        Some(true) if ratio.ratio > 1.0 => ", surely faster",
+        Some(true) => ", surely slower",
+        Some(false) => ", maybe no difference",
+        None => ", too few repeats to say",
+    };
+    let range =
+        ratio.interval.map(|interval| format!(" ({:.2} to {:.2})", interval.low, interval.high)).unwrap_or_default();
+    format!(", x {:.2}{range}{sure}", ratio.ratio)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(figures: &[(&str, &[f64])]) -> Summary {
+        let cell = |values: &[f64], flags: &[Flag]| Cell {
+            system: "s".into(),
+            values: values.to_vec(),
+            sources: vec![],
+            median: values[values.len() / 2],
+            interval: None,
+            against_first: None,
+            latency_us: None,
+            client_cpu: None,
+            missed: 0,
+            lost: 0,
+            failed: 0,
+            served: std::collections::BTreeMap::new(),
+            times_s: None,
+            recoveries: vec![],
+            warm_up_s: 0,
+            ceilings: vec![],
+            verdict: None,
+            flags: flags.iter().copied().collect(),
+        };
+        let row = |(phase, values): &(&str, &[f64])| Row {
+            work: "w".into(),
+            parameters: vec![("file".into(), "1 MiB".into())],
+            phase: (*phase).to_owned(),
+            unit: Unit::Bytes,
+            cells: vec![cell(values, if *phase == "bad" { &[Flag::WrongData] } else { &[] })],
+        };
+        Summary { rows: figures.iter().map(row).collect() }
+    }
+
+    fn settings(pairs: &[(&str, &str)]) -> Settings {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    const LOW: [f64; 6] = [98e6, 99e6, 100e6, 101e6, 102e6, 103e6];
+    const HIGH: [f64; 6] = [198e6, 199e6, 200e6, 201e6, 202e6, 203e6];
+
+    #[test]
+    fn what_surely_differs_is_told_with_what_may_explain_it() {
+        let before = summary(&[("write", &LOW), ("read", &HIGH), ("stat", &LOW), ("bad", &LOW), ("list", &LOW)]);
+        let after = summary(&[("read", &LOW), ("write", &HIGH), ("stat", &LOW), ("bad", &HIGH), ("remove", &LOW)]);
+        let machine = settings(&[("kernel", "6.1"), ("cpu scaling governor", "performance"), ("memory", "1 GiB")]);
+        let other = settings(&[("kernel", "6.1"), ("cpu scaling governor", "powersave"), ("bios version", "2")]);
+        let found = difference((&before, &machine), (&after, &other));
+        let ways: Vec<_> =
+            found.rows.iter().map(|row| (row.phase.as_str(), row.is_faster(), row.is_slower())).collect();
+        assert_eq!(
+            ways,
+            [("write", true, false), ("read", false, true), ("stat", false, false), ("bad", false, false)]
+        );
+        assert!(found.is_slower() && found.rows[3].ratio.is_none() && found.rows[3].first.is_none());
+        assert!((found.rows[0].ratio.unwrap().ratio - 2.0).abs() < 0.05);
+        assert_eq!((found.only_first.len(), found.only_second.len()), (1, 1));
+        let names: Vec<_> = found.settings.iter().map(|setting| setting.name.as_str()).collect();
+        assert_eq!(names, ["bios version", "cpu scaling governor", "memory"]);
+        let text = found.text();
+        for part in [
+            "101.0 MB/s -> 201.0 MB/s",
+            "surely faster",
+            "surely slower",
+            "maybe no difference",
+            "no figure",
+            "performance -> powersave",
+            "memory: 1 GiB -> not there",
+            "1 are surely slower and 1 surely faster",
+            "Only in the first:",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn few_repeats_and_nothing_in_common_are_said() {
+        let (before, after) = (summary(&[("write", &LOW[..2])]), summary(&[("write", &HIGH[..2])]));
+        let none = Settings::new();
+        let found = difference((&before, &none), (&after, &none));
+        assert!(!found.is_slower() && found.text().contains("too few repeats"));
+        let found = difference((&before, &none), (&Summary::default(), &none));
+        assert!(found.text().contains("no row in common"), "{}", found.text());
+        // The same row twice is compared in its order.
+        let twice = summary(&[("read", &LOW), ("read", &HIGH)]);
+        assert!(difference((&twice, &none), (&twice, &none)).rows.iter().all(|row| row.first == row.second));
+    }
+}

@@ -1,0 +1,62 @@
+//! Figures as people read them.
+
+use std::time::Duration;
+
+use super::{Cell, Row, Unit};
+
+/// A rate.
+pub(super) fn rate(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Bytes if value >= 1e9 => format!("{:.2} GB/s", value / 1e9),
+        Unit::Bytes => format!("{:.1} MB/s", value / 1e6),
+        Unit::Operations => format!("{value:.0} /s"),
+    }
+}
+
+/// A latency, to two digits where it is short.
+pub(super) fn took(us: u64) -> String {
+    types::units::show_duration(Duration::from_micros(us))
+}
+
+/// The work of a row with its parameters.
+pub(super) fn title_of(row: &Row) -> String {
+    let parameters: Vec<String> = row.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    format!("{}: {}", row.work, parameters.join(", "))
+}
+
+/// What the client's CPU was spent on: a text with its unit.
+pub(super) fn client_cpu(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Bytes => format!("{value:.2} s CPU/GB"),
+        Unit::Operations => format!("{value:.0} us CPU each"),
+    }
+}
+
+/// What is to be said of a figure besides its numbers.
+pub(super) fn notes(cell: &Cell) -> Vec<String> {
+    let share = |of: f64| format!("{:.0} %", 100.0 * of);
+    let mut notes: Vec<String> =
+        cell.ceilings.iter().map(|of| format!("{} of the {}", share(of.share), of.stage.name())).collect();
+    notes.extend(cell.network.as_ref().map(|network| network.text(|figure| rate(figure, Unit::Bytes))));
+    if let Some([elapsed, user, system]) = cell.times_s {
+        notes.push(format!("elapsed {elapsed:.2} s, user {user:.2} s, system {system:.2} s"));
+    }
+    if cell.served.len() > 1 {
+        let by: Vec<String> = cell.served.iter().map(|(server, of)| format!("{server} {}", share(*of))).collect();
+        notes.push(format!("served by {}", by.join(", ")));
+    }
+    notes.extend(cell.recoveries.iter().map(|recovery| match recovery.back_after_s {
+        Some(after_s) => format!("back after {after_s} s ({} s still)", recovery.still_s),
+        None => format!("never back ({} s still)", recovery.still_s),
+    }));
+    if cell.failed > 0 {
+        notes.push(format!("{} failed", cell.failed));
+    }
+    if cell.missed > 0 {
+        notes.push(format!("{} missed deadlines", cell.missed));
+    }
+    if cell.warm_up_s > 0 {
+        notes.push(format!("{} s of warm-up left out", cell.warm_up_s));
+    }
+    notes
+}

@@ -1,0 +1,225 @@
+//! The plots of a row: all repeats side by side, rates over time, latencies.
+
+use super::plot::{Lane, Plot, Scale, legend};
+use super::view::RowView;
+use crate::latency::Latency;
+use crate::measure::{Measured, count};
+use crate::report::figures::{rate, took};
+use crate::report::{Cell, Unit};
+
+/// Height of plots with a y axis.
+pub(super) const HEIGHT: f64 = 210.0;
+/// Height of a lane, with its name.
+const LANE: f64 = 36.0;
+/// Whole seconds under which a series over time says nothing.
+const SERIES_SECONDS_MIN: usize = 3;
+/// A ceiling further away than this many times the best figure would push the figures together.
+const CEILING_SHOWN_MAX: f64 = 1.5;
+
+/// A plot with its caption and legend.
+pub(super) fn figure(caption: &str, legend: &str, svg: &str) -> String {
+    format!("<figure><figcaption>{}</figcaption>{legend}{svg}</figure>", super::escape(caption))
+}
+
+/// A factor to divide by, and the unit of what comes out, for numbers up to `high`.
+fn unit_of(high: f64, unit: Unit) -> (f64, &'static str) {
+    match unit {
+        Unit::Bytes if high >= 1e9 => (1e9, "GB/s"),
+        Unit::Bytes if high >= 1e6 => (1e6, "MB/s"),
+        Unit::Bytes => (1e3, "kB/s"),
+        Unit::Operations if high >= 1e6 => (1e6, "millions a second"),
+        Unit::Operations if high >= 1e4 => (1e3, "thousands a second"),
+        Unit::Operations => (1.0, "a second"),
+    }
+}
+
+/// A number without zeros at its end.
+pub(super) fn short(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A scale of rates, and its unit.
+pub(super) fn rates_scale(most: f64, unit: Unit) -> (Scale, &'static str) {
+    let show = |value: f64, high: f64| short(value / unit_of(high, unit).0);
+    let scale = Scale::linear(most, 4, show);
+    let high = scale.ticks.last().map_or(most, |tick| tick.0);
+    (scale, unit_of(high, unit).1)
+}
+
+/// All repeats of all systems, with medians, intervals and near ceilings.
+pub(super) fn repeats(view: &RowView<'_>) -> String {
+    let row = view.row;
+    let cells: Vec<(usize, &Cell)> = row.cells.iter().enumerate().filter(|(_, cell)| cell.usable().is_some()).collect();
+    let best = cells.iter().flat_map(|(_, cell)| &cell.values).copied().fold(0.0, f64::max);
+    if cells.is_empty() || best <= 0.0 {
+        return String::new();
+    }
+    let near = |cell: &Cell| -> Vec<(f64, String)> {
+        let shown = cell.ceilings.iter().filter(|ceiling| ceiling.rate <= CEILING_SHOWN_MAX * best);
+        shown
+            .map(|ceiling| (ceiling.rate, format!("{} alone: {}", ceiling.stage.name(), rate(ceiling.rate, row.unit))))
+            .collect()
+    };
+    let most = cells.iter().flat_map(|(_, cell)| near(cell)).map(|(value, _)| value).fold(best, f64::max);
+    let (x, unit) = rates_scale(most, row.unit);
+    #[allow(clippy::cast_precision_loss)] // some systems
+    let height = 56.0 + LANE * cells.len() as f64;
+    let mut plot = Plot::new(&format!("{}: all repeats by system", row.phase), height, x, unit, None);
+    let mut top = 10.0;
+    for (number, cell) in cells {
+        let say =
+            |(repeat, value): (usize, &f64)| (*value, format!("repeat {}: {}", repeat + 1, rate(*value, row.unit)));
+        let lane = Lane {
+            name: &cell.system,
+            values: cell.values.iter().enumerate().map(say).collect(),
+            median: cell.median,
+            interval: cell.interval.map(|interval| (interval.low, interval.high)),
+            marks: near(cell),
+        };
+        plot.lane(view.colour(number), top + LANE - 10.0, &lane);
+        top += LANE;
+    }
+    figure("All repeats, median, and the interval of the median", "", &plot.end())
+}
+
+/// What was done in each second, and in what is left of the last.
+#[allow(clippy::cast_precision_loss)] // a rate
+fn series(measured: &Measured, unit: Unit) -> Vec<(f64, f64)> {
+    let (mut before, mut from) = (0, 0.0);
+    let mut points = Vec::new();
+    for (second, reading) in measured.seconds.iter().enumerate() {
+        let count = count(reading, unit);
+        let until = if second + 1 == measured.seconds.len() { measured.wall_s } else { second as f64 + 1.0 };
+        // A rate over next to no time is none.
+        if until - from >= 0.2 {
+            points.push((until, count.saturating_sub(before) as f64 / (until - from)));
+        }
+        (before, from) = (count, until);
+    }
+    points
+}
+
+/// Rates over time, of each system's typical repeat.
+pub(super) fn over_time(view: &RowView<'_>, points_max: usize) -> String {
+    let row = view.row;
+    let all: Vec<(usize, Vec<(f64, f64)>)> =
+        view.typical().map(|(number, phase)| (number, series(&phase.measured, row.unit))).collect();
+    if all.iter().all(|(_, points)| points.len() < SERIES_SECONDS_MIN) {
+        return String::new();
+    }
+    let most = |axis: fn(&(f64, f64)) -> f64| all.iter().flat_map(|(_, points)| points).map(axis).fold(0.0, f64::max);
+    let (y, unit) = rates_scale(most(|point| point.1), row.unit);
+    let x = Scale::linear(most(|point| point.0), 6, |value, _| short(value));
+    let mut plot =
+        Plot::new(&format!("{}: rate over time", row.phase), HEIGHT, x, &format!("seconds; rate in {unit}"), Some(y));
+    for (number, points) in &all {
+        plot.line(view.colour(*number), points, points_max);
+    }
+    for (_, phase) in view.typical() {
+        phase.faults.iter().for_each(|fault| plot.event(fault.at_s, &fault.what));
+    }
+    figure("Rate over time, in the repeat nearest to the median", &legend(view.systems()), &plot.end())
+}
+
+/// Latencies by percentile, of all repeats, both axes by the logarithm: so that what happens to one operation in a thousand is seen.
+pub(super) fn latencies(view: &RowView<'_>, points_max: usize) -> String {
+    let merged = |phases: &[&crate::result::PhaseRecord]| {
+        let mut latency = Latency::default();
+        phases.iter().for_each(|phase| latency.merge(&phase.measured.tally.latency));
+        latency
+    };
+    let all: Vec<(usize, Vec<(f64, f64)>)> =
+        view.phases.iter().enumerate().map(|(number, phases)| (number, by_nines(&merged(phases)))).collect();
+    let furthest = all.iter().flat_map(|(_, points)| points).map(|point| point.0).fold(0.0, f64::max);
+    if furthest <= 0.0 {
+        return String::new();
+    }
+    let high = furthest.ceil();
+    let nines = |n: u32| match n {
+        0 => "0".to_owned(),
+        1 => "90 %".to_owned(),
+        2 => "99 %".to_owned(),
+        n => format!("99.{} %", "9".repeat(n as usize - 2)),
+    };
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a logarithm of a count
+    let ticks = (0..=high as u32).map(|n| (f64::from(n), nines(n))).collect();
+    let y = Scale::log(all.iter().flat_map(|(_, points)| points).map(|point| point.1), latency_tick);
+    let mut plot = Plot::new(
+        &format!("{}: latency by percentile", view.row.phase),
+        HEIGHT,
+        Scale::marked(high, ticks),
+        "share of operations that took no longer",
+        Some(y),
+    );
+    for (number, points) in &all {
+        plot.line(view.colour(*number), points, points_max);
+    }
+    figure("Latency, all repeats", &legend(view.systems()), &plot.end())
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a power of ten below an hour
+fn latency_tick(us: f64) -> String {
+    if us >= 1e6 { format!("{} s", short(us / 1e6)) } else { took(us as u64) }
+}
+
+/// Points of a curve: how many nines the share has that took no longer, and how long that is.
+#[allow(clippy::cast_precision_loss)] // counts
+fn by_nines(latency: &Latency) -> Vec<(f64, f64)> {
+    let all = latency.count() as f64;
+    let mut below = 0;
+    latency
+        .steps()
+        .map(|(us, count)| {
+            below += count;
+            // The last operation stands for the middle of its share, as its end would be infinitely far.
+            ((all / (all - below as f64 + 0.5)).log10().max(0.0), us as f64)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::load::{Reading, Tally};
+
+    #[test]
+    fn seconds_become_rates_and_the_rest_of_the_last_too() {
+        let reading = |bytes| Reading { operations: 1, bytes, failures: 0 };
+        let measured = Measured {
+            wall_s: 2.5,
+            tally: Tally::default(),
+            seconds: vec![reading(100), reading(300), reading(400)],
+            client_cpu_s: 0.0,
+            client_system_s: 0.0,
+            client: vec![],
+            idle_workers: vec![],
+        };
+        assert_eq!(series(&measured, Unit::Bytes), [(1.0, 100.0), (2.0, 200.0), (2.5, 200.0)]);
+        // What ended with its last second has no rest.
+        assert_eq!(series(&Measured { wall_s: 2.01, ..measured }, Unit::Bytes).len(), 2);
+    }
+
+    #[test]
+    fn the_curve_reaches_as_far_as_the_count() {
+        let mut latency = Latency::default();
+        (1..=1000).for_each(|us| latency.add(Duration::from_micros(us)));
+        let points = by_nines(&latency);
+        let at = |us: f64| points.iter().find(|point| point.1 >= us).unwrap().0;
+        assert!((at(900.0) - 1.0).abs() < 0.01 && (at(990.0) - 2.0).abs() < 0.03, "{} {}", at(900.0), at(990.0));
+        assert!((3.0..3.5).contains(&points.last().unwrap().0));
+    }
+
+    #[test]
+    fn scales_have_units_that_fit() {
+        let ticks = |most, unit| {
+            let (scale, name) = rates_scale(most, unit);
+            (scale.ticks.into_iter().map(|tick| tick.1).collect::<Vec<_>>().join(" "), name)
+        };
+        assert_eq!(ticks(1.7e9, Unit::Bytes), ("0 0.5 1 1.5 2".to_owned(), "GB/s"));
+        assert_eq!(ticks(80e6, Unit::Bytes), ("0 20 40 60 80".to_owned(), "MB/s"));
+        assert_eq!(ticks(4100.0, Unit::Operations), ("0 2000 4000 6000".to_owned(), "a second"));
+    }
+}

@@ -1,0 +1,179 @@
+//! The page of a run: one file that needs nothing else, for the screen and for paper.
+
+mod charts;
+mod escape;
+mod machines;
+mod plot;
+mod rows;
+mod view;
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use self::escape::escape;
+use self::view::{Colours, RowView};
+use super::figures::title_of;
+use super::table::{latex, markdown};
+use super::{Flag, Summary};
+use crate::campaign::{Campaign, order};
+use crate::result::{RunHead, TrialRecord};
+
+const STYLE: &str = include_str!("style.css");
+/// Rows that have plots; those behind them are in the tables.
+const ROWS_PLOTTED_MAX: usize = 400;
+/// Points of all lines of a page together, about: what keeps it at some megabytes.
+const POINTS_MAX: usize = 250_000;
+/// Points of one line.
+const LINE_POINTS: std::ops::RangeInclusive<usize> = 24..=300;
+/// Lines of a system in a row: two of rates and latencies, twelve of its machine.
+const LINES: usize = 14;
+
+/// What a page is made from.
+#[derive(Debug)]
+pub struct Page<'a> {
+    /// What all trials have in common.
+    pub head: &'a RunHead,
+    /// The campaign.
+    pub campaign: &'a Campaign,
+    /// The trials from which `summary` was made.
+    pub trials: &'a [TrialRecord],
+    /// The rows.
+    pub summary: &'a Summary,
+}
+
+impl Page<'_> {
+    /// The page. It loads nothing, runs nothing, and shows texts of systems and campaigns as texts, whatever is in them.
+    #[must_use]
+    pub fn html(&self) -> String {
+        let mut out = String::with_capacity(1 << 20);
+        let name = escape(&self.head.name);
+        let _ = write!(
+            out,
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{name}</title>\
+             <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
+             <style>{STYLE}</style></head><body><h1>{name}</h1>"
+        );
+        self.about(&mut out);
+        self.contents(&mut out);
+        self.rows(&mut out);
+        self.flags(&mut out);
+        self.all_figures(&mut out);
+        self.provenance(&mut out);
+        out.push_str("</body></html>\n");
+        out
+    }
+
+    fn about(&self, out: &mut String) {
+        let began =
+            jiff::Timestamp::from_second(self.head.began).map(|time| time.strftime("%Y-%m-%d %H:%M UTC").to_string());
+        let _ = write!(
+            out,
+            "<dl class=\"about\"><dt>Begun</dt><dd>{}</dd><dt>Measured by</dt><dd>{}</dd><dt>Trials done</dt><dd>{} of {}</dd>",
+            escape(&began.unwrap_or_default()),
+            escape(&self.head.program),
+            self.trials.len(),
+            order(self.campaign).len(),
+        );
+        for (number, system) in self.campaign.systems.iter().enumerate() {
+            let _ = write!(
+                out,
+                "<dt>{}{}</dt><dd>{}{}</dd>",
+                rows::key(number),
+                escape(&system.name),
+                escape(&system.place.all().join(", ")),
+                system.disk.as_ref().map(|disk| format!(", on the disk of {}", escape(disk))).unwrap_or_default()
+            );
+        }
+        out.push_str("</dl>");
+        out.push_str(
+            "<p class=\"soft\">A figure is the median over the repeats, with the interval in which the true median lies at 95 % (by order \
+             statistics: no distribution is supposed). A ratio is to the first system of the row. Letters say what speaks against a figure; \
+             they are explained <a href=\"#flags\">below the figures</a>.</p>",
+        );
+    }
+
+    fn contents(&self, out: &mut String) {
+        let mut titles: Vec<(usize, String)> = Vec::new();
+        for (number, row) in self.summary.rows.iter().enumerate() {
+            let title = title_of(row);
+            if titles.last().is_none_or(|last| last.1 != title) {
+                titles.push((number, title));
+            }
+        }
+        if titles.len() < 2 {
+            return;
+        }
+        out.push_str("<nav><ul>");
+        for (number, title) in titles {
+            let _ = write!(out, "<li><a href=\"#r{number}\">{}</a></li>", escape(&title));
+        }
+        out.push_str("</ul></nav>");
+    }
+
+    fn rows(&self, out: &mut String) {
+        let plotted = self.summary.rows.len().min(ROWS_PLOTTED_MAX);
+        let lines: usize = self.summary.rows.iter().take(plotted).map(|row| row.cells.len() * LINES).sum();
+        let points_max = (POINTS_MAX / lines.max(1)).clamp(*LINE_POINTS.start(), *LINE_POINTS.end());
+        let mut title = String::new();
+        for (number, row) in self.summary.rows.iter().enumerate() {
+            let of = title_of(row);
+            if of != title {
+                let _ = write!(out, "<h2 id=\"r{number}\">{}</h2>", escape(&of));
+                title = of;
+            }
+            if number == plotted {
+                let _ = write!(
+                    out,
+                    "<p class=\"soft\">Plots are of the first {plotted} rows only, so that this page stays small.</p>"
+                );
+            }
+            let view = RowView::new(row, self.trials, Colours(self.campaign));
+            rows::put(out, &view, (number < plotted).then_some(points_max));
+        }
+        if self.summary.rows.is_empty() {
+            out.push_str("<p>Nothing was measured.</p>");
+        }
+    }
+
+    fn flags(&self, out: &mut String) {
+        let found: BTreeSet<Flag> =
+            self.summary.rows.iter().flat_map(|row| &row.cells).flat_map(|cell| cell.flags.clone()).collect();
+        if found.is_empty() {
+            return;
+        }
+        out.push_str("<h2 id=\"flags\">What speaks against figures</h2><dl class=\"about\">");
+        for flag in found {
+            let _ = write!(out, "<dt>{}</dt><dd>{}</dd>", rows::flag(flag), escape(&flag.to_string()));
+        }
+        out.push_str("</dl>");
+    }
+
+    fn all_figures(&self, out: &mut String) {
+        out.push_str("<h2>All figures</h2>");
+        rows::all(out, self.summary, Colours(self.campaign));
+        out.push_str("<p class=\"soft\">The same in full precision is in <a href=\"table.csv\">table.csv</a> beside this page.</p>");
+        for (name, text) in [("Markdown", markdown(self.summary)), ("LaTeX", latex(self.summary))] {
+            let _ = write!(
+                out,
+                "<details class=\"screen\"><summary>As {name}</summary><pre>{}</pre></details>",
+                escape(&text)
+            );
+        }
+    }
+
+    fn provenance(&self, out: &mut String) {
+        let _ = write!(out, "<h2>The campaign</h2><pre>{}</pre>", escape(&self.head.campaign));
+        if self.head.machine.is_empty() {
+            return;
+        }
+        out.push_str("<details><summary>Settings of the machine that measured</summary><dl class=\"about settings\">");
+        for (name, value) in &self.head.machine {
+            let _ = write!(out, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
+        }
+        out.push_str("</dl></details>");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! A row on the page: its figures as a table, its plots, what the machines did.
+
+use std::fmt::Write;
+
+use super::charts::{latencies, over_time, repeats};
+use super::plot::COLOURS;
+use super::view::{Colours, RowView};
+use super::{escape, machines};
+use crate::report::figures::{client_cpu, notes, rate, title_of, took};
+use crate::report::{Cell, Flag, Row, Summary};
+
+/// The mark of a system: its colour in all plots.
+pub(super) fn key(colour: usize) -> String {
+    format!("<span class=\"key s{}\"></span>", colour % COLOURS)
+}
+
+/// A flag's letter, with its meaning for those who point at it.
+pub(super) fn flag(flag: Flag) -> String {
+    let class = if flag.is_fatal() { "flag bad" } else { "flag" };
+    format!("<span class=\"{class}\" title=\"{}\">{}</span>", escape(&flag.to_string()), flag.letter())
+}
+
+/// Columns, and whether they hold numbers.
+const COLUMNS: [(&str, bool); 9] = [
+    ("system", false),
+    ("median", true),
+    ("95 % interval", true),
+    ("ratio", true),
+    ("p50", true),
+    ("p99", true),
+    ("p99.9", true),
+    ("client", true),
+    ("notes", false),
+];
+
+fn head(out: &mut String, before: &[&str]) {
+    out.push_str("<thead><tr>");
+    for name in before {
+        let _ = write!(out, "<th>{name}</th>");
+    }
+    for (name, is_number) in COLUMNS {
+        let _ = write!(out, "<th{}>{name}</th>", if is_number { " class=\"n\"" } else { "" });
+    }
+    out.push_str("</tr></thead>");
+}
+
+/// The columns of a cell.
+fn cells(out: &mut String, colour: usize, row: &Row, cell: &Cell) {
+    let flags: String = cell.flags.iter().map(|found| flag(*found)).collect();
+    let _ = write!(out, "<td class=\"s\">{}{}</td>", key(colour), escape(&cell.system));
+    if cell.usable().is_none() {
+        let why: Vec<String> = cell.flags.iter().filter(|flag| flag.is_fatal()).map(Flag::to_string).collect();
+        let _ =
+            write!(out, "<td colspan=\"7\" class=\"bad\">no figure: {}</td><td>{flags}</td>", escape(&why.join("; ")));
+        return;
+    }
+    let interval = cell.interval.map(|i| format!("{} to {}", rate(i.low, row.unit), rate(i.high, row.unit)));
+    let ratio = cell.against_first.map(|against| {
+        let range = against.interval.map(|i| format!(" ({:.2} to {:.2})", i.low, i.high)).unwrap_or_default();
+        format!("{:.2}{range}", against.ratio)
+    });
+    let latency = |place: usize| cell.latency_us.map(|us| took(us[place]));
+    let numbers = [
+        Some(rate(cell.median, row.unit)),
+        interval,
+        ratio,
+        latency(0),
+        latency(1),
+        latency(2),
+        cell.client_cpu.map(|cpu| client_cpu(cpu, row.unit)),
+    ];
+    for text in numbers {
+        let _ = write!(out, "<td class=\"n\">{}</td>", escape(&text.unwrap_or_default()));
+    }
+    let _ = write!(out, "<td>{flags}{}</td>", escape(&notes(cell).join(", ")));
+}
+
+/// A row; with plots of so many points a line, if there are to be some.
+pub(super) fn put(out: &mut String, view: &RowView<'_>, points_max: Option<usize>) {
+    let row = view.row;
+    let _ = write!(out, "<section><div class=\"row\"><h3>{}</h3><div class=\"wide\"><table>", escape(&row.phase));
+    head(out, &[]);
+    out.push_str("<tbody>");
+    for (number, cell) in row.cells.iter().enumerate() {
+        out.push_str("<tr>");
+        cells(out, view.colour(number), row, cell);
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table></div>");
+    bounds(out, row);
+    if let Some(points_max) = points_max {
+        let plots = repeats(view) + &over_time(view, points_max) + &latencies(view, points_max);
+        if !plots.is_empty() {
+            let _ = write!(out, "<div class=\"plots\">{plots}</div>");
+        }
+    }
+    out.push_str("</div>");
+    if let Some(points_max) = points_max {
+        machines_of(out, view, points_max);
+    }
+    out.push_str("</section>");
+}
+
+/// What bounded the figures, and why that is thought.
+fn bounds(out: &mut String, row: &Row) {
+    let known: Vec<_> = row.cells.iter().filter_map(|cell| Some((cell, cell.verdict.as_ref()?))).collect();
+    if known.is_empty() {
+        return;
+    }
+    out.push_str("<ul class=\"bounds\">");
+    for (cell, verdict) in known {
+        let (system, says, why) = (escape(&cell.system), escape(verdict.bound.says()), escape(&verdict.evidence));
+        let _ =
+            write!(out, "<li>{system} is bounded by: <strong>{says}</strong> <span class=\"soft\">({why})</span></li>");
+    }
+    out.push_str("</ul>");
+}
+
+fn machines_of(out: &mut String, view: &RowView<'_>, points_max: usize) {
+    let mut inside = String::new();
+    for (number, phase) in view.typical() {
+        let Some(cell) = view.row.cells.get(number) else { continue };
+        let plots = machines::plots(&phase.measured.client, points_max);
+        if !plots.is_empty() {
+            let _ = write!(
+                inside,
+                "<h4>{}{}: this client</h4><div class=\"plots\">{plots}</div>",
+                key(view.colour(number)),
+                escape(&cell.system)
+            );
+        }
+    }
+    if !inside.is_empty() {
+        let _ = write!(
+            out,
+            "<details><summary>What the machines did, in the repeat nearest to the median</summary>{inside}</details>"
+        );
+    }
+}
+
+/// All figures in one table.
+pub(super) fn all(out: &mut String, summary: &Summary, colours: Colours<'_>) {
+    out.push_str("<div class=\"wide\"><table class=\"all\">");
+    head(out, &["phase"]);
+    let mut title = String::new();
+    for row in &summary.rows {
+        let of = title_of(row);
+        if of != title {
+            let _ = write!(out, "<tr><th colspan=\"{}\">{}</th></tr>", COLUMNS.len() + 1, escape(&of));
+            title = of;
+        }
+        for (number, cell) in row.cells.iter().enumerate() {
+            let _ = write!(out, "<tr><td>{}</td>", if number == 0 { escape(&row.phase) } else { String::new() });
+            cells(out, colours.of(&cell.system), row, cell);
+            out.push_str("</tr>");
+        }
+    }
+    out.push_str("</table></div>");
+}

@@ -1,0 +1,179 @@
+//! From rows and trials to the evidence of each figure.
+
+use std::collections::BTreeMap;
+
+use super::{Evidence, Growth, Machine, Way, decide};
+use crate::campaign::{Campaign, Phase};
+use crate::report::ceiling::At;
+use crate::report::summary::{Cell, Row};
+use crate::result::{PhaseRecord, TrialRecord};
+
+/// The parameter that says whose directories files are in.
+const DIRECTORIES: &str = "directories";
+/// Parameters that say how many work at a time.
+const WORKERS: [&str; 4] = ["clients", "streams", "recorders", "jobs"];
+
+/// Puts its verdict to each figure that may be used. Ceilings are there already.
+pub(in crate::report) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campaign) {
+    let siblings = Siblings::new(rows);
+    let verdicts: Vec<Vec<_>> = rows
+        .iter()
+        .map(|at| {
+            let give = |cell: &Cell| {
+                cell.usable()?;
+                // While something is broken on purpose, that is what bounds.
+                if at.phase.is_some_and(|phase| phase.workload().expects_failures()) {
+                    return None;
+                }
+                Some(decide(&evidence(at, cell, &siblings, trials, campaign)))
+            };
+            at.row.cells.iter().map(give).collect()
+        })
+        .collect();
+    for (at, verdicts) in rows.iter_mut().zip(verdicts) {
+        for (cell, verdict) in at.row.cells.iter_mut().zip(verdicts) {
+            cell.verdict = verdict;
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // counts and times
+fn evidence(
+    at: &At<'_>,
+    cell: &Cell,
+    siblings: &Siblings<'_>,
+    trials: &[TrialRecord],
+    campaign: &Campaign,
+) -> Evidence {
+    let phases: Vec<&PhaseRecord> =
+        cell.sources.iter().filter_map(|source| trials.get(source.trial)?.phases.get(source.phase)).collect();
+    let sum = |of: &dyn Fn(&PhaseRecord) -> f64| phases.iter().map(|phase| of(phase)).sum::<f64>();
+    let wall = sum(&|phase| phase.measured.wall_s).max(1e-9);
+    let operations = sum(&|phase| phase.measured.tally.operations as f64).max(1.0);
+    let waited = sum(&|phase| {
+        phase.measured.tally.latency.steps().map(|(us, count)| us as f64 * count as f64).sum::<f64>() / 1e6
+    });
+    let system = campaign.systems.iter().find(|system| system.name == cell.system);
+    let places = system.map(|system| system.place.all()).unwrap_or_default();
+    let workers = at.phase.map_or(1, |phase| phase.workload().workers());
+    // Of several roles the first has what the machine did, and what the bench used of it.
+    let machines = cell.sources.iter().filter_map(|source| {
+        let phases = &trials.get(source.trial)?.phases;
+        let number = phases.get(source.phase)?.number;
+        phases.iter().find(|phase| phase.number == number)
+    });
+    let samples = machines.clone().flat_map(|phase| &phase.measured.client);
+    let bench_cpu_s: f64 = machines.clone().map(|phase| phase.measured.client_cpu_s).sum();
+    let machines_wall: f64 = machines.clone().map(|phase| phase.measured.wall_s).sum();
+    Evidence {
+        way: way_of(at.phase, &places),
+        figure: cell.median,
+        asked: at.phase.and_then(|phase| phase.workload().asked_rate(&at.row.phase)),
+        ceilings: cell.ceilings.clone(),
+        clients: Machine::of("this client", samples).into_iter().collect(),
+        servers: Vec::new(),
+        workers,
+        bench_cores: bench_cpu_s / machines_wall.max(1e-9),
+        under_way: waited / wall,
+        latency_us: cell.latency_us.map(|us| us[0]),
+        operation_bytes: sum(&|phase| phase.measured.tally.bytes as f64) / operations,
+        growth: growth(at, cell, siblings, workers),
+        own_directories: own_directories(at, cell, siblings),
+    }
+}
+
+/// How data gets to the places of a system; the longest way, if they are not all alike.
+fn way_of(phase: Option<&Phase>, places: &[String]) -> Way {
+    if phase.is_some_and(|phase| !phase.workload().needs_system()) {
+        return Way::None;
+    }
+    let ways: Vec<Way> = places.iter().map(|place| way_to(place)).collect();
+    [Way::Network, Way::SameMachine].into_iter().find(|way| ways.contains(way)).unwrap_or(Way::Path)
+}
+
+/// How data gets to a place, by its text.
+fn way_to(place: &str) -> Way {
+    let Some((scheme, rest)) = place.split_once("://") else { return Way::Path };
+    if scheme == "file" {
+        return Way::Path;
+    }
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let local = host.starts_with("127.") || host.starts_with("[::1]") || host.split(':').next() == Some("localhost");
+    if local { Way::SameMachine } else { Way::Network }
+}
+
+/// Rows that are the same but for one parameter.
+struct Siblings<'a> {
+    rows: &'a [At<'a>],
+    alike: BTreeMap<(String, &'static str), Vec<usize>>,
+}
+
+impl<'a> Siblings<'a> {
+    fn new(rows: &'a [At<'a>]) -> Self {
+        let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for (number, at) in rows.iter().enumerate() {
+            for name in WORKERS.into_iter().chain([DIRECTORIES]).filter(|name| parameter(&at.row, name).is_some()) {
+                alike.entry((Self::rest(&at.row, name), name)).or_default().push(number);
+            }
+        }
+        Self { rows, alike }
+    }
+
+    /// All that sets a row apart, but for a parameter.
+    fn rest(row: &Row, name: &str) -> String {
+        let rest: Vec<&(String, String)> = row.parameters.iter().filter(|parameter| parameter.0 != name).collect();
+        format!("{:?}", (&row.work, &row.phase, rest))
+    }
+
+    /// The figures of `cell`'s system in the rows whose parameter is as `fits` says.
+    fn figures(
+        &self,
+        at: &At<'_>,
+        cell: &Cell,
+        name: &'static str,
+        fits: impl Fn(&str) -> bool,
+    ) -> Vec<(&'a At<'a>, f64)> {
+        let alike = self.alike.get(&(Self::rest(&at.row, name), name)).map_or(&[][..], Vec::as_slice);
+        let fitting = alike.iter().filter_map(|number| self.rows.get(*number));
+        let fitting = fitting.filter(|other| parameter(&other.row, name).is_some_and(&fits));
+        let figure = |other: &At<'_>| other.row.cells.iter().find(|of| of.system == cell.system)?.usable();
+        fitting.filter_map(|other| Some((other, figure(other)?))).collect()
+    }
+}
+
+fn parameter<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
+    row.parameters.iter().find(|parameter| parameter.0 == name).map(|parameter| parameter.1.as_str())
+}
+
+/// Against the same work by fewer: the nearest number below.
+fn growth(at: &At<'_>, cell: &Cell, siblings: &Siblings<'_>, workers: u32) -> Option<Growth> {
+    let (name, this) = WORKERS.iter().find_map(|name| Some((*name, parameter(&at.row, name)?.parse::<u32>().ok()?)))?;
+    let found = siblings.figures(at, cell, name, |other| other.parse().is_ok_and(|other: u32| other < this));
+    let with = found.into_iter().filter_map(|(other, figure)| Some((other.phase?.workload().workers(), figure)));
+    let (fewer, figure) = with.filter(|(fewer, _)| *fewer < workers).max_by_key(|(fewer, _)| *fewer)?;
+    (figure > 0.0).then(|| Growth { fewer, ratio: cell.median / figure })
+}
+
+/// What the same clients reached with a directory each, divided by this figure of one directory for all.
+fn own_directories(at: &At<'_>, cell: &Cell, siblings: &Siblings<'_>) -> Option<f64> {
+    parameter(&at.row, DIRECTORIES).filter(|directories| *directories == "one")?;
+    let own = siblings.figures(at, cell, DIRECTORIES, |other| other == "own");
+    own.first().map(|(_, figure)| figure / cell.median).filter(|ratio| ratio.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_is_that_of_the_place() {
+        let way = |place: &str| way_of(None, &["/x".to_owned(), place.to_owned()]);
+        assert_eq!(way("/mnt/x"), Way::Path);
+        assert_eq!(way("file:///mnt/x"), Way::Path);
+        assert_eq!(way("root://localhost:1094//x"), Way::SameMachine);
+        assert_eq!(way("root://u@127.0.0.1//x"), Way::SameMachine);
+        assert_eq!(way("root://[::1]:2//x"), Way::SameMachine);
+        assert_eq!(way("https://storage.example/x"), Way::Network);
+    }
+}

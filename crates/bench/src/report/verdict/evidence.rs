@@ -1,0 +1,209 @@
+//! What is known of a figure when its verdict is given.
+
+use crate::report::{Ceiling, Stage};
+use crate::sampling::{PressureShares, Sample};
+
+/// How the data reaches the system.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Way {
+    /// By a path: this machine's disk, or what is mounted there.
+    #[default]
+    Path,
+    /// To a server on this machine.
+    SameMachine,
+    /// Over a network.
+    Network,
+    /// There is no system: the client works alone.
+    None,
+}
+
+/// What a machine did during a phase, on average over its time.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Machine {
+    /// What it is called.
+    pub name: String,
+    /// Seconds that it was looked at.
+    pub seconds: f64,
+    /// Share of the time of all processors in which they were busy.
+    pub cpu: f64,
+    /// The same of the one that had the most to do.
+    pub core: f64,
+    /// The network interface that moved the most, the loopback aside.
+    pub link: Option<Link>,
+    /// Share of TCP segments that were sent once more.
+    pub retransmitted: f64,
+    /// The disk that was busiest.
+    pub disk: Option<DiskUse>,
+    /// What was held up.
+    pub pressure: Option<PressureShares>,
+}
+
+/// A network interface.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Bytes a second in the direction that had more.
+    pub rate: f64,
+    /// Bytes a second that it can move each way, if it says so.
+    pub speed: Option<f64>,
+}
+
+/// A disk.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DiskUse {
+    /// Its name.
+    pub name: String,
+    /// Share of the time in which it had something to do.
+    pub busy: f64,
+    /// Requests under way.
+    pub queue: f64,
+    /// Bytes a second, both ways.
+    pub rate: f64,
+}
+
+/// How a figure relates to that of the same work with fewer workers.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Growth {
+    /// Fewer workers.
+    pub fewer: u32,
+    /// The figure, divided by that of the fewer.
+    pub ratio: f64,
+}
+
+/// All that a verdict is given by.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Evidence {
+    /// How the data reaches the system.
+    pub way: Way,
+    /// The figure.
+    pub figure: f64,
+    /// The rate that was asked for, if one was.
+    pub asked: Option<f64>,
+    /// What the stages below reached by themselves.
+    pub ceilings: Vec<Ceiling>,
+    /// The clients.
+    pub clients: Vec<Machine>,
+    /// The servers that were watched.
+    pub servers: Vec<Machine>,
+    /// Workers.
+    pub workers: u32,
+    /// Processors that the bench itself used, on average.
+    pub bench_cores: f64,
+    /// Operations that were under way, on average.
+    pub under_way: f64,
+    /// Median latency in microseconds.
+    pub latency_us: Option<u64>,
+    /// Bytes of an operation.
+    pub operation_bytes: f64,
+    /// Against fewer workers.
+    pub growth: Option<Growth>,
+    /// What the same work reached with a directory for each client, divided by this figure of one directory.
+    pub own_directories: Option<f64>,
+}
+
+/// Seconds under which the counters are too coarse to say anything.
+const SECONDS_MIN: f64 = 0.5;
+
+impl Machine {
+    /// From its samples; `None` where they are of too short a time to say anything.
+    pub fn of<'a>(name: &str, samples: impl Iterator<Item = &'a Sample> + Clone) -> Option<Self> {
+        let seconds: f64 = samples.clone().map(|sample| sample.seconds).sum();
+        if seconds < SECONDS_MIN {
+            return None;
+        }
+        let mean = |of: &dyn Fn(&Sample) -> f64| {
+            samples.clone().map(|sample| of(sample) * sample.seconds).sum::<f64>() / seconds
+        };
+        let (sent, again) = (mean(&|sample| sample.segments), mean(&|sample| sample.retransmitted));
+        let names = |of: fn(&Sample) -> Vec<&String>| {
+            let mut names: Vec<&String> = samples.clone().flat_map(of).collect();
+            names.sort();
+            names.dedup();
+            names
+        };
+        let links =
+            names(|sample| sample.interfaces.keys().filter(|name| *name != "lo").collect()).into_iter().map(|name| {
+                let of = |part: fn(&crate::sampling::InterfaceRates) -> f64| {
+                    mean(&|sample| sample.interfaces.get(name).map_or(0.0, part))
+                };
+                let speed = samples.clone().filter_map(|sample| sample.interfaces.get(name)?.speed).last();
+                Link { name: name.clone(), rate: of(|of| of.received).max(of(|of| of.sent)), speed }
+            });
+        let disks = names(|sample| sample.disks.keys().collect()).into_iter().map(|name| {
+            let of =
+                |part: fn(&crate::sampling::DiskRates) -> f64| mean(&|sample| sample.disks.get(name).map_or(0.0, part));
+            let rate = of(|of| of.read_bytes + of.written_bytes);
+            DiskUse { name: name.clone(), busy: of(|of| of.busy), queue: of(|of| of.queue), rate }
+        });
+        let pressure = |part: fn(&PressureShares) -> f64| mean(&|sample| sample.pressure.as_ref().map_or(0.0, part));
+        let counted = samples.clone().any(|sample| sample.pressure.is_some());
+        Some(Self {
+            name: name.to_owned(),
+            seconds,
+            cpu: mean(&|sample| 1.0 - sample.cpu.idle - sample.cpu.iowait),
+            core: mean(&|sample| sample.busiest_core),
+            link: links.filter(|link| link.rate > 0.0).max_by(|a, b| a.rate.total_cmp(&b.rate)),
+            retransmitted: if sent > 0.0 { again / sent } else { 0.0 },
+            disk: disks.filter(|disk| disk.busy > 0.0).max_by(|a, b| a.busy.total_cmp(&b.busy)),
+            pressure: counted.then(|| PressureShares {
+                cpu: pressure(|of| of.cpu),
+                memory: pressure(|of| of.memory),
+                io: pressure(|of| of.io),
+                io_full: pressure(|of| of.io_full),
+            }),
+        })
+    }
+}
+
+impl Evidence {
+    /// What a stage reached by itself.
+    pub fn ceiling(&self, stage: Stage) -> Option<&Ceiling> {
+        self.ceilings.iter().find(|ceiling| ceiling.stage == stage)
+    }
+
+    /// Machines whose disks may hold the data.
+    pub fn with_disks(&self) -> impl Iterator<Item = &Machine> {
+        let local = matches!(self.way, Way::Path | Way::SameMachine);
+        self.clients.iter().filter(move |_| local).chain(&self.servers)
+    }
+
+    /// All machines.
+    pub fn machines(&self) -> impl Iterator<Item = &Machine> {
+        self.clients.iter().chain(&self.servers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampling::{CpuShares, DiskRates, InterfaceRates};
+
+    #[test]
+    fn a_machine_is_the_average_over_its_time() {
+        let sample = |seconds: f64, busy: f64| Sample {
+            seconds,
+            cpu: CpuShares { user: busy, idle: 1.0 - busy, ..CpuShares::default() },
+            busiest_core: busy,
+            interfaces: [
+                ("lo".to_owned(), InterfaceRates { sent: 1e9, ..InterfaceRates::default() }),
+                (
+                    "eth0".to_owned(),
+                    InterfaceRates { sent: 1e6, received: 3e6, speed: Some(125e6), ..InterfaceRates::default() },
+                ),
+            ]
+            .into(),
+            segments: 100.0,
+            retransmitted: 2.0,
+            disks: [("sda".to_owned(), DiskRates { busy, ..DiskRates::default() })].into(),
+            ..Sample::default()
+        };
+        let samples = [sample(3.0, 1.0), sample(1.0, 0.2)];
+        let machine = Machine::of("a", samples.iter()).unwrap();
+        assert!((machine.cpu - 0.8).abs() < 1e-9 && (machine.core - 0.8).abs() < 1e-9 && machine.retransmitted == 0.02);
+        assert_eq!(machine.link, Some(Link { name: "eth0".into(), rate: 3e6, speed: Some(125e6) }));
+        assert!(machine.disk.is_some_and(|disk| (disk.busy - 0.8).abs() < 1e-9) && machine.pressure.is_none());
+        assert_eq!(Machine::of("a", samples[..0].iter()), None);
+        assert_eq!(Machine::of("a", [sample(0.1, 1.0)].iter()), None);
+    }
+}

@@ -1,0 +1,389 @@
+//! The decision table: rows in their order, each with its condition. The first that holds is the verdict. `docs/bench.md` has the same rows.
+
+use serde::{Deserialize, Serialize};
+
+use super::evidence::{Evidence, Machine, Way};
+use crate::report::{Ceiling, Stage};
+
+/// Share of the rate asked for from which on it was kept.
+const ASKED_KEPT: f64 = 0.97;
+/// Share of what a stage reached by itself from which on it bounds.
+const CEILING_REACHED: f64 = 0.85;
+/// Share of it above which it is no ceiling: the data came from a memory.
+const CEILING_BELIEVED: f64 = 1.25;
+/// Share of the time in which all processors are busy when they bound.
+const CPU_BUSY: f64 = 0.9;
+/// The same for a single one.
+const CORE_BUSY: f64 = 0.95;
+/// Processors that each worker uses, from which on it does nothing but compute.
+const WORKER_BUSY: f64 = 0.9;
+/// Share of a link's speed at which it is full.
+const LINK_FULL: f64 = 0.9;
+/// Share of TCP segments sent once more that costs more than it seems.
+const RETRANSMITTED: f64 = 0.01;
+/// Share of the time in which a disk has something to do when it bounds.
+const DISK_BUSY: f64 = 0.9;
+/// Requests under way on a disk below which its latency bounds, not its rate.
+const DISK_QUEUE: f64 = 1.5;
+/// Share of the time in which something waits for I/O when that bounds.
+const IO_WAITED: f64 = 0.7;
+/// Share of the time in which something waits for memory that is too much.
+const MEMORY_WAITED: f64 = 0.1;
+/// How much faster the same work has to be in directories of its own.
+const DIRECTORY_SLOWER: f64 = 1.5;
+/// Times the workers that should give more.
+const MORE_WORKERS: f64 = 2.0;
+/// Growth below which they did not.
+const NO_GROWTH: f64 = 1.15;
+/// Operations of each worker that are under way, on average, when it does nothing but wait.
+const WAITING: f64 = 0.8;
+/// Bytes of an operation up to which its answer, not its data, is waited for.
+const SMALL: f64 = 65_536.0;
+
+/// What bounded a figure.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// The rate that was asked for.
+    AskedRate,
+    /// The client's own making and checking of data.
+    Generator,
+    /// The disk below the system, as measured by itself.
+    DiskStage,
+    /// The client's processors.
+    ClientCpu,
+    /// A server's processors.
+    ServerCpu,
+    /// One processor of the client.
+    ClientCore,
+    /// One processor of a server.
+    ServerCore,
+    /// A network interface.
+    Link,
+    /// Losses in the network.
+    Retransmits,
+    /// A disk.
+    Disk,
+    /// Waiting for I/O with no disk busy.
+    Io,
+    /// Lack of memory.
+    Memory,
+    /// One directory for all.
+    OneDirectory,
+    /// Something that only one can have at a time.
+    Locks,
+    /// Answers to small operations.
+    Answers,
+    /// The way between client and servers.
+    Between,
+    /// It cannot be told.
+    NotKnown,
+}
+
+/// A row of the table.
+pub struct Rule {
+    /// What it names.
+    pub bound: Bound,
+    /// The condition, for people.
+    pub when: fn() -> String,
+    /// What bounded the figure then, for people.
+    pub says: &'static str,
+    /// The evidence, if the condition holds.
+    pub test: fn(&Evidence) -> Option<String>,
+}
+
+/// The table.
+pub const RULES: [Rule; 17] = [
+    Rule {
+        bound: Bound::AskedRate,
+        when: || format!("a rate was asked for, and at least {} of it was kept", percent(ASKED_KEPT)),
+        says: "the rate that was asked for",
+        test: |found| {
+            let asked = found.asked.filter(|asked| *asked > 0.0)?;
+            (found.figure >= ASKED_KEPT * asked)
+                .then(|| format!("{} of the rate asked for was kept", percent(found.figure / asked)))
+        },
+    },
+    Rule {
+        bound: Bound::Generator,
+        when: || {
+            format!(
+                "{} to {} of what the client makes or checks by itself; or there is no system",
+                percent(CEILING_REACHED),
+                percent(CEILING_BELIEVED)
+            )
+        },
+        says: "this client: making and checking data",
+        test: |found| match found.way {
+            Way::None => Some("the client worked alone".to_owned()),
+            _ => reached(found, Stage::Client),
+        },
+    },
+    Rule {
+        bound: Bound::DiskStage,
+        when: || {
+            let (low, high) = (percent(CEILING_REACHED), percent(CEILING_BELIEVED));
+            format!("{low} to {high} of what the disk below does by itself on the same work")
+        },
+        says: "the disk below the system",
+        test: |found| reached(found, Stage::Disk),
+    },
+    Rule {
+        bound: Bound::ClientCpu,
+        when: || format!("all processors of a client were busy at least {} of the time", percent(CPU_BUSY)),
+        says: "the client's CPU",
+        test: |found| {
+            let shared = if found.way == Way::SameMachine { "; the server runs on it, too" } else { "" };
+            let used = format!("; the bench itself used {:.1} processors{shared}", found.bench_cores);
+            Some(busy_cpu(&found.clients)? + &used)
+        },
+    },
+    Rule {
+        bound: Bound::ServerCpu,
+        when: || format!("all processors of a server were busy at least {} of the time", percent(CPU_BUSY)),
+        says: "a server's CPU",
+        test: |found| busy_cpu(&found.servers),
+    },
+    Rule {
+        bound: Bound::ClientCore,
+        when: || {
+            let (core, worker) = (percent(CORE_BUSY), percent(WORKER_BUSY));
+            format!(
+                "one processor of a client was busy at least {core} of the time, or each worker of the bench at least {worker}"
+            )
+        },
+        says: "a single core of the client",
+        test: |found| {
+            let each = found.bench_cores / f64::from(found.workers.max(1));
+            let workers = || {
+                format!(
+                    "the {} workers of the bench used {:.2} processors: they were computing all the time",
+                    found.workers, found.bench_cores
+                )
+            };
+            busy_core(&found.clients).or_else(|| (each >= WORKER_BUSY).then(workers))
+        },
+    },
+    Rule {
+        bound: Bound::ServerCore,
+        when: || format!("one processor of a server was busy at least {} of the time", percent(CORE_BUSY)),
+        says: "a single core of a server",
+        test: |found| busy_core(&found.servers),
+    },
+    Rule {
+        bound: Bound::Link,
+        when: || format!("an interface moved at least {} of its speed one way", percent(LINK_FULL)),
+        says: "the network: a link is full",
+        test: |found| {
+            found.machines().find_map(|machine| {
+                let link = machine.link.as_ref()?;
+                let speed = link.speed.filter(|speed| *speed > 0.0)?;
+                let say = || {
+                    format!(
+                        "{} of {} moved {:.0} MB/s of the {:.0} that it can",
+                        link.name,
+                        machine.name,
+                        link.rate / 1e6,
+                        speed / 1e6
+                    )
+                };
+                (link.rate >= LINK_FULL * speed).then(say)
+            })
+        },
+    },
+    Rule {
+        bound: Bound::Retransmits,
+        when: || format!("a machine sent at least {} of its TCP segments once more", percent(RETRANSMITTED)),
+        says: "the network: losses",
+        test: |found| {
+            let say = |machine: &Machine| {
+                format!("{} sent {:.1} % of its TCP segments once more", machine.name, 100.0 * machine.retransmitted)
+            };
+            found.machines().find(|machine| machine.retransmitted >= RETRANSMITTED).map(say)
+        },
+    },
+    Rule {
+        bound: Bound::Disk,
+        when: || format!("a disk that may hold the data was busy at least {} of the time", percent(DISK_BUSY)),
+        says: "the disk",
+        test: |found| {
+            found.with_disks().find_map(|machine| {
+                let disk = machine.disk.as_ref().filter(|disk| disk.busy >= DISK_BUSY)?;
+                let mut text = format!(
+                    "{} of {} was busy {} of the time and moved {:.0} MB/s",
+                    disk.name,
+                    machine.name,
+                    percent(disk.busy),
+                    disk.rate / 1e6
+                );
+                if disk.queue < DISK_QUEUE {
+                    text += &format!(
+                        "; {:.1} requests were under way: it is its latency, more at a time may be faster",
+                        disk.queue
+                    );
+                }
+                Some(text)
+            })
+        },
+    },
+    Rule {
+        bound: Bound::Io,
+        when: || format!("programs waited for I/O at least {} of the time, and no disk was busy", percent(IO_WAITED)),
+        says: "I/O behind the path: what is mounted there, or a limit that is set on the disk",
+        test: |found| {
+            found.with_disks().find_map(|machine| {
+                let waited = machine.pressure.as_ref()?.io;
+                (waited >= IO_WAITED)
+                    .then(|| format!("programs of {} waited for I/O {} of the time", machine.name, percent(waited)))
+            })
+        },
+    },
+    Rule {
+        bound: Bound::Memory,
+        when: || format!("programs waited for memory at least {} of the time", percent(MEMORY_WAITED)),
+        says: "lack of memory",
+        test: |found| {
+            found.machines().find_map(|machine| {
+                let waited = machine.pressure.as_ref()?.memory;
+                (waited >= MEMORY_WAITED)
+                    .then(|| format!("programs of {} waited for memory {} of the time", machine.name, percent(waited)))
+            })
+        },
+    },
+    Rule {
+        bound: Bound::OneDirectory,
+        when: || {
+            format!(
+                "all work in one directory, and in directories of their own they are {DIRECTORY_SLOWER} times as fast"
+            )
+        },
+        says: "the one directory: changes of it wait for each other",
+        test: |found| {
+            let faster = found.own_directories.filter(|faster| *faster >= DIRECTORY_SLOWER)?;
+            Some(format!("in directories of their own {faster:.2} times as many were done"))
+        },
+    },
+    Rule {
+        bound: Bound::Locks,
+        when: || {
+            format!(
+                "with {MORE_WORKERS} times the workers or more it is less than {NO_GROWTH} times as fast, and nothing above holds"
+            )
+        },
+        says: "something that only one can have at a time: a lock, or one thread",
+        test: |found| {
+            let growth = found.growth?;
+            let more = f64::from(found.workers) / f64::from(growth.fewer.max(1));
+            (more >= MORE_WORKERS && growth.ratio < NO_GROWTH).then(|| {
+                format!(
+                    "{} workers did {:.2} times what {} did, and no resource that was looked at was busy",
+                    found.workers, growth.ratio, growth.fewer
+                )
+            })
+        },
+    },
+    Rule {
+        bound: Bound::Answers,
+        when: || {
+            format!(
+                "operations of at most {} KiB, each worker waits for one at least {} of the time, and nothing above holds",
+                SMALL / 1024.0,
+                percent(WAITING)
+            )
+        },
+        says: "the latency of answers: each worker waits for them",
+        test: |found| {
+            let each = waiting(found)?;
+            let took = found.latency_us.map(super::super::figures::took).unwrap_or_default();
+            (found.operation_bytes <= SMALL).then(|| {
+                format!(
+                    "each of {} workers waited for answers {} of the time, half of them longer than {took}",
+                    found.workers,
+                    percent(each.min(1.0))
+                )
+            })
+        },
+    },
+    Rule {
+        bound: Bound::Between,
+        when: || {
+            format!(
+                "clients and servers were looked at, workers wait at least {} of the time, and nothing above holds",
+                percent(WAITING)
+            )
+        },
+        says: "the way between client and servers: its delay, or a limit on it; more requests under way may be faster",
+        test: |found| {
+            waiting(found)?;
+            let both = found.way == Way::Network && !found.clients.is_empty() && !found.servers.is_empty();
+            both.then(|| format!("{:.1} requests were under way, and neither end was busy", found.under_way))
+        },
+    },
+    Rule {
+        bound: Bound::NotKnown,
+        when: || "nothing above holds".to_owned(),
+        says: "not known",
+        test: |found| Some(looked_at(found)),
+    },
+];
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+fn reached(found: &Evidence, stage: Stage) -> Option<String> {
+    let Ceiling { share, rate, .. } = *found.ceiling(stage)?;
+    (CEILING_REACHED..=CEILING_BELIEVED)
+        .contains(&share)
+        .then(|| format!("{} of the {:.0} MB/s that the {} does by itself", percent(share), rate / 1e6, stage.name()))
+}
+
+fn busy_cpu(machines: &[Machine]) -> Option<String> {
+    let say = |machine: &Machine| {
+        format!("the processors of {} were busy {} of the time", machine.name, percent(machine.cpu))
+    };
+    machines.iter().find(|machine| machine.cpu >= CPU_BUSY).map(say)
+}
+
+fn busy_core(machines: &[Machine]) -> Option<String> {
+    let say = |machine: &Machine| {
+        let (one, all) = (percent(machine.core), percent(machine.cpu));
+        format!("one processor of {} was busy {one} of the time, all together {all}", machine.name)
+    };
+    machines.iter().find(|machine| machine.core >= CORE_BUSY).map(say)
+}
+
+/// Operations of each worker that were under way, if it did nothing but wait for them.
+fn waiting(found: &Evidence) -> Option<f64> {
+    let each = found.under_way / f64::from(found.workers.max(1));
+    (each >= WAITING).then_some(each)
+}
+
+/// What there was to see, for those who have to find out more.
+fn looked_at(found: &Evidence) -> String {
+    let mut seen: Vec<String> = Vec::new();
+    for machine in found.machines() {
+        let mut of = vec![format!("processors {} busy, one of them {}", percent(machine.cpu), percent(machine.core))];
+        if let Some(disk) = &machine.disk {
+            of.push(format!("disk {} {} busy", disk.name, percent(disk.busy)));
+        }
+        if let Some(link) = &machine.link {
+            let speed = link.speed.map_or("unknown speed".to_owned(), |speed| format!("{:.0} MB/s", speed / 1e6));
+            of.push(format!("{} {:.0} MB/s of {speed}", link.name, link.rate / 1e6));
+        }
+        if let Some(pressure) = &machine.pressure {
+            of.push(format!("waited for I/O {}, for memory {}", percent(pressure.io), percent(pressure.memory)));
+        }
+        seen.push(format!("{}: {}", machine.name, of.join(", ")));
+    }
+    if found.clients.is_empty() {
+        seen.push("it was too short to see anything of this client".to_owned());
+    }
+    if found.servers.is_empty() && found.way == Way::Network {
+        seen.push("no server was watched".to_owned());
+    }
+    for ceiling in &found.ceilings {
+        seen.push(format!("{} of what the {} does by itself", percent(ceiling.share), ceiling.stage.name()));
+    }
+    seen.join("; ")
+}
