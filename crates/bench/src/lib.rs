@@ -20,6 +20,7 @@ pub mod network;
 pub mod peer;
 pub mod report;
 pub mod result;
+pub mod rootfile;
 pub mod run;
 pub mod sampling;
 mod splitmix;

@@ -28,6 +28,7 @@ mod session;
 mod settings;
 mod sums;
 mod url;
+mod vector;
 mod writer;
 
 pub use error::{ClientError, Kind};
@@ -40,6 +41,7 @@ pub use session::{Incoming, Session};
 pub use settings::{Reach, Settings, Stop};
 pub use sums::{Algorithm, Sum};
 pub use url::{Endpoint, Url, UrlError};
+pub use vector::{SEGMENT_MAX, Span, Trips};
 pub use wire::request::{DirlistOptions, OpenOptions};
 pub use wire::response::StatFlags;
 pub use writer::{Sent, Writer};

@@ -64,6 +64,11 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         &self.file
     }
 
+    /// The file, for requests of another kind; `None` while some of this reader's are under way.
+    pub fn file_mut(&mut self) -> Option<&mut RemoteFile> {
+        self.pending.is_empty().then_some(&mut self.file)
+    }
+
     /// Requests under way.
     #[must_use]
     pub fn under_way(&self) -> usize {

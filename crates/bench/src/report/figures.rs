@@ -37,7 +37,9 @@ pub(super) fn notes(cell: &Cell) -> Vec<String> {
     let share = |of: f64| format!("{:.0} %", 100.0 * of);
     let mut notes: Vec<String> =
         cell.ceilings.iter().map(|of| format!("{} of the {}", share(of.share), of.stage.name())).collect();
-    notes.extend(cell.network.as_ref().map(|network| network.text(|figure| rate(figure, Unit::Bytes))));
+    // Each of its parts begins with a comma.
+    let network = cell.network.as_ref().map(|network| network.text(|figure| rate(figure, Unit::Bytes)));
+    notes.extend(network.and_then(|text| text.strip_prefix(", ").map(str::to_owned)));
     if let Some([elapsed, user, system]) = cell.times_s {
         notes.push(format!("elapsed {elapsed:.2} s, user {user:.2} s, system {system:.2} s"));
     }

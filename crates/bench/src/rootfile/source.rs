@@ -1,0 +1,76 @@
+//! The bytes of a file, wherever they are.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::RootFileError;
+
+/// A file, or its bytes in memory.
+#[derive(Debug)]
+pub struct Source<'a> {
+    bytes: Bytes<'a>,
+    len: u64,
+}
+
+#[derive(Debug)]
+enum Bytes<'a> {
+    File(&'a File),
+    Memory(&'a [u8]),
+}
+
+impl<'a> Source<'a> {
+    /// An open file.
+    ///
+    /// # Errors
+    /// Of the kernel, asked for its length.
+    pub fn file(file: &'a File) -> io::Result<Self> {
+        Ok(Self { len: file.metadata()?.len(), bytes: Bytes::File(file) })
+    }
+
+    /// Bytes in memory.
+    #[must_use]
+    pub fn memory(bytes: &'a [u8]) -> Self {
+        Self { len: bytes.len() as u64, bytes: Bytes::Memory(bytes) }
+    }
+
+    /// Bytes in all.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The `len` bytes at `offset`, which have to be there: so no length makes this take more memory than the file has bytes.
+    ///
+    /// # Errors
+    /// [`RootFileError::Malformed`] where they lie behind the end; of the kernel.
+    pub fn at(&self, offset: u64, len: usize) -> Result<Vec<u8>, RootFileError> {
+        if offset.checked_add(len as u64).is_none_or(|end| end > self.len) {
+            let what = format!("{len} bytes are said to be here, and the file ends at byte {}", self.len);
+            return Err(RootFileError::malformed(offset, what));
+        }
+        match self.bytes {
+            Bytes::File(file) => {
+                let mut bytes = vec![0; len];
+                let read = file.read_exact_at(&mut bytes, offset);
+                read.map_err(|source| RootFileError::Io { offset, len, source }).map(|()| bytes)
+            }
+            Bytes::Memory(all) => {
+                let begin = usize::try_from(offset).unwrap_or(usize::MAX);
+                Ok(all.get(begin..begin.saturating_add(len)).unwrap_or_default().to_vec())
+            }
+        }
+    }
+
+    /// Up to `len` bytes at `offset`: fewer at the end.
+    pub(super) fn up_to(&self, offset: u64, len: usize) -> Result<Vec<u8>, RootFileError> {
+        let there = self.len.saturating_sub(offset);
+        self.at(offset, len.min(usize::try_from(there).unwrap_or(len)))
+    }
+}

@@ -1,0 +1,367 @@
+//! Reads many places of a file in few requests (`kXR_readv`), as analysis frameworks do.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Instant;
+
+use wire::request::{Readv, SEGMENTS_MAX, Segment};
+use wire::{FileHandle, Request, Response, ResponseStatus, StreamId};
+
+use crate::pace::{Pace, Waits};
+use crate::{ClientError, Incoming, RemoteFile};
+
+/// Most bytes of one segment: stock servers take no more (their buffers of 2 MiB less the segment's header).
+pub const SEGMENT_MAX: usize = (2 << 20) - SEGMENT_HEADER;
+/// Before the data of each segment: the request's 16 bytes again.
+const SEGMENT_HEADER: usize = 16;
+/// Most bytes of one request, headers and all; the protocol would allow 2 GiB, which nobody can be patient with.
+const ANSWER_MAX: usize = 256 << 20;
+
+/// A part of a file that is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Where it begins.
+    pub offset: u64,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// How many requests it took.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Trips {
+    /// Requests.
+    pub requests: u64,
+    /// How many of them, one after the other, had to be waited for: those that are under way together count once.
+    pub in_turn: u64,
+}
+
+impl RemoteFile {
+    /// Reads all of `spans`, one behind the other, into the front of `into`, which has to be long enough. Each request has at most 1,024
+    /// segments of at most 2 MiB - 16 bytes; a longer span is several segments. Up to the settings' `window` requests are under way at a
+    /// time. Every segment that comes back is compared with what was asked for.
+    ///
+    /// # Errors
+    /// Of the server, also where a span ends behind the file's end; of the connection, when it cannot be made again;
+    /// [`ClientError::Unexpected`] where other segments come back than were asked for.
+    pub fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<Trips, ClientError> {
+        let wanted: usize = spans.iter().fold(0, |sum, span| sum.saturating_add(span.len));
+        let room = into.len();
+        let Some(into) = into.get_mut(..wanted) else {
+            let what = format!("read {wanted} bytes of {} into a buffer of {room}", self.url);
+            return Err(ClientError::Shorter { what, end: room as u64, expected: wanted as u64 });
+        };
+        let parts = parts(spans, self.handle);
+        let requests = split(&parts);
+        let window = self.settings.window.max(1);
+        let mut trips = Trips { requests: requests.len() as u64, in_turn: requests.len().div_ceil(window) as u64 };
+        if parts.is_empty() {
+            trips = Trips::default();
+        }
+        let mut run = Run { parts, requests: requests.into(), under_way: Vec::new(), pace: Pace::new(Instant::now()) };
+        while !run.is_done() {
+            match run.step(self, window, into) {
+                Ok(()) => {}
+                Err(lost) => run.again(self, lost)?,
+            }
+        }
+        Ok(trips)
+    }
+}
+
+/// A segment, and where in the caller's memory its data goes.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    segment: Segment,
+    at: usize,
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        usize::try_from(self.segment.len).unwrap_or(usize::MAX)
+    }
+}
+
+fn parts(spans: &[Span], handle: FileHandle) -> Vec<Part> {
+    let mut parts = Vec::with_capacity(spans.len());
+    let mut at = 0;
+    for span in spans {
+        let mut done = 0;
+        while done < span.len {
+            let len = (span.len - done).min(SEGMENT_MAX);
+            let offset = span.offset.saturating_add(done as u64);
+            let segment = Segment { handle, len: u32::try_from(len).unwrap_or(u32::MAX), offset };
+            parts.push(Part { segment, at });
+            done += len;
+            at += len;
+        }
+    }
+    parts
+}
+
+/// Which parts go into one request.
+fn split(parts: &[Part]) -> Vec<Range<usize>> {
+    let mut requests = Vec::new();
+    let (mut begin, mut bytes) = (0, 0);
+    for (index, part) in parts.iter().enumerate() {
+        let more = SEGMENT_HEADER + part.len();
+        if index > begin && (index - begin == SEGMENTS_MAX || bytes + more > ANSWER_MAX) {
+            requests.push(begin..index);
+            (begin, bytes) = (index, 0);
+        }
+        bytes += more;
+    }
+    if begin < parts.len() {
+        requests.push(begin..parts.len());
+    }
+    requests
+}
+
+/// Requests of one call.
+struct Run {
+    parts: Vec<Part>,
+    /// Not sent yet.
+    requests: VecDeque<Range<usize>>,
+    under_way: Vec<UnderWay>,
+    pace: Pace,
+}
+
+/// A request whose answer is not complete.
+struct UnderWay {
+    stream: StreamId,
+    request: Range<usize>,
+    /// The part whose header or data comes next.
+    part: usize,
+    header: [u8; SEGMENT_HEADER],
+    /// Bytes of the header that are here, then bytes of the data.
+    got: usize,
+    waits: Waits,
+}
+
+impl UnderWay {
+    fn new(request: Range<usize>) -> Self {
+        let part = request.start;
+        Self {
+            stream: StreamId::default(),
+            request,
+            part,
+            header: [0; SEGMENT_HEADER],
+            got: 0,
+            waits: Waits::default(),
+        }
+    }
+
+    fn send(&mut self, file: &mut RemoteFile, parts: &[Part]) -> Result<(), ClientError> {
+        (self.part, self.got) = (self.request.start, 0);
+        let of = parts.get(self.request.clone()).unwrap_or_default();
+        // The handle is another one after the file was opened again.
+        let segments = of.iter().map(|part| Segment { handle: file.handle, ..part.segment }).collect();
+        self.stream = file.session.queue(&Request::Readv(Readv { path_id: 0, segments }))?;
+        self.waits.sent();
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.part == self.request.end
+    }
+}
+
+impl Run {
+    fn is_done(&self) -> bool {
+        self.requests.is_empty() && self.under_way.is_empty()
+    }
+
+    /// Sends what may be sent, and takes one answer, or a part of one.
+    fn step(&mut self, file: &mut RemoteFile, window: usize, into: &mut [u8]) -> Result<(), ClientError> {
+        while self.under_way.len() < window
+            && let Some(request) = self.requests.pop_front()
+        {
+            self.under_way.push(UnderWay::new(request));
+            if let Some(last) = self.under_way.last_mut() {
+                last.send(file, &self.parts)?;
+            }
+        }
+        let now = Instant::now();
+        for one in &mut self.under_way {
+            if one.waits.is_due(now) {
+                one.send(file, &self.parts)?;
+            }
+        }
+        let due = self.under_way.iter().filter_map(|one| one.waits.until()).min();
+        let answers = self.under_way.iter().any(|one| one.waits.until().is_none());
+        if !file.session.ready_or_due(due, answers)? {
+            return Ok(());
+        }
+        let came = self.receive(file, into)?;
+        file.has_moved(came);
+        if due.is_some() {
+            // The time that the server has asked for is not held against it.
+            self.pace = Pace::new(Instant::now());
+            return Ok(());
+        }
+        file.session.keep_pace(&mut self.pace, came)
+    }
+
+    /// Sends everything that is under way once more, after `lost`.
+    fn again(&mut self, file: &mut RemoteFile, mut lost: ClientError) -> Result<(), ClientError> {
+        loop {
+            file.recover(lost)?;
+            self.pace = Pace::new(Instant::now());
+            let sent = self.under_way.iter_mut().try_for_each(|one| one.send(file, &self.parts));
+            match sent.and_then(|()| file.session.flush()) {
+                Ok(()) => return Ok(()),
+                Err(error) => lost = error,
+            }
+        }
+    }
+
+    /// Takes one frame; tells how many bytes of data came.
+    fn receive(&mut self, file: &mut RemoteFile, into: &mut [u8]) -> Result<usize, ClientError> {
+        let incoming = file.session.incoming()?;
+        let place = self.under_way.iter().position(|one| one.stream == incoming.stream);
+        match (incoming.status, place) {
+            (ResponseStatus::Ok | ResponseStatus::OkSoFar, Some(index)) => {
+                let len = usize::try_from(incoming.len).unwrap_or(usize::MAX);
+                let came = self.take_frame(file, index, len, into, Source::Connection)?;
+                self.finish(file, index, incoming.status == ResponseStatus::Ok)?;
+                Ok(came)
+            }
+            _ => self.take_other(file, incoming, into),
+        }
+    }
+
+    fn take_other(&mut self, file: &mut RemoteFile, incoming: Incoming, into: &mut [u8]) -> Result<usize, ClientError> {
+        let body = file.session.body(incoming.len)?;
+        let Some((stream, response)) = file.session.understand(incoming, &body)? else { return Ok(0) };
+        let Some(index) = self.under_way.iter().position(|one| one.stream == stream) else {
+            return Err(unexpected(file, "an answer to a question that was not asked".to_owned()));
+        };
+        match response {
+            Response::WaitResp { .. } => Ok(0),
+            Response::Wait { seconds, text } => {
+                let what = format!("read {}", file.url);
+                file.session.put_off(&mut self.under_way[index].waits, &what, seconds, &text)?;
+                Ok(0)
+            }
+            // Put off, and now here.
+            Response::Ok(data) | Response::OkSoFar(data) => {
+                let came = self.take_frame(file, index, data.len(), into, Source::Memory(&data))?;
+                self.finish(file, index, true)?;
+                Ok(came)
+            }
+            other => {
+                self.under_way.swap_remove(index);
+                Err(file.session.refused(&format!("read {}", file.url), other))
+            }
+        }
+    }
+
+    /// Takes `len` bytes of an answer: headers and data in turn, which may be cut anywhere.
+    fn take_frame(
+        &mut self,
+        file: &mut RemoteFile,
+        index: usize,
+        len: usize,
+        into: &mut [u8],
+        mut source: Source<'_>,
+    ) -> Result<usize, ClientError> {
+        let one = &mut self.under_way[index];
+        let (mut left, mut came) = (len, 0);
+        while left > 0 {
+            let part = (one.part < one.request.end).then(|| self.parts.get(one.part)).flatten();
+            let Some(part) = part else {
+                return Err(unexpected(file, format!("{left} bytes more than were asked for")));
+            };
+            if one.got < SEGMENT_HEADER {
+                let take = (SEGMENT_HEADER - one.got).min(left);
+                source.read(file, &mut one.header[one.got..one.got + take])?;
+                one.got += take;
+                left -= take;
+                let asked = Segment { handle: file.handle, ..part.segment };
+                if one.got == SEGMENT_HEADER && one.header != header(asked) {
+                    return Err(unexpected(file, other_segment(&one.header, asked)));
+                }
+            } else {
+                let done = one.got - SEGMENT_HEADER;
+                let take = (part.len() - done).min(left);
+                let Some(room) = into.get_mut(part.at + done..part.at + done + take) else {
+                    return Err(unexpected(file, "a segment that was not asked for".to_owned()));
+                };
+                source.read(file, room)?;
+                one.got += take;
+                left -= take;
+                came += take;
+            }
+            if one.got == SEGMENT_HEADER + part.len() {
+                (one.part, one.got) = (one.part + 1, 0);
+            }
+        }
+        Ok(came)
+    }
+
+    /// After the last frame of an answer nothing may be missing.
+    fn finish(&mut self, file: &RemoteFile, index: usize, last: bool) -> Result<(), ClientError> {
+        if last {
+            let one = self.under_way.swap_remove(index);
+            if !one.is_complete() {
+                let (got, asked) = (one.part - one.request.start, one.request.len());
+                return Err(unexpected(file, format!("an answer of {got} segments where {asked} were asked for")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where an answer's bytes are.
+enum Source<'a> {
+    Connection,
+    Memory(&'a [u8]),
+}
+
+impl Source<'_> {
+    fn read(&mut self, file: &mut RemoteFile, into: &mut [u8]) -> Result<(), ClientError> {
+        match self {
+            Self::Connection => file.session.body_into(into),
+            Self::Memory(data) => {
+                let (now, later) = data.split_at(into.len().min(data.len()));
+                into[..now.len()].copy_from_slice(now);
+                *data = later;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn header(segment: Segment) -> [u8; SEGMENT_HEADER] {
+    wire::response::ReadvSegment(segment).to_bytes()
+}
+
+fn other_segment(found: &[u8; SEGMENT_HEADER], asked: Segment) -> String {
+    let (len, offset) = (u64::from(asked.len), asked.offset);
+    let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
+    let (found_len, found_offset) = (number(&found[4..8]), number(&found[8..16]));
+    format!("{found_len} bytes at {found_offset} where {len} bytes at {offset} were asked for")
+}
+
+fn unexpected(file: &RemoteFile, what: String) -> ClientError {
+    ClientError::Unexpected { server: file.url.server.clone(), what: format!("read {}: {what}", file.url) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_spans_and_many_are_split() {
+        let handle = FileHandle([1, 2, 3, 4]);
+        let spans = [Span { offset: 10, len: SEGMENT_MAX + 1 }, Span { offset: 5, len: 0 }, Span { offset: 0, len: 7 }];
+        let found: Vec<_> =
+            parts(&spans, handle).iter().map(|part| (part.segment.offset, part.len(), part.at)).collect();
+        let max = SEGMENT_MAX;
+        assert_eq!(found, [(10, max, 0), (10 + max as u64, 1, max), (0, 7, max + 1)]);
+        let many: Vec<Span> = (0..2500).map(|n| Span { offset: n * 10, len: 3 }).collect();
+        assert_eq!(split(&parts(&many, handle)), [0..1024, 1024..2048, 2048..2500]);
+        let large: Vec<Span> = (0..200).map(|n| Span { offset: n, len: SEGMENT_MAX }).collect();
+        assert_eq!(split(&parts(&large, handle)), [0..128, 128..200]);
+        assert!(split(&parts(&[], handle)).is_empty());
+    }
+}
