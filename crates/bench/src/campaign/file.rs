@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::section::{ClientAlone, Daq, Failure, Network, Placement, Repeat, Robust, Section, Small, Streams};
+use super::section::{
+    Analysis, ClientAlone, Daq, Failure, Network, Placement, Repeat, Robust, Section, Small, Streams,
+};
 use super::trial::Work;
 use super::value::Many;
 use crate::fault::Fault;
@@ -172,6 +174,9 @@ pub struct Campaign {
     /// Going on while something is broken.
     #[serde(rename = "failure", default)]
     pub failure: Vec<Failure>,
+    /// Analysis.
+    #[serde(rename = "analysis", default)]
+    pub analysis: Vec<Analysis>,
     /// The client alone.
     #[serde(rename = "client", default)]
     pub client: Vec<ClientAlone>,
@@ -225,7 +230,7 @@ impl Campaign {
         }
         if trials == 0 {
             return Err(CampaignError::Nothing(
-                "work: network, client, streams, placement, daq, small, repeat, robust or failure",
+                "work: network, client, streams, placement, daq, analysis, small, repeat, robust or failure",
             ));
         }
         let works = self.works();
@@ -263,7 +268,11 @@ impl Campaign {
         fn all<S: Section>(sections: &[S]) -> impl Iterator<Item = &dyn Section> {
             sections.iter().map(|section| section as &dyn Section)
         }
-        let streams = all(&self.client).chain(all(&self.streams)).chain(all(&self.placement)).chain(all(&self.daq));
+        let streams = all(&self.client)
+            .chain(all(&self.streams))
+            .chain(all(&self.placement))
+            .chain(all(&self.daq))
+            .chain(all(&self.analysis));
         let files = all(&self.small).chain(all(&self.repeat)).chain(all(&self.robust));
         all(&self.network).chain(streams).chain(files).chain(all(&self.failure))
     }

@@ -4,7 +4,7 @@ use super::file::CampaignError;
 use crate::network::NetworkSpec;
 use crate::target::RelName;
 use crate::workload::{
-    ChurnSpec, DaqSpec, FailureSpec, ForeignSpec, GenerateSpec, Names, SmallSpec, StreamSpec, WorkError, Workload,
+    AnalysisSpec, ChurnSpec, DaqSpec, FailureSpec, ForeignSpec, GenerateSpec, Names, SmallSpec, StreamSpec, WorkError, Workload,
     no_names,
 };
 
@@ -52,6 +52,8 @@ pub enum Phase {
     Client(GenerateSpec),
     /// The network to the far sides of systems.
     Network(NetworkSpec),
+    /// Analysis.
+    Analysis(AnalysisSpec),
 }
 
 impl Phase {
@@ -67,6 +69,7 @@ impl Phase {
             Self::Foreign(spec) => spec,
             Self::Client(spec) => spec,
             Self::Network(spec) => spec,
+            Self::Analysis(spec) => spec,
         }
     }
 }
@@ -103,6 +106,15 @@ impl Work {
             made |= phase.makes_files();
         }
         if self.phases.is_empty() { Err(CampaignError::Nothing("phases in one of its works")) } else { Ok(()) }
+    }
+
+    /// Reads what it needs on this machine, before anything is done anywhere.
+    ///
+    /// # Errors
+    /// [`CampaignError::Work`].
+    pub fn prepare(&self) -> Result<(), CampaignError> {
+        let wrong = |source| CampaignError::Work { name: self.name.clone(), source };
+        self.workloads().try_for_each(|phase| phase.prepare().map_err(wrong))
     }
 
     fn workloads(&self) -> impl Iterator<Item = &dyn Workload> {

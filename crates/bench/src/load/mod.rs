@@ -8,4 +8,4 @@ mod tally;
 pub use crew::{Crew, Finished, Group, Worker};
 pub use meter::{Meter, Reading};
 pub use pace::Pace;
-pub use tally::{Complaint, Tally};
+pub use tally::{Complaint, JobTally, Tally};

@@ -46,8 +46,46 @@ pub struct Tally {
     /// What flows over the network came to, with each system.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network: Vec<Outcome>,
+    /// Jobs, each by itself, where workers are jobs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobTally>,
     /// The first failures in words.
     pub complaints: Vec<Complaint>,
+}
+
+/// What a job came to that reads and computes.
+#[derive(Clone, Copy, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub struct JobTally {
+    /// From the common start to its end, in seconds.
+    pub wall_s: f64,
+    /// CPU time, user and system, with that of a thread that reads ahead for it.
+    pub cpu_s: f64,
+    /// The part of that which reading took.
+    pub io_cpu_s: f64,
+    /// How long it waited for the system.
+    pub waited_s: f64,
+    /// Events that it has done.
+    pub events: u64,
+    /// Bytes that it wanted.
+    pub asked: u64,
+    /// Bytes that came for that from the system.
+    pub moved: u64,
+    /// Requests that it took.
+    pub requests: u64,
+    /// Bytes that it worked on: uncompressed, if it decompresses.
+    pub unpacked: u64,
+    /// Processors of its machine.
+    pub cores: u32,
+    /// What it read is made up.
+    pub synthetic: bool,
+}
+
+impl JobTally {
+    /// The share of its time in which it computed.
+    #[must_use]
+    pub fn efficiency(&self) -> f64 {
+        if self.wall_s > 0.0 { self.cpu_s / self.wall_s } else { 0.0 }
+    }
 }
 
 impl Tally {
@@ -111,6 +149,7 @@ impl Tally {
             *self.served.entry(server.clone()).or_default() += bytes;
         }
         self.network.extend(other.network.iter().cloned());
+        self.jobs.extend_from_slice(&other.jobs);
         self.complaints.extend(other.complaints.iter().cloned());
         self.complaints.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         self.complaints.truncate(COMPLAINTS_MAX);

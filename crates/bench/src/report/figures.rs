@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Cell, Row, Unit};
+use super::{Cell, Jobs, Row, Unit};
 
 /// A rate.
 pub(super) fn rate(value: f64, unit: Unit) -> String {
@@ -10,6 +10,7 @@ pub(super) fn rate(value: f64, unit: Unit) -> String {
         Unit::Bytes if value >= 1e9 => format!("{:.2} GB/s", value / 1e9),
         Unit::Bytes => format!("{:.1} MB/s", value / 1e6),
         Unit::Operations => format!("{value:.0} /s"),
+        Unit::Efficiency => format!("{:.1} %", 100.0 * value),
     }
 }
 
@@ -27,9 +28,22 @@ pub(super) fn title_of(row: &Row) -> String {
 /// What the client's CPU was spent on: a text with its unit.
 pub(super) fn client_cpu(value: f64, unit: Unit) -> String {
     match unit {
-        Unit::Bytes => format!("{value:.2} s CPU/GB"),
+        Unit::Bytes | Unit::Efficiency => format!("{value:.2} s CPU/GB"),
         Unit::Operations => format!("{value:.0} us CPU each"),
     }
+}
+
+#[allow(clippy::cast_precision_loss)] // bytes for people
+fn of_jobs(jobs: &Jobs) -> String {
+    let [_, least, most] = jobs.efficiency.map(|share| 100.0 * share);
+    let events = if jobs.event_rate > 0.0 { format!(", {:.0} events/s", jobs.event_rate) } else { String::new() };
+    format!(
+        "jobs {least:.0} to {most:.0} %{events}, {:.0} % of the CPU for reading, {} for {} in {} requests",
+        100.0 * jobs.io_cpu_share,
+        types::units::show_size(jobs.moved),
+        types::units::show_size(jobs.asked),
+        jobs.requests,
+    )
 }
 
 /// What is to be said of a figure besides its numbers.
@@ -51,6 +65,7 @@ pub(super) fn notes(cell: &Cell) -> Vec<String> {
         Some(after_s) => format!("back after {after_s} s ({} s still)", recovery.still_s),
         None => format!("never back ({} s still)", recovery.still_s),
     }));
+    notes.extend(cell.jobs.as_ref().map(of_jobs));
     if cell.failed > 0 {
         notes.push(format!("{} failed", cell.failed));
     }

@@ -35,6 +35,10 @@ pub enum Flag {
     NotSteady,
     /// Blocks were begun later than a detector could have waited.
     MissedDeadlines,
+    /// What was read is made up.
+    Synthetic,
+    /// Jobs waited for each other's processors.
+    ManyJobs,
 }
 
 impl Flag {
@@ -54,6 +58,8 @@ impl Flag {
             Self::Scattered => 's',
             Self::NotSteady => 't',
             Self::MissedDeadlines => 'd',
+            Self::Synthetic => 'y',
+            Self::ManyJobs => 'j',
         }
     }
 
@@ -97,6 +103,8 @@ impl fmt::Display for Flag {
             Self::FewRepeats => "too few repeats for an interval of 95 %: six are needed",
             Self::Scattered => "the repeats scatter by more than a tenth to each side",
             Self::NotSteady => "no steady state: there was a trend to the end",
+            Self::Synthetic => "synthetic: what jobs read is made up, and says little of real ones",
+            Self::ManyJobs => "more jobs than this machine has processors: they waited for each other, too",
             Self::MissedDeadlines => "deadlines were missed: a detector would have lost data",
         })
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ceiling::{At, Ceiling, put};
 use super::NetworkDetails;
 use super::flags::{self, Flag};
+use super::jobs::{self, Jobs};
 use super::verdict::{self, Verdict};
 use crate::campaign::{Campaign, Phase, System, Work};
 use crate::fault::FaultRecord;
@@ -66,6 +67,9 @@ pub struct Cell {
     pub recoveries: Vec<Recovery>,
     /// Seconds at the beginning that its figures leave out, in the repeat that has most of them.
     pub warm_up_s: u32,
+    /// What its jobs came to, where workers are jobs.
+    #[serde(default)]
+    pub jobs: Option<Jobs>,
     /// What the stages below it reached by themselves, the lowest first.
     pub ceilings: Vec<Ceiling>,
     /// Of flows: what else came of them.
@@ -171,11 +175,13 @@ fn figure(measured: &Measured, of: &dyn Workload) -> Figure {
     let rate = match unit {
         Unit::Bytes => measured.byte_rate(),
         Unit::Operations => measured.operation_rate(),
+        Unit::Efficiency => jobs::efficiency(&measured.tally.jobs),
     };
     let whole = Figure { rate, warm_up_s: 0, is_steady: true };
     let series = measured.series(unit);
     // What is broken on purpose has no steady state, and nobody leaves that out.
-    if series.len() < STEADY_SECONDS_MIN || of.expects_failures() {
+    // A job's efficiency is that of the whole job.
+    if series.len() < STEADY_SECONDS_MIN || of.expects_failures() || unit == Unit::Efficiency {
         return whole;
     }
     let Some(found) = steady(&series) else { return Figure { is_steady: false, ..whole } };
@@ -220,7 +226,7 @@ fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system
             all.push(one);
         }
         amount += match unit {
-            Unit::Bytes => measured.tally.bytes as f64 / 1e9,
+            Unit::Bytes | Unit::Efficiency => measured.tally.bytes as f64 / 1e9,
             Unit::Operations => measured.tally.operations as f64 / 1e6,
         };
         let series = measured.series(Unit::Bytes);
@@ -243,6 +249,8 @@ fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system
             (Flag::MaybeCached, phase.caches == Caches::Unknown),
             (Flag::MissedDeadlines, measured.tally.missed > 0),
             (Flag::NotSteady, !figure.is_steady),
+            (Flag::Synthetic, measured.tally.jobs.iter().any(|job| job.synthetic)),
+            (Flag::ManyJobs, jobs::are_many(&measured.tally.jobs)),
         ];
         flags.extend(found.into_iter().filter(|(_, is_so)| *is_so).map(|(flag, _)| flag));
     }
@@ -257,7 +265,9 @@ fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system
         }
         Some(_) => {}
     }
-    let outcomes: Vec<_> = some.iter().flat_map(|(_, phase)| &phase.measured.tally.network).collect();
+    let outcomes: Vec<_> = some.iter().flat_map(|(_, _, phase)| &phase.measured.tally.network).collect();
+    let of_jobs: Vec<_> =
+        some.iter().map(|(_, _, phase)| (&phase.measured.tally.jobs[..], phase.measured.wall_s)).collect();
     let us = |q| latency.quantile(q).map_or(0, |took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     Some(Cell {
         system: first.system.clone(),
@@ -276,6 +286,7 @@ fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system
         times_s: of.is_job().then(|| times.map(|all| median(&all).unwrap_or_default())),
         recoveries,
         warm_up_s,
+        jobs: jobs::sum(&of_jobs),
         ceilings: Vec::new(),
         network: NetworkDetails::of(&outcomes),
         verdict: None,

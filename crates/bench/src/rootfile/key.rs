@@ -166,8 +166,11 @@ fn basket_entries(bytes: &mut Bytes<'_>) -> Result<u64, RootFileError> {
 pub(super) mod tests {
     use super::*;
 
-    /// A file of records: class, name, title, what stands in the key behind them, and data.
-    pub(in crate::rootfile) fn file(records: &[(&str, &str, &str, &[u8], &[u8])]) -> Vec<u8> {
+    /// Class, name, title, what stands in the key behind them, and data.
+    type Made<'a> = (&'a str, &'a str, &'a str, &'a [u8], &'a [u8]);
+
+    /// A file of records.
+    pub(in crate::rootfile) fn file(records: &[Made<'_>]) -> Vec<u8> {
         let mut bytes = b"root".to_vec();
         bytes.extend(63_400_u32.to_be_bytes());
         bytes.extend(100_u32.to_be_bytes());
@@ -228,9 +231,9 @@ pub(super) mod tests {
         assert!(said(114, &9999_u16.to_be_bytes()).contains("a key of 9999 bytes"));
         assert!(said(126, &[255]).contains("byte"));
         assert!(
-            said(149, &(-1_i32).to_be_bytes()).contains("a basket of -1 entries"),
+            said(148, &(-1_i32).to_be_bytes()).contains("a basket of -1 entries"),
             "{}",
-            said(149, &(-1_i32).to_be_bytes())
+            said(148, &(-1_i32).to_be_bytes())
         );
         assert!(scan(&Source::memory(&good[..good.len() - 1])).is_err());
     }

@@ -13,6 +13,7 @@ mod stdio;
 
 use std::time::Duration;
 
+pub use client::{Span, Trips};
 pub use error::{Failure, TargetError};
 pub use name::RelName;
 pub use place::{Place, PlaceError};
@@ -197,6 +198,31 @@ pub trait OpenFile: Send {
         None
     }
 
+    /// Reads all of `spans`, one behind the other, into the front of `into`, in as few requests as the driver can; tells how many that were.
+    /// Nothing may be under way.
+    ///
+    /// # Errors
+    /// Of the system; [`TargetError::Short`] where a span ends behind the file's end.
+    fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<Trips, TargetError> {
+        let longest = spans.iter().map(|span| span.len).max().unwrap_or(0);
+        let mut memory = Memory::new(longest)?;
+        let mut at = 0_usize;
+        for span in spans {
+            memory.show(0..span.len);
+            self.read(span.offset, memory)?;
+            let done = self.done()?.ok_or_else(|| short(span, 0))?;
+            memory = done.memory;
+            let room = into.get_mut(at..at.saturating_add(span.len)).ok_or_else(|| short(span, 0))?;
+            if memory.len() < span.len {
+                return Err(short(span, memory.len()));
+            }
+            room.copy_from_slice(&memory);
+            at += span.len;
+        }
+        let requests = spans.len() as u64;
+        Ok(Trips { requests, in_turn: requests })
+    }
+
     /// Makes durable what was written. Nothing may be under way.
     ///
     /// # Errors
@@ -208,4 +234,8 @@ pub trait OpenFile: Send {
     /// # Errors
     /// Of the system.
     fn close(self: Box<Self>) -> Result<(), TargetError>;
+}
+
+fn short(span: &Span, moved: usize) -> TargetError {
+    TargetError::Short { what: format!("read {} bytes at {}", span.len, span.offset), moved, asked: span.len }
 }

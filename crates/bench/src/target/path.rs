@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::stdio::StdioFile;
-use super::{Done, Durability, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError};
+use super::{
+    Done, Durability, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Span, Target, TargetError, Trips,
+};
 use crate::memory::Memory;
 
 /// A directory, and the run's own folder in it.
@@ -207,6 +209,23 @@ impl OpenFile for PathFile {
 
     fn done(&mut self) -> Result<Option<Done>, TargetError> {
         Ok(self.done.take())
+    }
+
+    /// One call after the other: there is none that reads several places of a file into several.
+    fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<Trips, TargetError> {
+        let mut left = into;
+        for span in spans {
+            let asked = span.len;
+            let (now, later) = left.split_at_mut_checked(asked).ok_or_else(|| self.short("read", 0, asked))?;
+            let read = self.file.read_exact_at(now, span.offset);
+            if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) {
+                return Err(self.short("read", 0, asked));
+            }
+            self.doing("read", read)?;
+            left = later;
+        }
+        let requests = spans.len() as u64;
+        Ok(Trips { requests, in_turn: requests })
     }
 
     fn sync(&mut self) -> Result<(), TargetError> {

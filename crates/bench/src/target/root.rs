@@ -7,7 +7,9 @@ use client::{
     Chunk, Client, ClientError, DirlistOptions, OpenOptions, Reader, RemoteFile, Settings, StatFlags, Url, Writer,
 };
 
-use super::{Done, Durability, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError};
+use super::{
+    Done, Durability, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Span, Target, TargetError, Trips,
+};
 use crate::memory::Memory;
 
 /// Requests under way at most: what stock servers take without queueing more than they can keep.
@@ -210,6 +212,16 @@ impl OpenFile for RootFile {
 
     fn server(&self) -> Option<String> {
         Some(self.server.clone())
+    }
+
+    fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<Trips, TargetError> {
+        let file = match &mut self.way {
+            Way::Read(reader) => reader.file_mut(),
+            Way::Update(file) => Some(&mut **file),
+            Way::Write(_) => None,
+        };
+        let what = "reading many places while something else is under way";
+        Ok(file.ok_or(TargetError::Unsupported { what, by: "root://" })?.read_spans(spans, into)?)
     }
 
     fn sync(&mut self) -> Result<(), TargetError> {

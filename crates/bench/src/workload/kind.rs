@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ChurnError, DaqError, FailureError, ForeignError, GenerateError, SmallError, StreamError};
+use super::{AnalysisError, ChurnError, DaqError, FailureError, ForeignError, GenerateError, SmallError, StreamError};
 use crate::content::Content;
 use crate::load::Crew;
 use crate::network::{Far, SpecError};
@@ -40,6 +40,9 @@ pub enum WorkError {
     /// Nobody to have flows with.
     #[error("flows need the far side of a system; give the system a `peer`")]
     NoPeer,
+    /// Of analysis.
+    #[error(transparent)]
+    Analysis(#[from] AnalysisError),
     /// Nothing to work on.
     #[error("{0} needs files; put `write` before it")]
     NoFiles(String),
@@ -56,6 +59,8 @@ pub enum Unit {
     Bytes,
     /// Operations a second.
     Operations,
+    /// The share of their time in which jobs compute: CPU time / wall time.
+    Efficiency,
 }
 
 /// Where work is done, and with what content.
@@ -90,6 +95,14 @@ pub trait Workload {
     /// # Errors
     /// What does not.
     fn check(&self) -> Result<(), WorkError>;
+
+    /// Reads what it needs on this machine, before anything is done anywhere.
+    ///
+    /// # Errors
+    /// What is not there, or is not what it should be.
+    fn prepare(&self) -> Result<(), WorkError> {
+        Ok(())
+    }
 
     /// What its figures count.
     fn unit(&self) -> Unit;

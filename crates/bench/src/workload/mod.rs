@@ -2,6 +2,7 @@
 //! driver seam.
 
 mod access;
+mod analysis;
 mod churn;
 mod daq;
 mod failure;
@@ -13,6 +14,10 @@ mod small;
 mod stream;
 
 pub use access::{Access, Operation, Operations, Part};
+pub use analysis::{
+    AnalysisError, AnalysisPhase, AnalysisSource, AnalysisSpec, Gaps, Mode, Order, RecordingError, Shared,
+    SyntheticSpec,
+};
 pub use churn::{ChurnError, ChurnPhase, ChurnSpec, Files, Mix, Plan, Sizes, Step};
 pub use daq::{DaqError, DaqSpec};
 pub use failure::{FailureError, FailureSpec};

@@ -3,6 +3,7 @@
 mod flows;
 mod peers;
 mod quick;
+mod root_file;
 mod token;
 
 use std::collections::BTreeSet;
@@ -41,6 +42,7 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
         BenchCommand::Flows(args) => flows::serve(args),
         BenchCommand::FlowProcess => flows::process(),
         BenchCommand::Compare(args) => compare(args),
+        BenchCommand::RootFile(args) => root_file::run(args),
     }
 }
 
@@ -81,6 +83,7 @@ fn settings_here(campaign: &Campaign) -> Settings {
 
 fn dry_run(campaign: &Campaign) -> Result<Exit, Failure> {
     let works = campaign.works();
+    works.iter().try_for_each(Work::prepare).map_err(usage)?;
     let found = estimate(campaign, SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE);
     let mut out = std::io::stdout().lock();
     let mut say = || -> std::io::Result<()> {
@@ -124,6 +127,7 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
     let content = Arc::new(Content::new(campaign.seed));
     let peers = Peers::greet(campaign)?;
     let (works, begun) = (campaign.works(), Instant::now());
+    works.iter().try_for_each(Work::prepare).map_err(usage)?;
     let all = order(campaign);
     let mut screen = Screen::new(how.quiet);
     for (number, trial) in all.iter().enumerate().filter(|(_, trial)| !done.contains(trial)) {

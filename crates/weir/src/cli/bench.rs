@@ -41,6 +41,8 @@ pub enum BenchCommand {
     /// Rows belong together by work, parameters, phase and system. Ends with 1 if a figure of the second run is surely lower (at 95 %), with 0
     /// if none is, and with 2 if the runs have no row in common.
     Compare(CompareArgs),
+    /// Says where the data of a ROOT file's branches lies: what an analysis of it asks its storage for.
+    RootFile(RootFileArgs),
 }
 
 /// Arguments of `weir bench quick`.
@@ -129,6 +131,19 @@ pub struct ReportArgs {
     #[arg(required = true)]
     pub folders: Vec<PathBuf>,
     /// Print the summary as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `weir bench root-file`.
+#[derive(Args, Debug)]
+pub struct RootFileArgs {
+    /// The file, on this machine.
+    pub file: PathBuf,
+    /// Decompress all of it, too, and say how fast that goes.
+    #[arg(long)]
+    pub unpack: bool,
+    /// Print all baskets and pages as JSON.
     #[arg(long)]
     pub json: bool,
 }

@@ -1,5 +1,6 @@
 //! The sections of a campaign that say what is done: one file for each kind of work, from its keys to all combinations of their values.
 
+mod analysis;
 mod churn;
 mod client;
 mod daq;
@@ -9,6 +10,7 @@ mod placement;
 mod small;
 mod streams;
 
+pub use analysis::{Analysis, Synthetic};
 pub use churn::{Repeat, Robust};
 pub use client::ClientAlone;
 pub use daq::Daq;

@@ -1,0 +1,312 @@
+//! `[[analysis]]`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+use super::super::file::CampaignError;
+use super::super::trial::{Phase, Work};
+use super::super::value::{Many, Size};
+use super::{Section, each, named, one, product, request, size};
+use crate::workload::{
+    AnalysisError, AnalysisPhase, AnalysisSource, AnalysisSpec, Gaps, Mode, Order, Shared, SyntheticSpec, WorkError,
+};
+
+/// Analysis jobs, in all combinations of their parameters.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Analysis {
+    /// What it is called in results.
+    pub name: String,
+    /// A ROOT file of this machine, whose branches are read.
+    pub root_file: Option<PathBuf>,
+    /// The tree or ntuple in it; the largest otherwise.
+    pub tree: Option<String>,
+    /// Patterns of the branches or fields that are read; all otherwise.
+    pub branches: Option<Vec<String>>,
+    /// A recording of XRootD's recorder plug-in, which is replayed.
+    pub recording: Option<PathBuf>,
+    /// A file that is made up.
+    pub synthetic: Option<Synthetic>,
+    /// Copies of the files on the system; jobs are spread over them.
+    #[serde(default = "one_copy")]
+    pub copies: u32,
+    /// Jobs at a time.
+    #[serde(default = "one")]
+    pub jobs: Many<u32>,
+    /// `all`, or a share of the events at random: `1%`.
+    #[serde(default = "all_events")]
+    pub events: Many<Share>,
+    /// How baskets lie in the file.
+    #[serde(default = "as_it_is")]
+    pub order: Many<Order>,
+    /// How jobs read.
+    #[serde(default = "direct")]
+    pub mode: Many<Mode>,
+    /// Bytes that are read at once (`vector`), or ahead (`read-ahead`).
+    #[serde(default = "cache")]
+    pub cache: Many<Size>,
+    /// A wait before each answer is seen.
+    #[serde(default = "no_time")]
+    pub added_round_trip: Many<Time>,
+    /// Whether jobs decompress; by default where there is something to decompress.
+    pub decompress: Option<Many<bool>>,
+    /// CPU seconds that they spend for each MB besides.
+    #[serde(default = "nothing")]
+    pub compute: Many<CpuSeconds>,
+    /// What a replayed job does where the recorded one did not read.
+    #[serde(default = "skip")]
+    pub gaps: Many<Gaps>,
+    /// Where files are copied to on this machine (`copy-in`).
+    pub scratch: Option<PathBuf>,
+}
+
+/// A file that is made up.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Synthetic {
+    /// Bytes of the file, at most.
+    pub file: Size,
+    /// Events in it.
+    pub events: u64,
+    /// Branches, each with the same number of baskets.
+    pub branches: u32,
+    /// How many of them jobs read; all otherwise.
+    pub read: Option<u32>,
+    /// Bytes of each basket.
+    pub basket: Size,
+}
+
+/// A share of events, in millionths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share(pub u32);
+
+const ALL: u32 = 1_000_000;
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "all" {
+            return Ok(Self(ALL));
+        }
+        let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+        let percent = percent.filter(|percent| (0.0001..=100.0).contains(percent));
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within bounds, as was just seen
+        percent
+            .map(|percent| Self((percent * 10_000.0).round() as u32))
+            .ok_or_else(|| serde::de::Error::custom(format!("`{text}`: give `all`, or a share from 0.0001% to 100%")))
+    }
+}
+
+/// A time as people write it: `12ms`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Time(pub Duration);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        types::units::parse_duration(&text).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+/// CPU seconds for each MB.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct CpuSeconds(pub f64);
+
+impl<'de> Deserialize<'de> for CpuSeconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let seconds = f64::deserialize(deserializer)?;
+        if (0.0..=100.0).contains(&seconds) {
+            return Ok(Self(seconds));
+        }
+        Err(serde::de::Error::custom(format!("{seconds} CPU seconds for each MB; give 0 to 100")))
+    }
+}
+
+fn one_copy() -> u32 {
+    1
+}
+
+fn all_events() -> Many<Share> {
+    Many::One(Share(ALL))
+}
+
+fn as_it_is() -> Many<Order> {
+    Many::One(Order::Ordered)
+}
+
+fn direct() -> Many<Mode> {
+    Many::One(Mode::Direct)
+}
+
+fn cache() -> Many<Size> {
+    Many::One(Size(20_000_000))
+}
+
+fn no_time() -> Many<Time> {
+    Many::One(Time(Duration::ZERO))
+}
+
+fn nothing() -> Many<CpuSeconds> {
+    Many::One(CpuSeconds(0.0))
+}
+
+fn skip() -> Many<Gaps> {
+    Many::One(Gaps::Skip)
+}
+
+/// Whether a cache's size means anything.
+fn has_cache(mode: Mode) -> bool {
+    matches!(mode, Mode::Vector | Mode::ReadAhead)
+}
+
+impl Analysis {
+    fn source(&self) -> Result<AnalysisSource, AnalysisError> {
+        let (tree, branches) = (self.tree.clone(), self.branches.clone());
+        let is_bare = tree.is_none() && branches.is_none();
+        match (&self.root_file, &self.recording, &self.synthetic) {
+            (Some(path), None, None) => {
+                let branches = branches.unwrap_or_else(|| vec!["*".to_owned()]);
+                Ok(AnalysisSource::RootFile { path: path.clone(), tree, branches })
+            }
+            (None, Some(path), None) if is_bare => Ok(AnalysisSource::Recording { path: path.clone() }),
+            (None, None, Some(made)) if is_bare => Ok(AnalysisSource::Synthetic(SyntheticSpec {
+                file_bytes: made.file.0,
+                events: made.events,
+                branches: made.branches,
+                read: made.read.unwrap_or(made.branches),
+                basket_bytes: request(made.basket.0),
+            })),
+            _ => Err(AnalysisError::OneSource),
+        }
+    }
+
+    fn decompress(&self) -> Many<bool> {
+        self.decompress.clone().unwrap_or(Many::One(self.root_file.is_some()))
+    }
+
+    /// Modes, those with a cache with each of its sizes.
+    fn modes(&self) -> Vec<(Mode, u64)> {
+        let caches = self.cache.all();
+        let with = |mode: Mode| {
+            let taken = if has_cache(mode) { caches.len() } else { 1 };
+            caches.iter().take(taken).map(move |cache| (mode, cache.0)).collect::<Vec<_>>()
+        };
+        self.mode.all().into_iter().flat_map(with).collect()
+    }
+
+    fn points(&self, source: &AnalysisSource, seed: u64) -> Vec<AnalysisSpec> {
+        let first = AnalysisSpec {
+            phase: AnalysisPhase::Put,
+            source: source.clone(),
+            copies: self.copies,
+            order: Order::Ordered,
+            jobs: 0,
+            events_millionths: ALL,
+            mode: Mode::Direct,
+            cache_bytes: 0,
+            added_round_trip_us: 0,
+            decompress: false,
+            compute_us_per_mb: 0,
+            gaps: Gaps::Skip,
+            scratch: self.scratch.clone().unwrap_or_else(std::env::temp_dir),
+            seed,
+            shared: Shared::default(),
+        };
+        // What is made of the source depends on the order alone.
+        let specs = each(vec![first], &self.order, |spec, order| {
+            (spec.order, spec.shared) = (order, Shared::default());
+        });
+        let specs = each(specs, &self.jobs, |spec, jobs| spec.jobs = jobs);
+        let specs = each(specs, &self.events, |spec, share| spec.events_millionths = share.0);
+        let modes = Many::All(self.modes());
+        let specs = each(specs, &modes, |spec, (mode, cache)| (spec.mode, spec.cache_bytes) = (mode, cache));
+        let specs = each(specs, &self.added_round_trip, |spec, added| {
+            spec.added_round_trip_us = u64::try_from(added.0.as_micros()).unwrap_or(u64::MAX);
+        });
+        let specs = each(specs, &self.decompress(), |spec, decompress| spec.decompress = decompress);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        // within bounds, as was seen when it was read
+        let specs =
+            each(specs, &self.compute, |spec, compute| spec.compute_us_per_mb = (compute.0 * 1e6).round() as u32);
+        each(specs, &self.gaps, |spec, gaps| spec.gaps = gaps)
+    }
+
+    fn work(&self, spec: AnalysisSpec) -> Work {
+        let events = match spec.events_millionths {
+            ALL => "all".to_owned(),
+            share => format!("{} %", f64::from(share) / 1e4),
+        };
+        let word = |value: serde_json::Result<serde_json::Value>| {
+            value.ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
+        };
+        let source = match &spec.source {
+            AnalysisSource::RootFile { path, branches, .. } => format!("{} ({})", file_name(path), branches.join(" ")),
+            AnalysisSource::Recording { path } => format!("recording {}", file_name(path)),
+            AnalysisSource::Synthetic(made) => {
+                format!(
+                    "synthetic ({} of {} branches, baskets of {})",
+                    made.read,
+                    made.branches,
+                    size(u64::from(made.basket_bytes))
+                )
+            }
+        };
+        let added = Duration::from_micros(spec.added_round_trip_us);
+        let mut parameters = named([
+            ("source", source),
+            ("jobs", spec.jobs.to_string()),
+            ("events", events),
+            ("order", word(serde_json::to_value(spec.order))),
+            ("mode", word(serde_json::to_value(spec.mode))),
+            ("cache", if has_cache(spec.mode) { size(spec.cache_bytes) } else { "none".to_owned() }),
+            ("added round trip", types::units::show_duration(added)),
+            ("decompress", if spec.decompress { "yes" } else { "no" }.to_owned()),
+            ("compute", format!("{} s/MB", f64::from(spec.compute_us_per_mb) / 1e6)),
+        ]);
+        if self.recording.is_some() {
+            parameters.extend(named([("gaps", word(serde_json::to_value(spec.gaps)))]));
+        }
+        let read = AnalysisSpec { phase: AnalysisPhase::Analyse, ..spec.clone() };
+        Work {
+            name: self.name.clone(),
+            parameters,
+            phases: vec![Phase::Analysis(spec), Phase::Analysis(read)],
+            copy_to: None,
+        }
+    }
+}
+
+fn file_name(path: &std::path::Path) -> String {
+    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+impl Section for Analysis {
+    fn combinations(&self) -> u64 {
+        let lists = [
+            self.order.count(),
+            self.jobs.count(),
+            self.events.count(),
+            self.modes().len() as u64,
+            self.added_round_trip.count(),
+            self.decompress().count(),
+            self.compute.count(),
+            self.gaps.count(),
+        ];
+        product(lists)
+    }
+
+    fn works(&self, seed: u64) -> Vec<Work> {
+        let Ok(source) = self.source() else { return Vec::new() };
+        self.points(&source, seed).into_iter().map(|spec| self.work(spec)).collect()
+    }
+
+    fn check(&self) -> Result<(), CampaignError> {
+        let wrong = |source: AnalysisError| CampaignError::Work {
+            name: self.name.clone(),
+            source: WorkError::Analysis(source),
+        };
+        self.source().map(drop).map_err(wrong)
+    }
+}

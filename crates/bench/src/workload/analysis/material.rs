@@ -1,0 +1,207 @@
+//! What jobs read: the files as they lie on the system, and what has to be in them. Made from a real file, a recording, or from nothing.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use glob::Pattern;
+use types::Crc32c;
+
+use super::arrange::{Region, arrange, place_of};
+use super::recording::Recording;
+use super::{AnalysisError, AnalysisSource, AnalysisSpec, Order, SyntheticSpec};
+use crate::rootfile::{Part, RootFile, Source, Tree, Unpacker};
+use crate::workload::permutation::Permutation;
+
+/// Longest recording, as text.
+const RECORDING_MAX: u64 = 4 << 30;
+
+/// Everything that jobs read.
+#[derive(Debug)]
+pub(super) struct Material {
+    /// The files of one copy.
+    pub(super) files: Vec<MaterialFile>,
+    /// What is read of them.
+    pub(super) reading: Reading,
+}
+
+/// A file.
+#[derive(Debug)]
+pub(super) struct MaterialFile {
+    pub(super) bytes: u64,
+    /// Where its content comes from; `None`: it is made, and every byte of it can be verified.
+    pub(super) original: Option<Original>,
+}
+
+/// A real file, and in which order its pieces are put.
+#[derive(Debug)]
+pub(super) struct Original {
+    pub(super) path: PathBuf,
+    pub(super) regions: Vec<Region>,
+}
+
+/// What is read.
+#[derive(Debug)]
+pub(super) enum Reading {
+    Dataset(Dataset),
+    Recording(Recording),
+}
+
+/// Branches of one file, basket by basket.
+#[derive(Debug)]
+pub(super) struct Dataset {
+    pub(super) entries: u64,
+    /// As they lie on the system; those of [`Dataset::head`] first, then branch by branch.
+    pub(super) parts: Vec<Part>,
+    /// What has to be in them; empty of what is made.
+    pub(super) sums: Vec<Sums>,
+    /// Those that every job begins with.
+    pub(super) head: Range<u32>,
+    /// Those of each branch.
+    pub(super) branches: Vec<Range<u32>>,
+}
+
+/// Checksums of a part in the original: as it lies in the file, and decompressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sums {
+    pub(super) packed: Crc32c,
+    pub(super) plain: Crc32c,
+}
+
+impl Material {
+    /// Makes it, reading what has to be read on this machine.
+    pub(super) fn load(spec: &AnalysisSpec) -> Result<Self, AnalysisError> {
+        match &spec.source {
+            AnalysisSource::RootFile { path, tree, branches } => {
+                let wanted = Wanted { path, tree: tree.as_deref(), branches };
+                root_file(&wanted, spec.order, spec.seed)
+            }
+            AnalysisSource::Recording { path } => recording(path),
+            AnalysisSource::Synthetic(synthetic) => Ok(made(synthetic, spec.order, spec.seed)),
+        }
+    }
+
+    /// Bytes of the files of one copy.
+    pub(super) fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add)
+    }
+}
+
+struct Wanted<'a> {
+    path: &'a Path,
+    tree: Option<&'a str>,
+    branches: &'a [String],
+}
+
+fn root_file(wanted: &Wanted<'_>, order: Order, seed: u64) -> Result<Material, AnalysisError> {
+    let path = wanted.path;
+    let wrong = |what: String| AnalysisError::Source { path: path.display().to_string(), what };
+    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let source = Source::file(&file).map_err(|error| wrong(error.to_string()))?;
+    let found = RootFile::read(&source).map_err(|error| wrong(error.to_string()))?;
+    let tree = tree_of(&found, wanted.tree).map_err(wrong)?;
+    let patterns: Result<Vec<Pattern>, _> = wanted.branches.iter().map(|pattern| Pattern::new(pattern)).collect();
+    let patterns = patterns.map_err(|error| wrong(format!("branches: {error}")))?;
+    let is_chosen = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
+    let mut chosen = tree.branches.iter().filter(|branch| is_chosen(&branch.name)).peekable();
+    // All branches of a small tree may lie within its own object; then there is none to be named.
+    let has_any = !tree.branches.is_empty() || tree.head.is_empty();
+    if has_any && chosen.peek().is_none() {
+        let names: Vec<&str> = tree.branches.iter().take(5).map(|branch| branch.name.as_str()).collect();
+        return Err(wrong(format!("no branch of {} is called so; there are {} …", tree.name, names.join(", "))));
+    }
+    let mut parts = tree.head.clone();
+    let head = 0..request(parts.len());
+    let mut branches = Vec::new();
+    for branch in chosen {
+        let begin = request(parts.len());
+        parts.extend(&branch.parts);
+        branches.push(begin..request(parts.len()));
+    }
+    let sums = sums(&source, &parts).map_err(|error| wrong(error.to_string()))?;
+    let all = tree.branches.iter().flat_map(|branch| &branch.parts);
+    let regions = match order {
+        Order::Ordered => vec![Region { from: 0, len: found.bytes }],
+        Order::Unordered => arrange(found.bytes, all, seed).map_err(wrong)?,
+    };
+    let places = place_of(&regions);
+    for part in &mut parts {
+        part.offset = places(part.offset).ok_or_else(|| wrong("a part lies outside of the file".to_owned()))?;
+    }
+    let dataset = Dataset { entries: tree.entries, parts, sums, head, branches };
+    let original = Some(Original { path: path.to_owned(), regions });
+    let files = vec![MaterialFile { bytes: found.bytes, original }];
+    Ok(Material { files, reading: Reading::Dataset(dataset) })
+}
+
+/// The one of that name, or the largest.
+fn tree_of<'a>(found: &'a RootFile, name: Option<&str>) -> Result<&'a Tree, String> {
+    let names: Vec<&str> = found.trees.iter().map(|tree| tree.name.as_str()).collect();
+    let size = |tree: &&Tree| tree.bytes() + tree.head.iter().map(|part| u64::from(part.bytes)).sum::<u64>();
+    let tree = match name {
+        Some(name) => found.trees.iter().find(|tree| tree.name == name),
+        None => found.trees.iter().max_by_key(size),
+    };
+    tree.ok_or_else(|| {
+        format!("it has no such tree; it has {}", if names.is_empty() { "none".to_owned() } else { names.join(", ") })
+    })
+}
+
+fn sums(source: &Source<'_>, parts: &[Part]) -> Result<Vec<Sums>, crate::rootfile::RootFileError> {
+    let (mut unpacker, mut plain) = (Unpacker::default(), Vec::new());
+    let sum = |part: &Part| {
+        let record = source.at(part.offset, usize::try_from(part.bytes).unwrap_or(usize::MAX))?;
+        unpacker.unpack(part, &record, &mut plain)?;
+        Ok(Sums { packed: Crc32c::of(&record), plain: Crc32c::of(&plain) })
+    };
+    parts.iter().map(sum).collect()
+}
+
+fn recording(path: &Path) -> Result<Material, AnalysisError> {
+    let wrong = |what: String| AnalysisError::Source { path: path.display().to_string(), what };
+    let bytes = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
+    if bytes > RECORDING_MAX {
+        return Err(wrong(format!("a recording of {bytes} bytes; at most {RECORDING_MAX}")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let recording = Recording::parse(&text).map_err(|error| wrong(error.to_string()))?;
+    let files = recording.files.iter().map(|(_, bytes)| MaterialFile { bytes: *bytes, original: None }).collect();
+    Ok(Material { files, reading: Reading::Recording(recording) })
+}
+
+/// Baskets of one length, the same number in each branch.
+fn made(spec: &SyntheticSpec, order: Order, seed: u64) -> Material {
+    let (branches, rounds) = (u64::from(spec.branches), spec.rounds());
+    let all = Permutation::new(branches * rounds, seed);
+    let mut parts = Vec::new();
+    let mut ranges = Vec::new();
+    for read in 0..u64::from(spec.read) {
+        // Spread over the file.
+        let branch = read * branches / u64::from(spec.read.max(1));
+        let begin = request(parts.len());
+        for round in 0..rounds {
+            let place = round * branches + branch;
+            let place = if order == Order::Ordered { place } else { all.at(place) };
+            let (from, to) = (round * spec.events / rounds, (round + 1) * spec.events / rounds);
+            let offset = place * u64::from(spec.basket_bytes);
+            parts.push(Part {
+                offset,
+                bytes: spec.basket_bytes,
+                before: 0,
+                behind: 0,
+                uncompressed: spec.basket_bytes,
+                first_entry: from,
+                entries: to - from,
+            });
+        }
+        ranges.push(begin..request(parts.len()));
+    }
+    let bytes = branches * rounds * u64::from(spec.basket_bytes);
+    let dataset = Dataset { entries: spec.events, parts, sums: Vec::new(), head: 0..0, branches: ranges };
+    let files = vec![MaterialFile { bytes, original: None }];
+    Material { files, reading: Reading::Dataset(dataset) }
+}
+
+fn request(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

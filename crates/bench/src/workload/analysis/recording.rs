@@ -1,0 +1,259 @@
+//! Recordings of XRootD's recorder plug-in (`libXrdClRecorder`), which `xrdreplay` replays: a line of comma-separated values for each
+//! operation of a client, with the places and lengths that it read.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::target::Span;
+
+/// Most operations of a recording.
+const OPERATIONS_MAX: usize = 10_000_000;
+/// Most places of all vector reads together.
+const SPANS_MAX: usize = 50_000_000;
+/// Longest read.
+const READ_MAX: u64 = 1 << 30;
+
+/// What is wrong with a recording.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct RecordingError {
+    line: usize,
+    what: String,
+}
+
+/// What a client did.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Recording {
+    /// The files that it read, with the bytes that each has at least.
+    pub(super) files: Vec<(String, u64)>,
+    /// What it did with them, in the order in which it began with it.
+    pub(super) operations: Vec<Operation>,
+}
+
+/// One operation.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Operation {
+    /// Of which open file: one file may be open several times.
+    pub(super) handle: u64,
+    pub(super) what: What,
+    /// How long the client did something else before it: since the last answer came to which it could have been waiting.
+    pub(super) gap: Duration,
+}
+
+/// Kinds of operations.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum What {
+    /// By its place in the list of files.
+    Open(usize),
+    Read(Span),
+    VectorRead(Vec<Span>),
+    Close,
+}
+
+struct Line<'a> {
+    number: usize,
+    handle: u64,
+    name: &'a str,
+    start: f64,
+    stop: f64,
+    arguments: Vec<&'a str>,
+    succeeded: bool,
+    answer: &'a str,
+}
+
+impl Recording {
+    /// Reads it. What failed when it was recorded is left out; what writes is refused, as is what this knows nothing of.
+    pub(super) fn parse(text: &str) -> Result<Self, RecordingError> {
+        let mut lines = Vec::new();
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            if lines.len() == OPERATIONS_MAX {
+                return Err(wrong(number, format!("more than {OPERATIONS_MAX} operations")));
+            }
+            lines.push(split(number + 1, line)?);
+        }
+        // Answers are recorded when they come; what began first is done first.
+        lines.sort_by(|a, b| a.start.total_cmp(&b.start));
+        let mut found = Self::default();
+        let (mut open, mut spans) = (HashMap::new(), 0);
+        let mut answered: Option<f64> = None;
+        for line in lines.iter().filter(|line| line.succeeded) {
+            found.add(line, &mut open, &mut spans, answered)?;
+            answered = Some(answered.map_or(line.stop, |before| before.max(line.stop)));
+        }
+        if found.operations.is_empty() {
+            return Err(wrong(0, "there is no operation that succeeded"));
+        }
+        Ok(found)
+    }
+
+    /// Adds an operation; `open`: which file each handle has, `answered`: when the last answer before it came.
+    fn add(
+        &mut self,
+        line: &Line<'_>,
+        open: &mut HashMap<u64, usize>,
+        spans: &mut usize,
+        answered: Option<f64>,
+    ) -> Result<(), RecordingError> {
+        let file = open.get(&line.handle).copied();
+        let known = || file.ok_or_else(|| wrong(line.number, "of a file that was not opened before"));
+        let what = match line.name {
+            "Open" => {
+                let url = line.arguments.first().copied().unwrap_or_default();
+                let name = url.split('?').next().unwrap_or(url);
+                let place = self.files.iter().position(|(known, _)| known == name);
+                let place = place.unwrap_or_else(|| {
+                    self.files.push((name.to_owned(), 0));
+                    self.files.len() - 1
+                });
+                open.insert(line.handle, place);
+                What::Open(place)
+            }
+            "Close" => {
+                known()?;
+                open.remove(&line.handle);
+                What::Close
+            }
+            "Stat" => {
+                // The answer of the open has it already; nothing is asked again.
+                self.grow(known()?, line.answer.split(';').next().and_then(|len| len.parse().ok()).unwrap_or(0));
+                return Ok(());
+            }
+            "Read" | "PgRead" => {
+                let read = line.reads()?;
+                // At the end of a file less is read than was asked for.
+                let got = line.answer.split(';').next().and_then(|len| len.parse::<usize>().ok());
+                let Some(span) = read.first().copied() else { return Ok(()) };
+                let span = Span { len: span.len.min(got.unwrap_or(span.len)), ..span };
+                if span.len == 0 {
+                    return Ok(());
+                }
+                self.grow(known()?, span.offset + span.len as u64);
+                What::Read(span)
+            }
+            "VectorRead" => {
+                let read = line.reads()?;
+                *spans += read.len();
+                if *spans > SPANS_MAX {
+                    return Err(wrong(line.number, format!("more than {SPANS_MAX} places in all vector reads")));
+                }
+                let end = read.iter().map(|span| span.offset + span.len as u64).max().unwrap_or(0);
+                self.grow(known()?, end);
+                What::VectorRead(read)
+            }
+            other => {
+                let what = format!(
+                    "`{other}`: recordings of reading are replayed; leave the lines of files that are written out"
+                );
+                return Err(wrong(line.number, what));
+            }
+        };
+        let gap = answered.map_or(0.0, |answered| (line.start - answered).clamp(0.0, 86_400.0));
+        self.operations.push(Operation { handle: line.handle, what, gap: Duration::from_secs_f64(gap) });
+        Ok(())
+    }
+
+    fn grow(&mut self, file: usize, len: u64) {
+        if let Some((_, known)) = self.files.get_mut(file) {
+            *known = (*known).max(len);
+        }
+    }
+}
+
+impl Line<'_> {
+    /// Pairs of place and length; the last argument is a timeout.
+    fn reads(&self) -> Result<Vec<Span>, RecordingError> {
+        let (pairs, rest) = self.arguments.split_at(self.arguments.len().saturating_sub(1) / 2 * 2);
+        let number = |text: &str| text.trim().parse::<u64>().ok();
+        let span = |pair: &[&str]| match pair {
+            [offset, len] => {
+                let (offset, len) = (number(offset)?, number(len).filter(|len| *len <= READ_MAX)?);
+                offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok())?;
+                Some(Span { offset, len: usize::try_from(len).ok()? })
+            }
+            _ => None,
+        };
+        let spans: Option<Vec<Span>> = pairs.chunks(2).map(span).collect();
+        spans.filter(|spans| rest.len() == 1 && !spans.is_empty()).ok_or_else(|| {
+            wrong(
+                self.number,
+                "places and lengths of a read, and then a timeout, belong here; lengths of at most 1 GiB",
+            )
+        })
+    }
+}
+
+/// Handle, name, begin, arguments, end, status, answer.
+fn split(number: usize, line: &str) -> Result<Line<'_>, RecordingError> {
+    let fields: Vec<&str> = line.trim_end().splitn(7, ',').collect();
+    let [handle, name, start, arguments, stop, status, ..] = fields[..] else {
+        return Err(wrong(number, format!("{} fields, where a recording has 7", fields.len())));
+    };
+    let time = |text: &str| text.trim().parse::<f64>().ok().filter(|time| time.is_finite());
+    let (Ok(handle), Some(start), Some(stop)) = (handle.trim().parse(), time(start), time(stop)) else {
+        return Err(wrong(number, "a number and two times belong into fields 1, 3 and 5"));
+    };
+    let succeeded = status.contains("SUCCESS");
+    let answer = fields.get(6).copied().unwrap_or_default();
+    Ok(Line {
+        number,
+        handle,
+        name: name.trim(),
+        start,
+        stop,
+        arguments: arguments.split(';').collect(),
+        succeeded,
+        answer,
+    })
+}
+
+fn wrong(line: usize, what: impl Into<String>) -> RecordingError {
+    RecordingError { line, what: what.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RECORDING: &str = "\
+94,Open,1000.000000000,root://h//a.root?x=1;16;0;0,1000.100000000,[SUCCESS],
+94,VectorRead,1001.000000000,100;10;500;20;0,1001.100000000,[SUCCESS],30;100;10;500;20
+94,Read,1000.200000000,4000;1000;0,1000.300000000,[SUCCESS],500
+94,Stat,1000.150000000,false;0,1000.160000000,[SUCCESS],9000;0;0;0;0;0;;;
+94,Read,1001.500000000,0;10;0,1001.600000000,[ERROR] Operation expired,
+94,Close,1002.000000000,0,1002.000100000,[SUCCESS],
+";
+
+    #[test]
+    fn operations_come_in_the_order_in_which_they_began() {
+        let found = Recording::parse(RECORDING).unwrap();
+        assert_eq!(found.files, [("root://h//a.root".to_owned(), 9000)]);
+        let whats: Vec<_> = found.operations.iter().map(|operation| operation.what.clone()).collect();
+        let read = What::Read(Span { offset: 4000, len: 500 });
+        let vector = What::VectorRead(vec![Span { offset: 100, len: 10 }, Span { offset: 500, len: 20 }]);
+        assert_eq!(whats, [What::Open(0), read, vector, What::Close]);
+        let gaps: Vec<_> = found.operations.iter().map(|operation| operation.gap.as_millis()).collect();
+        assert_eq!(gaps, [0, 40, 700, 900]);
+    }
+
+    #[test]
+    fn what_cannot_be_replayed_is_said_with_its_line() {
+        let said = |text: &str| Recording::parse(text).unwrap_err().to_string();
+        assert!(said("").contains("no operation"));
+        assert!(said("1,Open,2").contains("line 1: 3 fields"));
+        assert!(said(&RECORDING.replace("94,Close", "94,Write")).contains("`Write`"));
+        assert!(said(&RECORDING.replace("94,Open", "95,Open")).contains("not opened"));
+        assert!(said(&RECORDING.replace("4000;1000;0", "4000;9999999999999;0")).contains("line 3"));
+        assert!(said(&RECORDING.replace("4000;1000;0", "18446744073709551615;1;0")).contains("line 3"));
+        assert!(said(&RECORDING.replace("100;10;500;20;0", "100;10;500;0")).contains("line 2"));
+        assert!(said(&RECORDING.replace("1000.20", "x1000.20")).contains("two times"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "([0-9]{1,3},(Open|Read|VectorRead|Close|Stat),[0-9.e]{1,6},[0-9;]{0,20},[0-9]{1,3},.SUCCESS.,[0-9;]{0,5}\n){0,5}") {
+            let _ = Recording::parse(&text);
+        }
+    }
+}

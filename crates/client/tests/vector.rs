@@ -1,0 +1,177 @@
+//! Vector reads against servers of a few lines: one that answers as it should, cut up in odd ways, and others that do not.
+
+#![allow(clippy::unwrap_used)] // a test may fail this way
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use weir_client::{Client, ClientError, OpenOptions, RemoteFile, SEGMENT_MAX, Settings, Span, Url};
+
+const OK: u16 = 0;
+const OK_SO_FAR: u16 = 4000;
+const ERROR: u16 = 4003;
+const WAIT: u16 = 4005;
+const READV: u16 = 3025;
+const LEN: usize = 8 << 20;
+
+fn content() -> Vec<u8> {
+    (0..LEN).map(|n| u8::try_from(n / 3 % 251).unwrap()).collect()
+}
+
+/// What a server sends to a vector read: status and body of each frame. Gets the request's number, and the right answer.
+type Answers = dyn Fn(usize, Vec<u8>) -> Vec<(u16, Vec<u8>)> + Send + Sync;
+
+/// Serves one file of [`content`] under any name.
+fn server(answers: impl Fn(usize, Vec<u8>) -> Vec<(u16, Vec<u8>)> + Send + Sync + 'static) -> (Url, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = Url::parse(&format!("root://127.0.0.1:{}//file", listener.local_addr().unwrap().port())).unwrap();
+    let (count, answers): (_, Arc<Answers>) = (Arc::new(AtomicUsize::new(0)), Arc::new(answers));
+    let counted = Arc::clone(&count);
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let (answers, count) = (Arc::clone(&answers), Arc::clone(&counted));
+            // The client goes away whenever it likes.
+            std::thread::spawn(move || serve(connection.unwrap(), &*answers, &count).ok());
+        }
+    });
+    (url, count)
+}
+
+fn serve(mut socket: TcpStream, answers: &Answers, count: &AtomicUsize) -> std::io::Result<()> {
+    socket.read_exact(&mut [0; 20])?;
+    socket.write_all(&[0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 5, 0x20, 0, 0, 0, 1])?;
+    let content = content();
+    loop {
+        let mut head = [0; 24];
+        socket.read_exact(&mut head)?;
+        let mut data = vec![0; u32::from_be_bytes(head[20..24].try_into().unwrap()) as usize];
+        socket.read_exact(&mut data)?;
+        let frames = match u16::from_be_bytes([head[2], head[3]]) {
+            // protocol, login, open
+            3006 => vec![(OK, vec![0, 0, 5, 0x20, 0, 0, 0, 1])],
+            3007 => vec![(OK, vec![7; 16])],
+            3010 => vec![(OK, [&[1, 2, 3, 4][..], &[0; 8], format!("1 {LEN} 16 1000\0").as_bytes()].concat())],
+            READV => answers(count.fetch_add(1, Ordering::Relaxed), right(&data, &content)),
+            _ => vec![(OK, vec![])],
+        };
+        for (status, body) in frames {
+            let len = u32::try_from(body.len()).unwrap().to_be_bytes();
+            socket.write_all(&[&head[..2], &status.to_be_bytes(), &len, &body].concat())?;
+        }
+    }
+}
+
+fn right(segments: &[u8], content: &[u8]) -> Vec<u8> {
+    assert!(segments.len() <= 1024 * 16);
+    let one = |segment: &[u8]| {
+        let len = u32::from_be_bytes(segment[4..8].try_into().unwrap()) as usize;
+        let offset = usize::try_from(u64::from_be_bytes(segment[8..16].try_into().unwrap())).unwrap();
+        assert!(len <= SEGMENT_MAX);
+        [segment, &content[offset..offset + len]].concat()
+    };
+    segments.chunks(16).flat_map(one).collect()
+}
+
+fn open(url: &Url) -> RemoteFile {
+    let settings = Settings {
+        silence_max: Duration::from_secs(2),
+        recovery_max: Duration::from_secs(3),
+        wait_max: Duration::from_secs(5),
+        ..Settings::default()
+    };
+    Client::new(settings).open(url, OpenOptions::READ, 0).unwrap()
+}
+
+/// Small ones, one of several segments, an empty one.
+fn spans() -> Vec<Span> {
+    let mut spans: Vec<Span> = (0..3000_usize).map(|n| Span { offset: n as u64 * 977, len: 1 + n % 50 }).collect();
+    spans.insert(5, Span { offset: 100_000, len: 2 * SEGMENT_MAX + 17 });
+    spans.insert(9, Span { offset: 3, len: 0 });
+    spans
+}
+
+fn expected(spans: &[Span]) -> Vec<u8> {
+    let content = content();
+    let begin = |span: &Span| usize::try_from(span.offset).unwrap();
+    spans.iter().flat_map(|span| content[begin(span)..begin(span) + span.len].to_vec()).collect()
+}
+
+fn refusal(answers: impl Fn(usize, Vec<u8>) -> Vec<(u16, Vec<u8>)> + Send + Sync + 'static) -> ClientError {
+    let spans: Vec<Span> = (0..10).map(|n| Span { offset: n * 1000, len: 100 }).collect();
+    open(&server(answers).0).read_spans(&spans, &mut [0; 1000]).unwrap_err()
+}
+
+#[test]
+fn answers_may_be_cut_anywhere() {
+    let spans = spans();
+    let expected = expected(&spans);
+    for piece in [usize::MAX, 100_003, 1009] {
+        let (url, count) = server(move |_, whole| {
+            let mut frames: Vec<_> =
+                whole.chunks(piece.min(whole.len())).map(|part| (OK_SO_FAR, part.to_vec())).collect();
+            frames.last_mut().unwrap().0 = OK;
+            frames
+        });
+        let mut found = vec![0; expected.len() + 3];
+        let trips = open(&url).read_spans(&spans, &mut found).unwrap();
+        assert!(found[..expected.len()] == expected[..], "{piece}");
+        assert_eq!((trips.requests, trips.in_turn, count.load(Ordering::Relaxed)), (3, 1, 3));
+    }
+}
+
+#[test]
+fn a_server_may_ask_to_wait_and_lose_the_connection() {
+    let spans = spans();
+    let (url, count) = server(|number, whole| match number {
+        0 => vec![(WAIT, vec![0, 0, 0, 0, b'x'])],
+        // Half an answer, and then nothing more: the other end is closed when this panics.
+        2 => panic!("as it is meant"),
+        _ => vec![(OK, whole)],
+    });
+    let expected = expected(&spans);
+    let mut found = vec![0; expected.len()];
+    open(&url).read_spans(&spans, &mut found).unwrap();
+    assert!(found == expected && count.load(Ordering::Relaxed) >= 5);
+}
+
+#[test]
+fn nothing_to_read_asks_nobody() {
+    let (url, count) = server(|_, whole| vec![(OK, whole)]);
+    let mut file = open(&url);
+    assert_eq!(file.read_spans(&[], &mut []).unwrap().requests, 0);
+    assert_eq!(file.read_spans(&[Span { offset: 5, len: 0 }], &mut []).unwrap().requests, 0);
+    assert!(matches!(file.read_spans(&[Span { offset: 5, len: 2 }], &mut [0]), Err(ClientError::Shorter { .. })));
+    assert_eq!(count.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn answers_that_are_not_to_the_question_are_refused() {
+    let change = |at: usize, to: u8| {
+        refusal(move |_, mut whole| {
+            whole[at] = to;
+            vec![(OK, whole)]
+        })
+    };
+    let said = |error: ClientError| match error {
+        ClientError::Unexpected { what, .. } => what,
+        other => panic!("{other:?}"),
+    };
+    assert!(said(change(3, 9)).contains("were asked for"), "another file");
+    assert!(said(change(7, 101)).contains("101 bytes at 0 where 100 bytes at 0"), "another length");
+    assert!(said(change(116 + 15, 0)).contains("where 100 bytes at 1000"), "another place");
+    let short = refusal(|_, whole| vec![(OK, whole[..whole.len() - 116].to_vec())]);
+    assert!(said(short).contains("9 segments where 10"));
+    let half = refusal(|_, whole| vec![(OK, whole[..whole.len() - 1].to_vec())]);
+    assert!(said(half).contains("9 segments where 10"));
+    let long = refusal(|_, whole| vec![(OK, [whole, vec![0]].concat())]);
+    assert!(said(long).contains("1 bytes more"));
+    let swapped = refusal(|_, whole| vec![(OK, [&whole[116..232], &whole[..116], &whole[232..]].concat())]);
+    assert!(said(swapped).contains("at 1000 where 100 bytes at 0"));
+    let number = 3005_u32.to_be_bytes().to_vec();
+    let refused = refusal(move |_, _| vec![(ERROR, [&number[..], b"past the end\0"].concat())]);
+    assert!(refused.to_string().contains("past the end"), "{refused}");
+    assert!(matches!(refusal(|_, _| vec![]), ClientError::Silent { .. }));
+}
