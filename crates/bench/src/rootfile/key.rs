@@ -1,5 +1,7 @@
 //! The records of a ROOT file, one behind the other: each begins with a `TKey` that says how long it is and what it holds.
 
+use std::ops::Range;
+
 use super::bytes::Bytes;
 use super::{PART_MAX, PARTS_MAX, Part, RootFileError, Source};
 
@@ -25,11 +27,20 @@ pub(super) struct Key {
 
 /// All records that are in use.
 pub(super) fn scan(source: &Source<'_>) -> Result<Vec<Key>, RootFileError> {
-    let (begin, end) = bounds(source)?;
+    let Header { begin, end, free } = Header::read(source)?;
+    let mut free = free.into_iter().peekable();
     let mut keys = Vec::new();
     let mut at = begin;
     let mut window = Window { offset: 0, bytes: Vec::new() };
     while at < end {
+        while free.peek().is_some_and(|gap| gap.end <= at) {
+            free.next();
+        }
+        if let Some(gap) = free.peek().filter(|gap| gap.contains(&at)) {
+            // What stands in it is of records that were there before.
+            at = gap.end;
+            continue;
+        }
         let step = match record(source, &mut window, at, end)? {
             Record::Key(key) => {
                 let bytes = key.part.bytes;
@@ -50,24 +61,58 @@ pub(super) fn scan(source: &Source<'_>) -> Result<Vec<Key>, RootFileError> {
     Ok(keys)
 }
 
-/// Where records begin and end.
-fn bounds(source: &Source<'_>) -> Result<(u64, u64), RootFileError> {
-    let head = source.up_to(0, HEADER_LEN)?;
-    let mut head = Bytes::new(&head, 0);
-    if head.take(4).ok() != Some(b"root".as_slice()) {
-        return Err(RootFileError::NotRoot);
+/// Where records are.
+struct Header {
+    begin: u64,
+    end: u64,
+    /// Gaps between them, in their order.
+    free: Vec<Range<u64>>,
+}
+
+impl Header {
+    fn read(source: &Source<'_>) -> Result<Self, RootFileError> {
+        let head = source.up_to(0, HEADER_LEN)?;
+        let mut head = Bytes::new(&head, 0);
+        if head.take(4).ok() != Some(b"root".as_slice()) {
+            return Err(RootFileError::NotRoot);
+        }
+        let is_large = head.be_u32()? >= LARGE_FILE;
+        let begin = u64::from(head.be_u32()?);
+        let mut place = || if is_large { head.be_u64() } else { head.be_u32().map(u64::from) };
+        let (end, free_at) = (place()?, place()?);
+        let free_len = head.be_u32()?;
+        if end > source.len() {
+            let what = format!("the file is said to end at byte {end}, and has {}; it was cut off", source.len());
+            return Err(RootFileError::malformed(8, what));
+        }
+        if begin < 8 || begin > end {
+            return Err(head.error(format!("the first record is said to be at byte {begin} of {end}")));
+        }
+        // A file that was not closed has none.
+        let free = if free_at == 0 { Vec::new() } else { free(source, free_at, free_len)? };
+        Ok(Self { begin, end, free })
     }
-    let version = head.be_u32()?;
-    let begin = u64::from(head.be_u32()?);
-    let end = if version >= LARGE_FILE { head.be_u64()? } else { u64::from(head.be_u32()?) };
-    if end > source.len() {
-        let what = format!("the file is said to end at byte {end}, and has {}; it was cut off", source.len());
-        return Err(RootFileError::malformed(8, what));
+}
+
+/// The list of gaps: of each a version, its first byte and its last.
+fn free(source: &Source<'_>, at: u64, len: u32) -> Result<Vec<Range<u64>>, RootFileError> {
+    let record = source.at(at, usize::try_from(len).unwrap_or(usize::MAX))?;
+    let mut bytes = Bytes::new(&record, at);
+    bytes.take(14)?;
+    let key_len = usize::from(bytes.be_u16()?);
+    bytes.go_to(key_len)?;
+    let mut free = Vec::new();
+    while bytes.left() > 0 {
+        let is_large = bytes.be_u16()? > LARGE_KEY;
+        let mut place = || if is_large { bytes.be_u64() } else { bytes.be_u32().map(u64::from) };
+        let (first, last) = (place()?, place()?);
+        if last < first {
+            return Err(bytes.error(format!("a gap from byte {first} to byte {last}")));
+        }
+        free.push(first..last.saturating_add(1));
     }
-    if begin < 8 || begin > end {
-        return Err(head.error(format!("the first record is said to be at byte {begin} of {end}")));
-    }
-    Ok((begin, end))
+    free.sort_by_key(|gap| gap.start);
+    Ok(free)
 }
 
 enum Record {
@@ -214,6 +259,26 @@ pub(super) mod tests {
         let gap = -i32::from_be_bytes(bytes[100..104].try_into().unwrap());
         bytes[100..104].copy_from_slice(&gap.to_be_bytes());
         assert_eq!(of(&scan(&Source::memory(&bytes)).unwrap()), [("y".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn gaps_of_which_only_the_list_of_gaps_knows_are_left_out() {
+        let list = [&1_u16.to_be_bytes()[..], &164_u32.to_be_bytes(), &(164 + 7 + 57 - 1_u32).to_be_bytes()].concat();
+        let basket = basket_key(7);
+        let mut bytes = file(&[
+            ("TBasket", "x", "t", &basket, b"1234567"),
+            ("TBasket", "y", "t", &basket, b"1234567"),
+            ("TBasket", "z", "t", &basket, b"1"),
+            ("TFile", "", "", &[], &list),
+        ]);
+        let at = 100 + 64 + 64 + 58;
+        bytes[164..228].fill(0xAA);
+        scan(&Source::memory(&bytes)).unwrap_err();
+        bytes[16..20].copy_from_slice(&u32::try_from(at).unwrap().to_be_bytes());
+        let len = u32::try_from(bytes.len() - at).unwrap();
+        bytes[20..24].copy_from_slice(&len.to_be_bytes());
+        let names: Vec<_> = scan(&Source::memory(&bytes)).unwrap().into_iter().map(|key| key.name).collect();
+        assert_eq!(names, ["x", "z"]);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 mod envelope;
 mod pages;
 mod schema;
+#[cfg(test)]
+mod tests;
 
 use self::envelope::{Envelope, Kind as Of, Locator};
 use self::schema::Schema;
