@@ -257,9 +257,8 @@ impl Campaign {
         if !work.needs_system() {
             return vec![0];
         }
-        let takes_part = |system: &System| {
-            (!work.needs_peers() || system.peer.is_some()) && work.fits(system.place.count())
-        };
+        let takes_part =
+            |system: &System| (!work.needs_peers() || system.peer.is_some()) && work.fits(system.place.count());
         systems.iter().copied().filter(|number| self.systems.get(*number).is_some_and(takes_part)).collect()
     }
 

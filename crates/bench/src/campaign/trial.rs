@@ -4,8 +4,8 @@ use super::file::CampaignError;
 use crate::network::NetworkSpec;
 use crate::target::RelName;
 use crate::workload::{
-    AnalysisSpec, ChurnSpec, DaqSpec, FailureSpec, ForeignSpec, GenerateSpec, Names, SmallSpec, StreamSpec, WorkError, Workload,
-    no_names,
+    AnalysisSpec, ChurnSpec, DaqSpec, FailureSpec, ForeignSpec, GenerateSpec, Names, SmallSpec, StreamSpec, WorkError,
+    Workload, no_names,
 };
 
 /// What results call the client where it works with no system.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::ceiling::{At, Ceiling, put};
 use super::NetworkDetails;
+use super::ceiling::{At, Ceiling, put};
 use super::flags::{self, Flag};
 use super::jobs::{self, Jobs};
 use super::verdict::{self, Verdict};

@@ -109,6 +109,8 @@ fn dry_run(campaign: &Campaign) -> Result<Exit, Failure> {
 
 /// Does what of a campaign is not done yet; begins with nothing new after `time`.
 fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Duration>) -> Result<Exit, Failure> {
+    let works = campaign.works();
+    works.iter().try_for_each(Work::prepare).map_err(usage)?;
     let path = how.results.clone().unwrap_or_else(|| default_folder(&campaign.name));
     let head = RunHead {
         version: VERSION,
@@ -126,8 +128,7 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
     let settings = settings(&stop);
     let content = Arc::new(Content::new(campaign.seed));
     let peers = Peers::greet(campaign)?;
-    let (works, begun) = (campaign.works(), Instant::now());
-    works.iter().try_for_each(Work::prepare).map_err(usage)?;
+    let begun = Instant::now();
     let all = order(campaign);
     let mut screen = Screen::new(how.quiet);
     for (number, trial) in all.iter().enumerate().filter(|(_, trial)| !done.contains(trial)) {

@@ -269,12 +269,7 @@ impl Analysis {
             parameters.extend(named([("gaps", word(serde_json::to_value(spec.gaps)))]));
         }
         let read = AnalysisSpec { phase: AnalysisPhase::Analyse, ..spec.clone() };
-        Work {
-            name: self.name.clone(),
-            parameters,
-            phases: vec![Phase::Analysis(spec), Phase::Analysis(read)],
-            copy_to: None,
-        }
+        Work { parameters, phases: vec![Phase::Analysis(spec), Phase::Analysis(read)], ..Work::new(&self.name) }
     }
 }
 

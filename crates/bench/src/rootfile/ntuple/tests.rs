@@ -62,16 +62,14 @@ fn pages(pages: Option<&[Vec<u8>]>) -> Vec<u8> {
 fn header() -> Vec<u8> {
     let fields = [field(0, "muons"), field(0, "_0"), field(1, "pt")];
     let columns = [column(64, 0), column(32, 2), column(1, 2)];
-    [&[0; 8][..], &text("t"), &text(""), &text("weir"), &list(&fields), &list(&columns), &list(&[]), &list(&[])].concat()
+    [&[0; 8][..], &text("t"), &text(""), &text("weir"), &list(&fields), &list(&columns), &list(&[]), &list(&[])]
+        .concat()
 }
 
 fn page_list(header_sum: [u8; 8]) -> Vec<u8> {
     let cluster = |first: u64, entries: u64| frame(None, &[first.to_le_bytes(), entries.to_le_bytes()].concat());
-    let first = list(&[
-        pages(Some(&[page(10, 80, 200)])),
-        pages(Some(&[page(30, 50, 300), page(3, 12, 360)])),
-        pages(None),
-    ]);
+    let first =
+        list(&[pages(Some(&[page(10, 80, 200)])), pages(Some(&[page(30, 50, 300), page(3, 12, 360)])), pages(None)]);
     let second = list(&[pages(Some(&[page(5, 40, 400)])), pages(None), pages(Some(&[page(9, 2, 450)]))]);
     [&header_sum[..], &list(&[cluster(0, 10), cluster(10, 5)]), &list(&[first, second])].concat()
 }
@@ -96,9 +94,9 @@ fn ntuple(change: impl Fn(usize, &mut Vec<u8>)) -> Vec<u8> {
     let at = |n: usize| (begin + n) as u64;
     let footer = envelope(2, &changed(2, footer(sum(&header), list.len() as u64, at(header.len()))));
     let links = [(at(0), header.len() as u64), (at(header.len() + list.len()), footer.len() as u64)];
-    let links: Vec<u8> =
-        links.iter().flat_map(|(at, len)| [*at, *len, *len].map(u64::to_be_bytes).concat()).collect();
-    let anchor = [&[0x40, 0, 0, 0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0][..], &links, &(1_u64 << 30).to_be_bytes(), &[0; 8]].concat();
+    let links: Vec<u8> = links.iter().flat_map(|(at, len)| [*at, *len, *len].map(u64::to_be_bytes).concat()).collect();
+    let anchor =
+        [&[0x40, 0, 0, 0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0][..], &links, &(1_u64 << 30).to_be_bytes(), &[0; 8]].concat();
     let blob = [header, list, footer].concat();
     file(&[("RBlob", "", "", &[0; 64], &blob), (CLASS, "t", "", &[], &anchor)])
 }

@@ -182,9 +182,12 @@ impl Line<'_> {
     }
 }
 
-/// Handle, name, begin, arguments, end, status, answer.
+/// Handle, name, begin, arguments, end, status, answer. Versions differ in whether they put each into quotes.
 fn split(number: usize, line: &str) -> Result<Line<'_>, RecordingError> {
-    let fields: Vec<&str> = line.trim_end().splitn(7, ',').collect();
+    let line = line.trim();
+    let quoted = line.strip_prefix('"').and_then(|line| line.strip_suffix('"'));
+    let fields: Vec<&str> =
+        quoted.map_or_else(|| line.splitn(7, ',').collect(), |line| line.splitn(7, "\",\"").collect());
     let [handle, name, start, arguments, stop, status, ..] = fields[..] else {
         return Err(wrong(number, format!("{} fields, where a recording has 7", fields.len())));
     };
@@ -235,6 +238,13 @@ mod tests {
         assert_eq!(whats, [What::Open(0), read, vector, What::Close]);
         let gaps: Vec<_> = found.operations.iter().map(|operation| operation.gap.as_millis()).collect();
         assert_eq!(gaps, [0, 40, 700, 900]);
+    }
+
+    #[test]
+    fn fields_may_be_in_quotes() {
+        let quoted = |line: &str| line.splitn(7, ',').map(|field| format!("\"{field}\"")).collect::<Vec<_>>().join(",");
+        let text: Vec<String> = RECORDING.lines().map(quoted).collect();
+        assert_eq!(Recording::parse(&text.join("\n")).unwrap(), Recording::parse(RECORDING).unwrap());
     }
 
     #[test]
