@@ -78,7 +78,7 @@ impl Measured {
 #[must_use]
 pub fn count(reading: &Reading, unit: Unit) -> u64 {
     match unit {
-        Unit::Bytes => reading.bytes,
+        Unit::Bytes | Unit::Efficiency => reading.bytes,
         Unit::Operations => reading.operations,
     }
 }

@@ -258,6 +258,8 @@ mod tests {
             recoveries: vec![],
             warm_up_s: 0,
             ceilings: vec![],
+            jobs: None,
+            network: None,
             verdict: None,
             flags: flags.iter().copied().collect(),
         };

@@ -79,6 +79,8 @@ impl Flag {
             Self::Scattered => "scattered",
             Self::NotSteady => "not-steady",
             Self::MissedDeadlines => "missed-deadlines",
+            Self::Synthetic => "synthetic",
+            Self::ManyJobs => "many-jobs",
         }
     }
 

@@ -90,6 +90,7 @@ fn unit(unit: Unit) -> &'static str {
     match unit {
         Unit::Bytes => "B/s",
         Unit::Operations => "1/s",
+        Unit::Efficiency => "share",
     }
 }
 
@@ -199,6 +200,8 @@ mod tests {
             recoveries: vec![],
             warm_up_s: 0,
             ceilings: vec![],
+            jobs: None,
+            network: None,
             verdict: None,
             flags: flags.iter().copied().collect::<BTreeSet<_>>(),
         };

@@ -30,6 +30,7 @@ fn unit_of(high: f64, unit: Unit) -> (f64, &'static str) {
         Unit::Operations if high >= 1e6 => (1e6, "millions a second"),
         Unit::Operations if high >= 1e4 => (1e3, "thousands a second"),
         Unit::Operations => (1.0, "a second"),
+        Unit::Efficiency => (0.01, "%"),
     }
 }
 
