@@ -113,9 +113,10 @@ impl Opened<'_> {
         near.send(&Tell::Finished { side: counting.end(), ends })?;
         // Connections stay until the other side has asked its kernel about them.
         near.stream.set_patience(Some(SILENCE_MAX)).map_err(NetworkError::here("set a connection's time"))?;
-        let _ = near.receive::<Ask>();
+        let enough = near.receive::<Ask>();
         drop(lines);
-        Ok(())
+        // One that went without a word was stopped: its flows may have ended before that was seen.
+        Ok(enough.map(drop)?)
     }
 
     /// One for each flow of UDP.
