@@ -65,23 +65,8 @@ impl Flag {
 
     /// Its name in JSON and CSV.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::WrongData => "wrong-data",
-            Self::Lost => "lost",
-            Self::Failures => "failures",
-            Self::Unsupported => "unsupported",
-            Self::EndedEarly => "ended-early",
-            Self::MaybeCached => "maybe-cached",
-            Self::FitsMemory => "fits-memory",
-            Self::UnequalDurability => "unequal-durability",
-            Self::FewRepeats => "few-repeats",
-            Self::Scattered => "scattered",
-            Self::NotSteady => "not-steady",
-            Self::MissedDeadlines => "missed-deadlines",
-            Self::Synthetic => "synthetic",
-            Self::ManyJobs => "many-jobs",
-        }
+    pub fn name(self) -> String {
+        crate::workload::word_of(self)
     }
 
     /// Whether the figure must not be used at all.

@@ -59,7 +59,7 @@ fn fields(row: &Row, cell: &Cell) -> [String; COLUMNS.len()] {
     let against = cell.against_first;
     let against_interval = against.and_then(|against| against.interval);
     let parameters: Vec<String> = row.parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let flags: Vec<&str> = cell.flags.iter().map(|flag| flag.name()).collect();
+    let flags: Vec<String> = cell.flags.iter().map(|flag| flag.name()).collect();
     let ceiling = cell.ceilings.first();
     [
         row.work.clone(),

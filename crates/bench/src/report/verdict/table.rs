@@ -48,6 +48,8 @@ pub enum Bound {
     AskedRate,
     /// The client's own making and checking of data.
     Generator,
+    /// The network to the system, as measured by itself.
+    NetworkStage,
     /// The disk below the system, as measured by itself.
     DiskStage,
     /// The client's processors.
@@ -93,7 +95,7 @@ pub struct Rule {
 }
 
 /// The table.
-pub const RULES: [Rule; 17] = [
+pub const RULES: [Rule; 18] = [
     Rule {
         bound: Bound::AskedRate,
         when: || format!("a rate was asked for, and at least {} of it was kept", percent(ASKED_KEPT)),
@@ -118,6 +120,15 @@ pub const RULES: [Rule; 17] = [
             Way::None => Some("the client worked alone".to_owned()),
             _ => reached(found, Stage::Client),
         },
+    },
+    Rule {
+        bound: Bound::NetworkStage,
+        when: || {
+            let (low, high) = (percent(CEILING_REACHED), percent(CEILING_BELIEVED));
+            format!("{low} to {high} of what as many flows through the network do by themselves")
+        },
+        says: "the network to the system",
+        test: |found| reached(found, Stage::Network),
     },
     Rule {
         bound: Bound::DiskStage,

@@ -79,6 +79,12 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::NotKnown, "no server was watched", Evidence { asked: Some(400e6), ..nothing() }),
         (Bound::Generator, "90 %", Evidence { ceilings: vec![ceiling(Stage::Client, 0.9)], ..nothing() }),
         (Bound::Generator, "alone", Evidence { way: Way::None, ..nothing() }),
+        (Bound::NetworkStage, "95 %", Evidence { ceilings: vec![ceiling(Stage::Network, 0.95)], ..nothing() }),
+        (
+            Bound::NotKnown,
+            "50 % of what the network",
+            Evidence { ceilings: vec![ceiling(Stage::Network, 0.5)], ..nothing() },
+        ),
         (Bound::DiskStage, "93 %", Evidence { ceilings: vec![ceiling(Stage::Disk, 0.93)], ..nothing() }),
         (Bound::NotKnown, "80 % of what the disk", Evidence { ceilings: vec![ceiling(Stage::Disk, 0.8)], ..nothing() }),
         // More than there is comes from a memory: that ceiling is none.

@@ -42,7 +42,6 @@ fn arguments(spec: &ForeignSpec, directory: &str) -> Vec<String> {
     let mut all = vec![
         "--name=weir-bench".to_owned(),
         "--output-format=json".to_owned(),
-        "--group_reporting=1".to_owned(),
         "--thread=1".to_owned(),
         "--fallocate=none".to_owned(),
         "--allow_file_create=1".to_owned(),
@@ -87,7 +86,7 @@ struct Found {
     took: Duration,
 }
 
-/// The sums of its JSON: of all groups.
+/// The sums of its JSON, and the longest time: each job tells of itself. (Of a group it would tell the sum of the times.)
 fn read(out: &str) -> Option<Found> {
     // Notes may stand before the JSON.
     let value: Value = serde_json::from_str(out.get(out.find('{')?..)?).ok()?;
