@@ -9,8 +9,10 @@
 //!
 //! What it leaves to others: the command line, and starting and stopping systems.
 
+pub mod agent;
 pub mod campaign;
 pub mod content;
+pub mod coordinate;
 pub mod fault;
 pub mod latency;
 pub mod load;
@@ -18,6 +20,7 @@ pub mod measure;
 pub mod memory;
 pub mod network;
 pub mod peer;
+mod phases;
 pub mod report;
 pub mod result;
 pub mod rootfile;

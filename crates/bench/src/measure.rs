@@ -83,6 +83,17 @@ pub fn count(reading: &Reading, unit: Unit) -> u64 {
     }
 }
 
+/// One second of a crew's work.
+#[derive(Debug)]
+pub struct Second<'a> {
+    /// How far it is.
+    pub progress: Progress,
+    /// What each role has done so far.
+    pub roles: &'a [Reading],
+    /// What the machine did in this second.
+    pub sample: &'a Sample,
+}
+
 /// Lets a crew work, for `limit` at most; `watch` is called each second and says whether to go on. What came of it, role by role.
 #[must_use]
 pub fn measure(
@@ -90,27 +101,39 @@ pub fn measure(
     limit: Option<Duration>,
     mut watch: impl FnMut(Progress) -> bool,
 ) -> Vec<(&'static str, Measured)> {
-    let ticks = rustix::param::clock_ticks_per_second();
-    #[allow(clippy::cast_precision_loss)] // a hundred
-    let ticks = ticks as f64;
+    crew.prepare();
+    measure_at(crew, Instant::now(), limit, |second| watch(second.progress))
+}
+
+/// The same from `start` on, with a crew that is prepared, for those who want to know more of each second.
+#[must_use]
+pub fn measure_at(
+    crew: Crew,
+    start: Instant,
+    limit: Option<Duration>,
+    mut watch: impl FnMut(Second<'_>) -> bool,
+) -> Vec<(&'static str, Measured)> {
+    let ticks = ticks();
     let counters = || Counters::read(Path::new("/proc"), Path::new("/sys"), &[], Instant::now());
     let (cpu_before, times_before) = (cpu_time(), ProcessTimes::read(ticks));
     let (mut last_counters, mut last, mut client, mut elapsed) =
         (counters(), Reading::default(), Vec::new(), Duration::ZERO);
     let mut sample = || {
         let now = counters();
-        client.push(Sample::between(&last_counters, &now, ticks));
+        let sample = Sample::between(&last_counters, &now, ticks);
         last_counters = now;
+        sample
     };
-    let finished = crew.run(limit, |done| {
-        sample();
+    let finished = crew.run_at(start, limit, |roles| {
+        client.push(sample());
         // Seconds of the work itself: how long it took to get ready is nobody's time.
         elapsed += Duration::from_secs(1);
-        let progress = Progress { elapsed, done, last: done.since(last) };
+        let done = roles.iter().copied().sum();
+        let progress = Progress { elapsed, done, last: Reading::since(done, last) };
         last = done;
-        watch(progress)
+        client.last().is_none_or(|sample| watch(Second { progress, roles, sample }))
     });
-    sample();
+    client.push(sample());
     let times = ProcessTimes::read(ticks);
     let programs_system_s = times.programs_system - times_before.programs_system;
     let programs_s = times.programs_user - times_before.programs_user + programs_system_s;
@@ -118,6 +141,13 @@ pub fn measure(
     let mut cpu = Some((cpu_s, times.own_system - times_before.own_system + programs_system_s));
     let mut client = Some(client);
     finished.roles.into_iter().map(|group| (group.role, measured(group, &mut cpu, &mut client))).collect()
+}
+
+/// The kernel's ticks a second, in which it counts CPU time.
+#[must_use]
+#[allow(clippy::cast_precision_loss)] // a hundred
+pub fn ticks() -> f64 {
+    rustix::param::clock_ticks_per_second() as f64
 }
 
 /// The machine and its CPU time are told once, with the first role: nobody can divide them.

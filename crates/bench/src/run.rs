@@ -7,10 +7,13 @@ use client::Settings;
 
 use crate::campaign::{Trial, Work};
 use crate::content::Content;
-use crate::fault::{Fault, Faults};
-use crate::measure::{Progress, measure};
+use crate::coordinate::message;
+use crate::coordinate::{CoordinateError, Coordinator};
+use crate::fault::Fault;
+use crate::measure::Progress;
 use crate::network::{Far, NetworkError};
-use crate::result::{Caches, PhaseRecord, TrialRecord};
+use crate::phases::{Homes, run_phases};
+use crate::result::TrialRecord;
 use crate::target::{Failure, Place, RelName, Session, Target, TargetError};
 use crate::workload::Site;
 
@@ -51,6 +54,9 @@ pub enum RunError {
         /// What it takes.
         needed: String,
     },
+    /// Of several machines.
+    #[error(transparent)]
+    Coordinate(#[from] CoordinateError),
 }
 
 /// What a trial needs besides itself.
@@ -70,9 +76,16 @@ pub struct Context<'a> {
     pub settings: &'a Settings,
     /// Contents of all files.
     pub content: &'a Arc<Content>,
+    /// Seed of the contents.
+    pub seed: u64,
     /// How long one phase may take; what is left of it is not done.
     pub phase_limit: Option<Duration>,
+    /// Other machines that work, or are watched.
+    pub coordinator: Option<&'a Coordinator>,
 }
+
+/// What the names of all trials' folders begin with.
+pub const FOLDER_BEGINS: &str = "weir-bench-";
 
 /// Does a trial. `watch` is called each second with the name of the phase, and says whether to go on. Whatever happens after its folder was
 /// made, what it made is removed; the record says why it ended early, if it did.
@@ -94,6 +107,9 @@ pub fn run_trial(
         phases: Vec::new(),
         ended: None,
     };
+    if let Some(coordinator) = context.coordinator.filter(|coordinator| coordinator.planned() > 0) {
+        coordinator.muster()?;
+    }
     if !work.needs_place() {
         let greeted = context.peers.iter().try_for_each(|far| {
             far.greet().map_err(|source| RunError::Peer { system: far.system.clone(), source: Box::new(source) })
@@ -101,7 +117,7 @@ pub fn run_trial(
         greeted?;
         let (peers, content) = (context.peers.clone(), Arc::clone(context.content));
         let site = Site { target: None, copies: None, peers, content };
-        run_phases(context, work, &site, &mut record, watch);
+        run_phases(context, work, &Homes { site, home: None, copies: None }, &mut record, watch);
         return Ok(record);
     }
     let folder = folder_of(trial);
@@ -128,7 +144,9 @@ pub fn run_trial(
             peers: Vec::new(),
             content: Arc::clone(context.content),
         };
-        run_phases(context, work, &site, &mut record, watch);
+        let of_copies = context.copies.map(|place| of_agents(std::slice::from_ref(place), &folder.with("-copies")));
+        let homes = Homes { site, home: Some(of_agents(context.places, &folder)), copies: of_copies };
+        run_phases(context, work, &homes, &mut record, watch);
     }
     let cleaned = home.clean_up(work.files(), &directories);
     let copies_cleaned = copies.as_mut().map_or(Ok(()), |copies| copies.clean_up(work.copies(), &[]));
@@ -142,7 +160,17 @@ pub fn run_trial(
 /// The folder of a trial on its system.
 fn folder_of(trial: &Trial) -> RelName {
     let process = std::process::id();
-    RelName::new(format!("weir-bench-{process}-{}-{}-{}", trial.system, trial.work, trial.repeat)).unwrap_or_default()
+    let Trial { system, work, repeat } = trial;
+    RelName::new(format!("{FOLDER_BEGINS}{process}-{system}-{work}-{repeat}")).unwrap_or_default()
+}
+
+/// What agents are told of a folder: they may be in another directory, so paths are told from the root on.
+fn of_agents(places: &[Place], folder: &RelName) -> message::Home {
+    let place = |place: &Place| match place {
+        Place::Path(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string(),
+        other @ Place::Root(_) => other.to_string(),
+    };
+    message::Home { places: places.iter().map(place).collect(), folder: folder.as_str().to_owned() }
 }
 
 /// A trial's own folder on a system.
@@ -187,67 +215,6 @@ impl Home {
         }
         self.session.remove_home()
     }
-}
-
-fn run_phases(
-    context: &Context<'_>,
-    work: &Work,
-    site: &Site,
-    record: &mut TrialRecord,
-    watch: &mut dyn FnMut(&str, Progress) -> bool,
-) {
-    let mut went_on = true;
-    for (number, phase) in work.phases.iter().enumerate() {
-        let phase = phase.workload();
-        if site.target.as_ref().is_some_and(|target| !phase.suits(&**target)) {
-            continue;
-        }
-        let title = phase.title();
-        let caches = if phase.is_cold() { empty_caches(context.places) } else { Caches::Kept };
-        let crew = match phase.crew(site, 0..phase.parts()) {
-            Ok(crew) => crew,
-            Err(why) => {
-                record.ended = Some(why.to_string());
-                return;
-            }
-        };
-        let began = now_secs();
-        let mut faults = Faults::new(context.faults);
-        let roles = measure(crew, context.phase_limit, |progress| {
-            faults.tick(progress.elapsed);
-            went_on &= watch(&title, progress);
-            went_on
-        });
-        let whole = roles.iter().all(|(_, measured)| measured.idle_workers.is_empty());
-        let mut faults = faults.end();
-        let broken = faults.iter().find_map(|fault| Some((fault.command.join(" "), fault.error.clone()?)));
-        for (role, measured) in roles {
-            let faults = std::mem::take(&mut faults);
-            let phase = if role.is_empty() { title.clone() } else { role.to_owned() };
-            record.phases.push(PhaseRecord { number, phase, began, caches, faults, measured });
-        }
-        if let Some((command, error)) = broken {
-            record.ended = Some(format!("{title}: the command `{command}`: {error}"));
-            return;
-        }
-        if !went_on {
-            record.ended = Some("stopped".to_owned());
-            return;
-        }
-        if !whole {
-            record.ended = Some(format!("{title}: not all workers could begin"));
-            return;
-        }
-    }
-}
-
-/// Empties this machine's page cache before what is to be read cold. What a server keeps in its memory is not ours to empty.
-fn empty_caches(places: &[Place]) -> Caches {
-    if !places.iter().all(|place| matches!(place, Place::Path(_))) {
-        return Caches::Unknown;
-    }
-    rustix::fs::sync();
-    std::fs::write("/proc/sys/vm/drop_caches", "3").map_or(Caches::Unknown, |()| Caches::Dropped)
 }
 
 /// Seconds since 1970.

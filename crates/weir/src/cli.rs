@@ -2,6 +2,7 @@
 
 mod bench;
 mod client;
+mod machines;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -13,6 +14,7 @@ use crate::exit::Exit;
 
 pub use bench::*;
 pub use client::*;
+pub use machines::*;
 
 const ABOUT: &str = "Storage for physics experiments: takes files from stock XRootD clients, keeps them through any \
 crash, and gives them back with every page checked.";

@@ -23,6 +23,7 @@ pub mod files;
 pub mod foundation;
 pub mod fsck;
 mod generate;
+mod http;
 pub mod listen;
 pub mod logging;
 pub mod metrics;

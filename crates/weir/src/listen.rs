@@ -48,7 +48,8 @@ pub fn resolve(given: &str, insecure: bool) -> Result<SocketAddr, ListenError> {
     Ok(first)
 }
 
-fn is_loopback(address: SocketAddr) -> bool {
+/// Whether nobody on another machine can reach it.
+pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     match address {
         SocketAddr::V4(v4) => v4.ip().is_loopback(),
         // ::ffff:127.0.0.1 is loopback too, and ::ffff:10.0.0.1 is not.

@@ -108,6 +108,9 @@ pub struct System {
     /// Names of sites by `HOST` or `HOST:PORT` of the servers that stand there.
     #[serde(default)]
     pub sites: BTreeMap<String, String>,
+    /// Processes of its server on this machine, by their names, if it is on this machine: their CPU time is the server's.
+    #[serde(default)]
+    pub processes: Vec<String>,
 }
 
 impl System {

@@ -4,8 +4,8 @@ use super::file::CampaignError;
 use crate::network::NetworkSpec;
 use crate::target::RelName;
 use crate::workload::{
-    AnalysisSpec, ChurnSpec, DaqSpec, FailureSpec, ForeignSpec, GenerateSpec, Names, SmallSpec, StreamSpec, WorkError,
-    Workload, no_names,
+    AnalysisSpec, ChurnSpec, DaqSpec, FailureSpec, ForeignSpec, GenerateSpec, Names, SmallPhase, SmallSpec, StreamSpec,
+    WorkError, Workload, no_names,
 };
 
 /// What results call the client where it works with no system.
@@ -70,6 +70,18 @@ impl Phase {
             Self::Client(spec) => spec,
             Self::Network(spec) => spec,
             Self::Analysis(spec) => spec,
+        }
+    }
+
+    /// The same where some who made files before are gone: who looks at all files of a directory cannot expect all of them.
+    #[must_use]
+    pub fn of_fewer(&self) -> Self {
+        match self {
+            Self::Small(spec) if spec.one_directory => {
+                let verify = spec.verify && spec.phase != SmallPhase::List;
+                Self::Small(SmallSpec { verify, ..spec.clone() })
+            }
+            other => other.clone(),
         }
     }
 }

@@ -46,7 +46,7 @@ struct Gate {
 }
 
 impl Worker {
-    /// Says that this worker is ready, and waits for all others. Everything before costs nobody's time.
+    /// Says that this worker is ready, and waits for all others and for the common start. Everything before costs nobody's time.
     #[must_use]
     pub fn start(&self) -> Instant {
         let mut gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,6 +54,8 @@ impl Worker {
         self.shared.changed.notify_all();
         loop {
             if let Some(start) = gate.start {
+                drop(gate);
+                thread::sleep(start.saturating_duration_since(Instant::now()));
                 return start;
             }
             gate = self.shared.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
@@ -151,16 +153,38 @@ impl Crew {
         Self { shared, roles: roles.iter().map(|(role, numbers)| (*role, numbers.len())).collect(), threads }
     }
 
+    /// Waits until all are ready, or have failed.
+    pub fn prepare(&self) {
+        let mut gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        while gate.ready + gate.left < self.threads.len() {
+            gate = self.shared.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// Lets all start as soon as they are ready, and waits for their end. `watch` is called at the end of each second with what all have
     /// done so far, and says whether to go on; `limit` ends the work as well.
     #[must_use]
     pub fn run(self, limit: Option<Duration>, mut watch: impl FnMut(Reading) -> bool) -> Finished {
+        self.prepare();
+        self.run_at(Instant::now(), limit, |roles| watch(roles.iter().copied().sum()))
+    }
+
+    /// Nobody starts.
+    pub fn call_off(self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let _ = self.run_at(Instant::now(), None, |_| false);
+    }
+
+    /// Lets all start at `start`; they have been prepared. `watch` is told what each role has done.
+    #[must_use]
+    pub fn run_at(
+        self,
+        start: Instant,
+        limit: Option<Duration>,
+        mut watch: impl FnMut(&[Reading]) -> bool,
+    ) -> Finished {
         let all = self.threads.len();
         let mut gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        while gate.ready + gate.left < all {
-            gate = self.shared.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
-        }
-        let start = Instant::now();
         gate.start = Some(start);
         self.shared.changed.notify_all();
         let mut seconds = vec![Vec::new(); self.roles.len()];
@@ -173,7 +197,7 @@ impl Crew {
             if now >= next {
                 next += SECOND;
                 drop(gate);
-                if !watch(self.read(&mut seconds)) {
+                if !watch(&self.read(&mut seconds)) {
                     self.shared.stop.store(true, Ordering::Relaxed);
                 }
                 gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
@@ -204,8 +228,13 @@ impl Crew {
         Finished { wall: last, roles }
     }
 
-    /// Adds what each role has done so far to its `seconds`, and tells what all have done.
-    fn read(&self, seconds: &mut [Vec<Reading>]) -> Reading {
+    /// The roles, in their order.
+    pub fn roles(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.roles.iter().map(|(role, _)| *role).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Adds what each role has done so far to its `seconds`, and tells it.
+    fn read(&self, seconds: &mut [Vec<Reading>]) -> Vec<Reading> {
         let mut meters = self.shared.meters.iter();
         let mut all = Vec::new();
         for ((_, workers), seconds) in self.roles.iter().zip(seconds) {
@@ -213,7 +242,7 @@ impl Crew {
             seconds.push(reading);
             all.push(reading);
         }
-        all.into_iter().sum()
+        all
     }
 }
 

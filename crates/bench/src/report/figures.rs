@@ -47,10 +47,11 @@ fn of_jobs(jobs: &Jobs) -> String {
 }
 
 /// What is to be said of a figure besides its numbers.
-pub(super) fn notes(cell: &Cell) -> Vec<String> {
+pub(super) fn notes(cell: &Cell, unit: Unit) -> Vec<String> {
     let share = |of: f64| format!("{:.0} %", 100.0 * of);
     let mut notes: Vec<String> =
-        cell.ceilings.iter().map(|of| format!("{} of the {}", share(of.share), of.stage.name())).collect();
+        cell.server_cpu.iter().map(|cpu| format!("{} of the server", client_cpu(*cpu, unit))).collect();
+    notes.extend(cell.ceilings.iter().map(|of| format!("{} of the {}", share(of.share), of.stage.name())));
     // Each of its parts begins with a comma.
     let network = cell.network.as_ref().map(|network| network.text(|figure| rate(figure, Unit::Bytes)));
     notes.extend(network.and_then(|text| text.strip_prefix(", ").map(str::to_owned)));

@@ -39,6 +39,10 @@ pub enum Flag {
     Synthetic,
     /// Jobs waited for each other's processors.
     ManyJobs,
+    /// Machines that were to take part did not, or not to the end: the figure is of what the others did.
+    LostAgents,
+    /// A machine's own rate was far from the others'.
+    OutlierAgents,
 }
 
 impl Flag {
@@ -60,6 +64,8 @@ impl Flag {
             Self::MissedDeadlines => 'd',
             Self::Synthetic => 'y',
             Self::ManyJobs => 'j',
+            Self::LostAgents => 'a',
+            Self::OutlierAgents => 'o',
         }
     }
 
@@ -93,6 +99,8 @@ impl fmt::Display for Flag {
             Self::Synthetic => "synthetic: what jobs read is made up, and says little of real ones",
             Self::ManyJobs => "more jobs than this machine has processors: they waited for each other, too",
             Self::MissedDeadlines => "deadlines were missed: a detector would have lost data",
+            Self::LostAgents => "agents were lost: the figure is of what the others did",
+            Self::OutlierAgents => "an agent was far slower or faster than the others",
         })
     }
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::NetworkDetails;
 use super::ceiling::{At, Ceiling, put};
 use super::flags::{self, Flag};
 use super::jobs::{self, Jobs};
 use super::verdict::{self, Verdict};
+use super::{NetworkDetails, machines};
 use crate::campaign::{Campaign, Phase, System, Work};
 use crate::fault::FaultRecord;
 use crate::latency::Latency;
@@ -53,6 +53,12 @@ pub struct Cell {
     pub latency_us: Option<[u64; 3]>,
     /// CPU seconds of the client for each GB, or for each million operations.
     pub client_cpu: Option<f64>,
+    /// CPU seconds of its server for each GB, or for each million operations; of watched servers that told all of it.
+    pub server_cpu: Option<f64>,
+    /// Agents whose share is not in it, and why.
+    pub missing: Vec<String>,
+    /// Agents whose own rate was far from the others', with their median rates against the median of all.
+    pub outliers: Vec<Outlier>,
     /// Operations that began later than a detector could have waited, in all repeats.
     pub missed: u64,
     /// What was acknowledged and is not there any more, in all repeats.
@@ -87,6 +93,15 @@ impl Cell {
     pub fn usable(&self) -> Option<f64> {
         (!self.flags.iter().any(|flag| flag.is_fatal())).then_some(self.median)
     }
+}
+
+/// A machine that is unlike the others.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Outlier {
+    /// Its name.
+    pub agent: String,
+    /// Its rate against the median of all agents'.
+    pub ratio: f64,
 }
 
 /// A phase of a work, on all systems.
@@ -248,6 +263,7 @@ fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system
             (Flag::EndedEarly, trial.ended.is_some()),
             (Flag::MaybeCached, phase.caches == Caches::Unknown),
             (Flag::MissedDeadlines, measured.tally.missed > 0),
+            (Flag::LostAgents, !phase.machines.missing.is_empty()),
             (Flag::NotSteady, !figure.is_steady),
             (Flag::Synthetic, measured.tally.jobs.iter().any(|job| job.synthetic)),
             (Flag::ManyJobs, jobs::are_many(&measured.tally.jobs)),
@@ -268,6 +284,12 @@ fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system
     let outcomes: Vec<_> = some.iter().flat_map(|(_, _, phase)| &phase.measured.tally.network).collect();
     let of_jobs: Vec<_> =
         some.iter().map(|(_, _, phase)| (&phase.measured.tally.jobs[..], phase.measured.wall_s)).collect();
+    let records: Vec<&PhaseRecord> = some.iter().map(|(_, _, phase)| *phase).collect();
+    let outliers = machines::outliers(&records, unit);
+    if !outliers.is_empty() {
+        flags.insert(Flag::OutlierAgents);
+    }
+    let missing: BTreeSet<&String> = records.iter().flat_map(|phase| &phase.machines.missing).collect();
     let us = |q| latency.quantile(q).map_or(0, |took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     Some(Cell {
         system: first.system.clone(),
@@ -279,6 +301,9 @@ fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system
         latency_us: (latency.count() > 0).then(|| [us(0.5), us(0.99), us(0.999)]),
         // Of several roles the first has it all.
         client_cpu: (amount > 0.0 && cpu > 0.0).then(|| cpu / amount),
+        server_cpu: machines::server_cpu_s(&records).filter(|_| amount > 0.0).map(|cpu| cpu / amount),
+        missing: missing.into_iter().cloned().collect(),
+        outliers,
         missed,
         lost,
         failed,
@@ -307,6 +332,7 @@ mod tests {
     use crate::campaign::Trial;
     use crate::load::{Reading, Tally};
     use crate::report::Stage;
+    use crate::result::Machines;
 
     fn campaign() -> Campaign {
         let text = r#"
@@ -351,8 +377,9 @@ mod tests {
             client: vec![],
             idle_workers: vec![],
         };
-        let phase =
-            PhaseRecord { number: 0, phase: "write".into(), began: 0, caches: Caches::Kept, faults: vec![], measured };
+        let machines = Machines::default();
+        let (phase, faults) = ("write".to_owned(), Vec::new());
+        let phase = PhaseRecord { number: 0, phase, began: 0, caches: Caches::Kept, faults, measured, machines };
         TrialRecord {
             trial: Trial { system, work: 3, repeat },
             system: ["a", "b"][system].into(),

@@ -11,6 +11,7 @@ use super::{Bound, Cell, Flag, Row, Summary, Unit};
 pub fn text(summary: &Summary) -> String {
     let mut out = String::new();
     let mut flags = BTreeSet::new();
+    let mut notes = BTreeSet::new();
     let mut title = String::new();
     for row in &summary.rows {
         let of = title_of(row);
@@ -19,6 +20,7 @@ pub fn text(summary: &Summary) -> String {
             title = of;
         }
         for (number, cell) in row.cells.iter().enumerate() {
+            notes.extend(notes_of(cell));
             flags.extend(cell.flags.iter().copied());
             let phase = if number == 0 { row.phase.as_str() } else { "" };
             let _ = writeln!(out, "  {phase:<14} {:<12} {}", cell.system, figure(cell, row.unit));
@@ -26,6 +28,9 @@ pub fn text(summary: &Summary) -> String {
         if let Some(bounds) = bounds(row) {
             let _ = writeln!(out, "{:17}bounded by {bounds}", "");
         }
+    }
+    for note in notes {
+        let _ = writeln!(out, "{note}");
     }
     for flag in flags {
         let _ = writeln!(out, "[{}] {flag}", flag.letter());
@@ -49,6 +54,14 @@ fn bounds(row: &Row) -> Option<String> {
         .then(|| said.iter().map(whose).collect::<Vec<_>>().join("; "))
 }
 
+/// The machines that the flags are about.
+fn notes_of(cell: &Cell) -> Vec<String> {
+    let missing = cell.missing.iter().map(|who| format!("without the agent {who}"));
+    let ratio = |ratio: f64| format!("x {ratio:.2} of the others");
+    let outliers = cell.outliers.iter().map(|one| format!("agent {}: {}", one.agent, ratio(one.ratio)));
+    missing.chain(outliers.map(|note| format!("{} on {}", note, cell.system))).collect()
+}
+
 fn figure(cell: &Cell, unit: Unit) -> String {
     let letters: String = cell.flags.iter().map(|flag| flag.letter()).collect();
     let letters = if letters.is_empty() { letters } else { format!(" [{letters}]") };
@@ -66,7 +79,7 @@ fn figure(cell: &Cell, unit: Unit) -> String {
     if let Some(cpu) = cell.client_cpu {
         let _ = write!(out, ", {}", client_cpu(cpu, unit));
     }
-    for note in notes(cell) {
+    for note in notes(cell, unit) {
         let _ = write!(out, ", {note}");
     }
     if let Some(against) = cell.against_first {

@@ -4,4 +4,4 @@ mod folder;
 mod record;
 
 pub use folder::{Beside, FolderError, ResultFolder};
-pub use record::{Caches, PhaseRecord, RunHead, TrialRecord, VERSION};
+pub use record::{AgentRecord, AgentRole, Caches, Machines, PhaseRecord, RunHead, ServerRecord, TrialRecord, VERSION};

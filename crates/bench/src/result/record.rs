@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::campaign::Trial;
 use crate::fault::FaultRecord;
 use crate::measure::Measured;
-use crate::sampling::Settings;
+use crate::sampling::{Sample, Settings};
 
 /// Version of the records.
 pub const VERSION: u32 = 1;
@@ -59,6 +59,77 @@ pub struct PhaseRecord {
     pub faults: Vec<FaultRecord>,
     /// What was measured.
     pub measured: Measured,
+    /// The machines that took part; of several roles the first has them all.
+    #[serde(default)]
+    pub machines: Machines,
+}
+
+/// The machines that took part in a phase, beside the one that keeps the records.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Machines {
+    /// Those that did the work; none: this one did it.
+    pub agents: Vec<AgentRecord>,
+    /// Those that were to take part and did not, or not to the end, and why; each role has them.
+    pub missing: Vec<String>,
+    /// Servers that were watched.
+    pub servers: Vec<ServerRecord>,
+}
+
+/// One machine's share of a phase.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct AgentRecord {
+    /// Its name.
+    pub name: String,
+    /// What it did, role by role.
+    pub roles: Vec<AgentRole>,
+    /// The machine, second by second; longer samples where there would be too many.
+    pub samples: Vec<Sample>,
+    /// Its clock less the coordinator's, in microseconds.
+    pub ahead_us: i64,
+    /// The round trip by which that was found, in microseconds: it began within half of that of the common start.
+    pub round_trip_us: u64,
+}
+
+/// What one machine's workers of a role did.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct AgentRole {
+    /// The role; empty where there is only one.
+    pub role: String,
+    /// From the common start to the end of its last worker here, in seconds.
+    pub wall_s: f64,
+    /// Operations done.
+    pub operations: u64,
+    /// Bytes moved by them.
+    pub bytes: u64,
+    /// Operations that failed.
+    pub failures: u64,
+}
+
+/// What a watched server did during a phase.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ServerRecord {
+    /// The system, by its name.
+    pub system: String,
+    /// The machine.
+    pub name: String,
+    /// Processes whose CPU time is the server's; none: all of the machine.
+    pub processes: Vec<String>,
+    /// Whether the samples are of all of the phase.
+    pub is_whole: bool,
+    /// The machine, second by second.
+    pub samples: Vec<Sample>,
+}
+
+impl ServerRecord {
+    /// The server's CPU time in seconds; `None` where not all of it is known, or none of its processes was there.
+    #[must_use]
+    pub fn cpu_s(&self) -> Option<f64> {
+        if self.processes.is_empty() {
+            return self.is_whole.then(|| self.samples.iter().map(Sample::machine_cpu_s).sum());
+        }
+        let is_there = self.samples.iter().any(|sample| !sample.processes.is_empty());
+        (self.is_whole && is_there).then(|| self.samples.iter().map(Sample::processes_cpu_s).sum())
+    }
 }
 
 /// A trial that was done.

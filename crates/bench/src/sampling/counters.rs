@@ -80,7 +80,9 @@ pub struct Pressure {
 pub struct Counters {
     /// When.
     pub at: Instant,
-    /// Processors.
+    /// How many processors there are.
+    pub processors: u32,
+    /// Their time.
     pub cpu: Cpu,
     /// Ticks of each processor, busy and in all, by its number.
     pub cores: BTreeMap<u32, (u64, u64)>,
@@ -114,6 +116,7 @@ impl Counters {
         };
         Self {
             at,
+            processors: processors(&stat),
             cpu: cpu(&stat),
             cores: cores(&stat),
             interfaces: interfaces(&text("net/dev"), |name| link_speed(sys, name)),
@@ -137,6 +140,13 @@ fn cpu(stat: &str) -> Cpu {
     let n = numbers(words);
     let at = |place: usize| n.get(place).copied().unwrap_or(0);
     Cpu { user: at(0) + at(1), system: at(2), idle: at(3), iowait: at(4), interrupts: at(5) + at(6), steal: at(7) }
+}
+
+/// A line each: `cpu0`, `cpu1`, ...
+fn processors(stat: &str) -> u32 {
+    let is_one =
+        |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    u32::try_from(stat.lines().filter(is_one).count()).unwrap_or(u32::MAX)
 }
 
 fn cores(stat: &str) -> BTreeMap<u32, (u64, u64)> {
@@ -242,6 +252,7 @@ mod tests {
     #[test]
     fn the_kernels_files_are_read() {
         let found = cpu("cpu  100 5 50 1000 7 3 4 9 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
+        assert_eq!(processors("cpu  100 5\ncpu0 1 1\ncpu1 2 2\nintr 5\n"), 2);
         assert_eq!(found, Cpu { user: 105, system: 50, idle: 1000, iowait: 7, interrupts: 7, steal: 9 });
         assert_eq!(cores("cpu  9 9 9 9\ncpu0 1 1 1 10 2 1 1 3 7 7\ncpu12 x\n")[&0], (8, 20));
         let dev = "Inter-|   Receive  |  Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes\n  eth0: 1000 10 1 2 0 0 0 0 2000 20 3 4 0 0 0 0\n";

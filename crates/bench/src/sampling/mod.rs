@@ -5,8 +5,12 @@
 mod counters;
 mod ethtool;
 mod machine;
+mod observer;
 mod sample;
+mod series;
 
 pub use counters::{Counters, Cpu, Disk, Interface, Pressure, Tcp};
 pub use machine::{Settings, machine_settings, memory_bytes};
+pub use observer::Observer;
 pub use sample::{CpuShares, DiskRates, InterfaceRates, PressureShares, Sample};
+pub use series::Series;

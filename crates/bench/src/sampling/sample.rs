@@ -70,7 +70,10 @@ pub struct PressureShares {
 pub struct Sample {
     /// Seconds that it is of.
     pub seconds: f64,
-    /// Processors.
+    /// How many processors there are; 0 where that is not known.
+    #[serde(default)]
+    pub processors: u32,
+    /// Where their time went.
     pub cpu: CpuShares,
     /// Share of its time in which the processor that had the most to do was busy.
     #[serde(default)]
@@ -138,6 +141,7 @@ impl Sample {
             after.processes.iter().filter_map(|(id, now)| Some((*id, rate(*now, *before.processes.get(id)?) / ticks)));
         Self {
             seconds,
+            processors: after.processors,
             cpu: cpu_shares(before, after),
             busiest_core: busiest_core(before, after),
             interfaces: interfaces.collect(),
@@ -189,6 +193,7 @@ mod tests {
     fn counters(at: Instant, k: u64) -> Counters {
         Counters {
             at,
+            processors: 2,
             cpu: Cpu { user: 50 * k, system: 20 * k, idle: 100 * k, iowait: 10 * k, interrupts: 15 * k, steal: 5 * k },
             cores: [(0, (10 * k, 100 * k)), (1, (90 * k, 100 * k))].into(),
             interfaces: [(

@@ -199,8 +199,8 @@ pub trait Workload {
         self.parts()
     }
 
-    /// Parts that can be divided over machines: streams, clients, recorders with all who read what they write. What needs no system is
-    /// done whole by each machine.
+    /// Parts that can be divided over machines: streams, clients, recorders with all who read what they write; threads of what needs no
+    /// system, so that it is the ceiling of as many workers on as many machines.
     fn parts(&self) -> u32;
 
     /// Workers of these `parts`, ready to start. The directories have to be there. Names and contents are the same whoever does a part.

@@ -1,6 +1,10 @@
 //! `weir bench`: the command line around the bench's library.
 
+mod agent;
 mod flows;
+mod launch;
+mod live;
+mod machines;
 mod peers;
 mod quick;
 mod root_file;
@@ -22,6 +26,7 @@ use bench::run::{Context, RunError, run_trial};
 use bench::sampling::{Settings, machine_settings, memory_bytes};
 use bench::target::{Failure as Refused, Place};
 
+use self::live::Screen;
 use self::peers::Peers;
 use crate::cli::{BenchArgs, BenchCommand, CompareArgs, HowArgs, ReportArgs, RunArgs};
 use crate::config::units::{show_duration, show_size};
@@ -38,6 +43,8 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
         BenchCommand::Quick(args) => quick::run(args),
         BenchCommand::Run(args) => campaign(args),
         BenchCommand::Report(args) => report(args),
+        BenchCommand::Agent(args) => agent::run(args),
+        BenchCommand::Launch(args) => launch::run(args),
         BenchCommand::Token(args) => token::make(args),
         BenchCommand::Flows(args) => flows::serve(args),
         BenchCommand::FlowProcess => flows::process(),
@@ -125,12 +132,13 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
     let done: BTreeSet<Trial> = results.trials.iter().map(|record| record.trial.clone()).collect();
     let stop = Arc::new(AtomicBool::new(false));
     crate::signals::set_on_end(&stop).map_err(failed)?;
+    let machines = machines::Machines::start(campaign, &how.machines, how.quiet, &stop)?;
     let settings = settings(&stop);
     let content = Arc::new(Content::new(campaign.seed));
     let peers = Peers::greet(campaign)?;
     let begun = Instant::now();
     let all = order(campaign);
-    let mut screen = Screen::new(how.quiet);
+    let mut screen = Screen::new(how.quiet, machines.sight(), &stop);
     for (number, trial) in all.iter().enumerate().filter(|(_, trial)| !done.contains(trial)) {
         if stop.load(Ordering::Relaxed) || time.is_some_and(|time| begun.elapsed() >= time) {
             break;
@@ -148,7 +156,9 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
             peers: peers.of(work, trial.system),
             settings: &settings,
             content: &content,
+            seed: campaign.seed,
             phase_limit: how.phase_limit,
+            coordinator: machines.coordinator(),
         };
         let what = format!("{}/{} {} on {}", number + 1, all.len(), work.title(), where_of(work, system));
         let watch = &mut |phase: &str, progress: Progress| {
@@ -169,6 +179,13 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
     Ok(verdict(&summary))
 }
 
+/// Tells people something on a line of its own, whatever stands on the line now.
+fn say(text: &str) {
+    // Nobody is left to tell when stderr is gone.
+    let start = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+    let _ = writeln!(std::io::stderr(), "{start}{text}");
+}
+
 /// Where work is done, in words.
 fn where_of<'a>(work: &Work, system: &'a System) -> &'a str {
     work.system_name(&system.name)
@@ -179,6 +196,7 @@ fn exit_of(error: &RunError) -> Exit {
         RunError::NotEmpty { .. } => Exit::Exists,
         RunError::NoRoom { .. } => Exit::NoSpace,
         RunError::Peer { source, .. } => flows::exit_of(source),
+        RunError::Coordinate(error) => machines::exit_of(error),
         RunError::Target { source, .. } => match source.failure() {
             Refused::NotFound => Exit::NotFound,
             Refused::Exists => Exit::Exists,
@@ -262,40 +280,4 @@ fn report(args: &ReportArgs) -> Result<Exit, Failure> {
         write_reports(&results, &campaign, &summary)?;
     }
     Ok(Exit::Done)
-}
-
-/// One line on a terminal that says what is done just now.
-struct Screen {
-    shown: bool,
-    is_on: bool,
-}
-
-impl Screen {
-    fn new(quiet: bool) -> Self {
-        Self { shown: false, is_on: !quiet && std::io::stderr().is_terminal() }
-    }
-
-    fn show(&mut self, what: &str, phase: &str, progress: Progress) {
-        if !self.is_on {
-            return;
-        }
-        let rate = if progress.last.bytes > 0 {
-            format!("{}/s", show_size(progress.last.bytes))
-        } else {
-            format!("{} /s", progress.last.operations)
-        };
-        let failures =
-            if progress.done.failures > 0 { format!(", {} failed", progress.done.failures) } else { String::new() };
-        // Nobody is left to tell when stderr is gone.
-        let _ =
-            write!(std::io::stderr(), "\r\x1b[K{what}: {phase} {} {rate}{failures}", show_duration(progress.elapsed));
-        self.shown = true;
-    }
-
-    fn clear(&mut self) {
-        if self.shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-            self.shown = false;
-        }
-    }
 }

@@ -28,7 +28,7 @@ pub(super) fn make(args: &TokenArgs) -> Result<Exit, Failure> {
 }
 
 /// What a token that cannot be had ends a command with.
-fn exit_of(error: &TokenError) -> Exit {
+pub(super) fn exit_of(error: &TokenError) -> Exit {
     use std::io::ErrorKind as Kind;
     match error {
         TokenError::Io { source, .. } => match source.kind() {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::machines::{AgentArgs, LaunchArgs, MachinesArgs};
+
 /// Arguments of `weir bench`.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
@@ -25,6 +27,13 @@ pub enum BenchCommand {
     Run(RunArgs),
     /// Prints the table of runs, and writes `report.html`, `table.csv` and `summary.json` into their folders.
     Report(ReportArgs),
+    /// Works for a run on another machine, or watches a server for it.
+    ///
+    /// It calls `weir bench run --agents N --listen HOST:PORT`, does the shares of work that it is given there, and ends when that ends. It
+    /// listens to nobody, and does nothing but what a campaign can say.
+    Agent(AgentArgs),
+    /// Prints the few lines that start agents with what a site has; runs nothing.
+    Launch(LaunchArgs),
     /// Makes a token: a secret for the processes of a measurement on several machines, so that nobody else takes part.
     ///
     /// Copy the file to all of them, so that only its owner may read it (`scp -p` keeps that).
@@ -87,6 +96,9 @@ pub struct HowArgs {
     /// Show no progress.
     #[arg(short, long)]
     pub quiet: bool,
+    /// Other machines.
+    #[command(flatten)]
+    pub machines: MachinesArgs,
 }
 
 /// Arguments of `weir bench token`.

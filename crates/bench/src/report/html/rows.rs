@@ -72,7 +72,7 @@ fn cells(out: &mut String, colour: usize, row: &Row, cell: &Cell) {
     for text in numbers {
         let _ = write!(out, "<td class=\"n\">{}</td>", escape(&text.unwrap_or_default()));
     }
-    let _ = write!(out, "<td>{flags}{}</td>", escape(&notes(cell).join(", ")));
+    let _ = write!(out, "<td>{flags}{}</td>", escape(&notes(cell, row.unit).join(", ")));
 }
 
 /// A row; with plots of so many points a line, if there are to be some.

@@ -53,6 +53,7 @@ fn trial(system: usize, work: usize, repeat: u32, seconds: u32) -> TrialRecord {
             caches: Caches::Kept,
             faults: vec![],
             measured,
+            machines: crate::result::Machines::default(),
         }],
         ended: None,
     }

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as one page needs: one thread, a few visitors at a time, none of whom waits for another. What is read of
+//! As much of HTTP/1.1 as a few pages need: one thread, a few visitors at a time, none of whom waits for another. What is read of
 //! a visitor, and how long it may take, is bounded.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -19,8 +19,45 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// After a failed accept (out of descriptors, most likely).
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Makes the page.
-pub type Page = dyn Fn() -> String + Send + Sync;
+/// What a visitor asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request<'a> {
+    /// GET and the like.
+    pub method: &'a str,
+    /// The path, without what is behind a `?`.
+    pub path: &'a str,
+    /// All lines of the request.
+    head: &'a str,
+}
+
+impl<'a> Request<'a> {
+    /// The header of this name, in small letters.
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
+        lines.filter(|(key, _)| key.trim().eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
+    }
+}
+
+/// What he gets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply {
+    /// As in `200 OK`.
+    pub status: &'static str,
+    /// Lines, each with its end.
+    pub headers: &'static str,
+    /// What follows.
+    pub body: String,
+}
+
+impl Reply {
+    /// Some text.
+    pub fn text(status: &'static str, body: &str) -> Self {
+        Self { status, headers: "", body: body.to_owned() }
+    }
+}
+
+/// Answers requests.
+pub type Page = dyn Fn(Request<'_>) -> Reply + Send + Sync;
 
 /// The running thread; it ends when this is dropped.
 pub struct Responder {
@@ -30,14 +67,14 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Answers who connects to `listener` with what `page` makes.
-    pub fn start(listener: TcpListener, page: Arc<Page>) -> io::Result<Self> {
+    /// Answers who connects to `listener` with what `page` makes. `name` is the thread's.
+    pub fn start(name: &str, listener: TcpListener, page: Arc<Page>) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let wake = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let inner = Arc::clone(&wake);
         let thread =
-            std::thread::Builder::new().name("metrics".into()).spawn(move || answer_all(&listener, &inner, &*page))?;
+            std::thread::Builder::new().name(name.into()).spawn(move || answer_all(&listener, &inner, &*page))?;
         Ok(Self { address, wake, thread: Some(thread) })
     }
 
@@ -52,7 +89,7 @@ impl Drop for Responder {
         // Full means that it is rung already.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that tells the metrics had panicked");
+            tracing::error!("the thread that answers visitors had panicked");
         }
     }
 }
@@ -110,7 +147,7 @@ fn take_in(listener: &TcpListener, visitors: &mut Vec<Visitor>) {
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => {}
         Err(error) => {
-            tracing::debug!("cannot take in who asks for metrics: {error}");
+            tracing::debug!("cannot take in a visitor: {error}");
             std::thread::sleep(PAUSE);
         }
     }
@@ -156,26 +193,22 @@ fn answer(request: &[u8], page: &Page) -> Option<Vec<u8>> {
         return None;
     }
     if request.len() > REQUEST_MAX {
-        return Some(response("431 Request Header Fields Too Large", "", "The request is too long\n", true));
+        let reply = Reply::text("431 Request Header Fields Too Large", "The request is too long\n");
+        return Some(response(&reply, true));
     }
-    let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = String::from_utf8_lossy(line);
-    let mut words = line.split_ascii_whitespace();
+    let head = String::from_utf8_lossy(request);
+    let mut words = head.lines().next().unwrap_or_default().split_ascii_whitespace();
     let (method, target, version) =
         (words.next().unwrap_or(""), words.next().unwrap_or(""), words.next().unwrap_or(""));
+    if !version.starts_with("HTTP/1.") {
+        return Some(response(&Reply::text("400 Bad Request", "This is no HTTP/1.1 request\n"), true));
+    }
     let path = target.split('?').next().unwrap_or("");
-    let with_body = method != "HEAD";
-    Some(match (method, path) {
-        _ if !version.starts_with("HTTP/1.") => response("400 Bad Request", "", "This is no HTTP/1.1 request\n", true),
-        ("GET" | "HEAD", "/metrics") => {
-            response("200 OK", "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n", &page(), with_body)
-        }
-        ("GET" | "HEAD", _) => response("404 Not Found", "", "The metrics are at /metrics\n", with_body),
-        _ => response("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "The metrics are read with GET\n", true),
-    })
+    Some(response(&page(Request { method, path, head: &head }), method != "HEAD"))
 }
 
-fn response(status: &str, headers: &str, body: &str, with_body: bool) -> Vec<u8> {
+fn response(reply: &Reply, with_body: bool) -> Vec<u8> {
+    let Reply { status, headers, body } = reply;
     let head = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
     let mut bytes = head.into_bytes();
     if with_body {
@@ -189,7 +222,16 @@ mod tests {
     use super::*;
 
     fn told(request: &str) -> Option<String> {
-        answer(request.as_bytes(), &|| "a 1\n".to_owned()).map(|bytes| String::from_utf8(bytes).unwrap())
+        let page = |request: Request<'_>| crate::metrics::reply(request, &|| "a 1\n".to_owned());
+        answer(request.as_bytes(), &page).map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+
+    #[test]
+    fn headers_are_found_by_their_names() {
+        let key = |request: Request<'_>| Reply::text("200 OK", request.header("authorization").unwrap_or("none"));
+        let told = |request: &str| String::from_utf8(answer(request.as_bytes(), &key).unwrap()).unwrap();
+        assert!(told("GET / HTTP/1.1\r\nHost: x\r\nAuthorization:  Bearer y \r\n\r\n").ends_with("\r\n\r\nBearer y"));
+        assert!(told("GET /authorization: HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("none"));
     }
 
     #[test]
@@ -213,8 +255,8 @@ mod tests {
 
     #[test]
     fn who_says_nothing_holds_nobody_up() {
-        let responder =
-            Responder::start(TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(|| "a 1\n".repeat(100_000))).unwrap();
+        let page = Arc::new(|_: Request<'_>| Reply::text("200 OK", &"a 1\n".repeat(100_000)));
+        let responder = Responder::start("test", TcpListener::bind("127.0.0.1:0").unwrap(), page).unwrap();
         let silent: Vec<_> = (0..VISITORS_MAX + 4).map(|_| TcpStream::connect(responder.address()).unwrap()).collect();
         let mut stuck = TcpStream::connect(responder.address()).unwrap();
         stuck.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap(); // and reads nothing

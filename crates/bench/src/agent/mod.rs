@@ -1,0 +1,311 @@
+//! An agent: it calls a coordinator, does the shares of work that it is given, and tells what came of them; or it watches a server and tells
+//! what that does. It ends when the coordinator says so, or is gone.
+//!
+//! It takes typed work alone: a phase of a campaign, in a folder of the campaign's place whose name says that it is a bench's. There is
+//! no way to make it run a command, or to name a file elsewhere.
+
+mod watch;
+mod work;
+
+use std::io;
+use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use client::Settings;
+
+use crate::coordinate::message::{Ask, Tell};
+use crate::coordinate::{Introduction, Kind, PROGRAM, SILENCE_MAX, SteadyClock};
+use crate::peer::{self, FrameError, Fresh, Hello, HelloError, Peer, Role, Token};
+
+/// How long a coordinator that nobody answers for is called again and again: it may be started after its agents.
+const CALL_FOR: Duration = Duration::from_secs(120);
+const CALL_AGAIN: Duration = Duration::from_millis(500);
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// How often the agent looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long work that is to end may take to do so when the agent leaves: what hangs in the kernel cannot be ended.
+const END_MAX: Duration = Duration::from_secs(30);
+const QUEUE_MAX: usize = 64;
+
+/// How an agent is set up.
+#[derive(Debug)]
+pub struct Setting {
+    /// The coordinator, `HOST:PORT`.
+    pub join: String,
+    /// What it has to have, too.
+    pub token: Token,
+    /// What the agent calls itself.
+    pub name: String,
+    /// What it does.
+    pub kind: Kind,
+    /// For connections to systems; its `stop` is set by the agent.
+    pub settings: Settings,
+    /// When it is set, the agent ends.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Why an agent ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// The coordinator said so, and why.
+    Told(String),
+    /// It was stopped here.
+    Stopped,
+}
+
+/// An agent could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Nobody is there.
+    #[error("cannot call the coordinator at {join}: {source}")]
+    Call {
+        /// The address.
+        join: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// They did not come together.
+    #[error(transparent)]
+    Hello(#[from] HelloError),
+    /// The coordinator does not want it.
+    #[error("the coordinator at {join} did not let it in: {why}")]
+    Refused {
+        /// The address.
+        join: String,
+        /// Why.
+        why: String,
+    },
+    /// The connection broke.
+    #[error("the coordinator is gone: {0}; all work was stopped")]
+    Lost(String),
+    /// Something could not be sent at all.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+}
+
+/// The way to the coordinator, for all threads of an agent.
+#[derive(Clone)]
+struct Line {
+    writer: Arc<Mutex<Peer<TcpStream>>>,
+    clock: SteadyClock,
+    /// Everything is to end.
+    ends: Arc<AtomicBool>,
+}
+
+impl Line {
+    fn tell(&self, tell: &Tell) -> Result<(), FrameError> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).send(tell)
+    }
+
+    /// The same; where it fails, everything ends.
+    fn tell_or_end(&self, tell: &Tell) {
+        if self.tell(tell).is_err() {
+            self.ends.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Joins, and does what it is asked for until it is told to leave. `joined` is called when the coordinator has let it in.
+///
+/// # Errors
+/// [`AgentError`].
+pub fn run(setting: &Setting, joined: &mut dyn FnMut()) -> Result<Ended, AgentError> {
+    let clock = SteadyClock::new();
+    let Some(mut stream) = call(setting)? else { return Ok(Ended::Stopped) };
+    let failed = |source| AgentError::Call { join: setting.join.clone(), source };
+    stream.set_nodelay(true).map_err(failed)?;
+    let hello = Hello { role: Role::Agent, wanted: &[Role::Coordinator], token: &setting.token };
+    peer::connect(&mut stream, &setting.join, hello, &Fresh::draw().map_err(failed)?)?;
+    stream.set_write_timeout(Some(SILENCE_MAX)).map_err(failed)?;
+    let reader = Peer { stream: stream.try_clone().map_err(failed)?, name: "the coordinator".to_owned() };
+    let mut writer = Peer { stream, name: "the coordinator".to_owned() };
+    let introduction =
+        Introduction { program: PROGRAM.to_owned(), name: setting.name.clone(), kind: setting.kind.clone() };
+    writer.send(&introduction)?;
+    let line = Line { writer: Arc::new(Mutex::new(writer)), clock, ends: Arc::default() };
+    let (to, asks) = sync_channel(QUEUE_MAX);
+    let hearing = {
+        let line = line.clone();
+        thread::Builder::new().name("coordinator".into()).spawn(move || hear(reader, &line, &to)).map_err(failed)?
+    };
+    let mut agent = Agent { setting, line, job: None, watch: None };
+    let ended = agent.serve(&asks, joined);
+    agent.end();
+    // A coordinator that has told to leave waits for this.
+    let _ = agent.line.writer.lock().unwrap_or_else(PoisonError::into_inner).stream.shutdown(Shutdown::Both);
+    // It ends with the connection.
+    drop(asks);
+    let _ = hearing.join();
+    ended
+}
+
+/// Connects; `None`: was stopped.
+fn call(setting: &Setting) -> Result<Option<TcpStream>, AgentError> {
+    let end = Instant::now() + CALL_FOR;
+    while !setting.stop.load(Ordering::Relaxed) {
+        let connect = || {
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "the name stands for no address");
+            for address in setting.join.to_socket_addrs()? {
+                match TcpStream::connect_timeout(&address, CONNECT_MAX) {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        };
+        match connect() {
+            Ok(stream) => return Ok(Some(stream)),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && Instant::now() < end => {
+                thread::sleep(CALL_AGAIN);
+            }
+            Err(source) => return Err(AgentError::Call { join: setting.join.clone(), source }),
+        }
+    }
+    Ok(None)
+}
+
+/// What comes from the coordinator.
+enum Heard {
+    Ask(Ask),
+    Alive,
+    Gone(String),
+}
+
+/// Answers questions for the clock at once, and hands on the rest.
+fn hear(mut reader: Peer<TcpStream>, line: &Line, to: &SyncSender<Heard>) {
+    loop {
+        let heard = match reader.receive() {
+            Ok(Ask::Clock { number }) => {
+                let at_us = u64::try_from(line.clock.now().as_micros()).unwrap_or(u64::MAX);
+                line.tell_or_end(&Tell::Clock { number, at_us });
+                Heard::Alive
+            }
+            Ok(ask) => Heard::Ask(ask),
+            Err(error) => Heard::Gone(error.to_string()),
+        };
+        let is_over = matches!(heard, Heard::Gone(_));
+        if to.send(heard).is_err() || is_over {
+            return;
+        }
+    }
+}
+
+/// Work under way.
+struct Job {
+    run: u64,
+    /// When to begin, in this machine's clock; nothing: not at all.
+    start: SyncSender<Duration>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+struct Agent<'a> {
+    setting: &'a Setting,
+    line: Line,
+    job: Option<Job>,
+    watch: Option<watch::Watching>,
+}
+
+impl Agent<'_> {
+    fn serve(&mut self, asks: &Receiver<Heard>, joined: &mut dyn FnMut()) -> Result<Ended, AgentError> {
+        let (mut heard, mut is_in) = (Instant::now(), false);
+        loop {
+            if self.setting.stop.load(Ordering::Relaxed) {
+                return Ok(Ended::Stopped);
+            }
+            if self.line.ends.load(Ordering::Relaxed) {
+                return Err(AgentError::Lost("nothing can be sent to it".to_owned()));
+            }
+            let message = match asks.recv_timeout(LOOK) {
+                Ok(message) => message,
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() >= SILENCE_MAX => {
+                    return Err(AgentError::Lost(format!("silent for {} s", SILENCE_MAX.as_secs())));
+                }
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return Err(AgentError::Lost("the connection broke".to_owned())),
+            };
+            heard = Instant::now();
+            match message {
+                Heard::Alive => {
+                    if !is_in {
+                        is_in = true;
+                        joined();
+                        self.begin_to_watch();
+                    }
+                }
+                Heard::Gone(why) => return Err(AgentError::Lost(why)),
+                Heard::Ask(Ask::Leave { why }) if is_in => return Ok(Ended::Told(why)),
+                Heard::Ask(Ask::Leave { why }) => {
+                    return Err(AgentError::Refused { join: self.setting.join.clone(), why });
+                }
+                Heard::Ask(ask) => self.ask(ask),
+            }
+        }
+    }
+
+    fn ask(&mut self, ask: Ask) {
+        match ask {
+            Ask::Prepare(task) => {
+                self.end_job(END_MAX);
+                self.prepare(*task);
+            }
+            Ask::Start { run, at_us } => {
+                if let Some(job) = self.job.as_ref().filter(|job| job.run == run) {
+                    // One that has been called off hears nothing any more.
+                    let _ = job.start.try_send(Duration::from_micros(at_us));
+                }
+            }
+            Ask::Stop { run } => {
+                if let Some(job) = self.job.as_ref().filter(|job| job.run == run) {
+                    job.stop.store(true, Ordering::Relaxed);
+                }
+            }
+            Ask::Sample { number } => {
+                if let Some(watch) = &self.watch {
+                    watch.tell_now(number);
+                }
+            }
+            Ask::Clock { .. } | Ask::Leave { .. } => {}
+        }
+    }
+
+    fn prepare(&mut self, task: crate::coordinate::message::Task) {
+        let (run, stop) = (task.run, Arc::new(AtomicBool::new(false)));
+        let (start, starts) = sync_channel(1);
+        let mut settings = self.setting.settings.clone();
+        let (ends, stops) = (Arc::clone(&self.line.ends), Arc::clone(&stop));
+        settings.stop = client::Stop::when(move || ends.load(Ordering::Relaxed) || stops.load(Ordering::Relaxed));
+        let (line, stops) = (self.line.clone(), Arc::clone(&stop));
+        let work = move || work::work(&task, &settings, &line, &starts, &stops);
+        match thread::Builder::new().name("work".into()).spawn(work) {
+            Ok(thread) => self.job = Some(Job { run, start, stop, thread }),
+            Err(error) => self.line.tell_or_end(&Tell::Refused { run, why: format!("no thread: {error}") }),
+        }
+    }
+
+    /// Ends the work under way, and waits for that for so long at most.
+    fn end_job(&mut self, max: Duration) {
+        let Some(job) = self.job.take() else { return };
+        job.stop.store(true, Ordering::Relaxed);
+        let end = Instant::now() + max;
+        while !job.thread.is_finished() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn begin_to_watch(&mut self) {
+        if let Kind::Watcher { processes, .. } = &self.setting.kind {
+            self.watch = watch::Watching::begin(processes.clone(), self.line.clone());
+        }
+    }
+
+    fn end(&mut self) {
+        self.line.ends.store(true, Ordering::Relaxed);
+        self.end_job(END_MAX);
+        self.watch = None;
+    }
+}

@@ -1,0 +1,59 @@
+//! Watching a server: what its machine does, once a second and whenever it is asked.
+
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::Line;
+use crate::coordinate::message::Tell;
+use crate::sampling::Observer;
+
+const SECOND: Duration = Duration::from_secs(1);
+const QUEUE_MAX: usize = 16;
+
+/// A thread that watches; it ends when this is dropped.
+pub(super) struct Watching {
+    questions: Option<SyncSender<u64>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watching {
+    /// Begins. `None` where there is no thread for it.
+    pub(super) fn begin(processes: Vec<String>, line: Line) -> Option<Self> {
+        let (questions, asked) = sync_channel(QUEUE_MAX);
+        let watch = move || {
+            let mut observer = Observer::new(processes);
+            let mut next = Instant::now() + SECOND;
+            loop {
+                let number = match asked.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                    Ok(number) => Some(number),
+                    Err(RecvTimeoutError::Timeout) => {
+                        next += SECOND;
+                        None
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
+                };
+                line.tell_or_end(&Tell::Watched { number, sample: observer.sample() });
+            }
+        };
+        let thread = thread::Builder::new().name("watch".into()).spawn(watch).ok()?;
+        Some(Self { questions: Some(questions), thread: Some(thread) })
+    }
+
+    /// Tells at once what happened since the last time; an answer to question `number`.
+    pub(super) fn tell_now(&self, number: u64) {
+        if let Some(questions) = &self.questions {
+            // Too many questions at a time: the coordinator does without an answer.
+            let _ = questions.try_send(number);
+        }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.questions = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

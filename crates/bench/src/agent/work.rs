@@ -1,0 +1,144 @@
+//! One share of a phase: get ready, say so, begin when it is time, tell each second, and tell what came of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use client::Settings;
+
+use super::Line;
+use crate::content::Content;
+use crate::coordinate::message::{Home, IDLE_MAX, RoleDone, Task, Tell, short};
+use crate::load::{Crew, Reading};
+use crate::measure::{Measured, measure_at};
+use crate::phases::empty_caches;
+use crate::result::Caches;
+use crate::run::FOLDER_BEGINS;
+use crate::sampling::Sample;
+use crate::target::{Place, RelName, Target};
+use crate::workload::Site;
+
+/// How often one who is ready looks whether it is called off.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Places of one system.
+const PLACES_MAX: usize = 1024;
+
+/// Does `task`, and tells what came of it.
+pub(super) fn work(task: &Task, settings: &Settings, line: &Line, starts: &Receiver<Duration>, stop: &AtomicBool) {
+    let is_stopped = || stop.load(Ordering::Relaxed) || line.ends.load(Ordering::Relaxed);
+    let (crew, caches) = match prepare(task, settings) {
+        Ok(ready) => ready,
+        Err(why) => {
+            line.tell_or_end(&Tell::Refused { run: task.run, why: short(&why) });
+            return;
+        }
+    };
+    crew.prepare();
+    line.tell_or_end(&Tell::Prepared { run: task.run, caches });
+    let start = loop {
+        match starts.recv_timeout(LOOK) {
+            Ok(start) => break start,
+            Err(RecvTimeoutError::Timeout) if !is_stopped() => {}
+            Err(_) => {
+                crew.call_off();
+                return;
+            }
+        }
+    };
+    let roles: Vec<&str> = crew.roles().collect();
+    let mut told = vec![Reading::default(); roles.len()];
+    let mut number = 0;
+    let limit = task.limit_s.and_then(|limit| Duration::try_from_secs_f64(limit).ok());
+    let measured = measure_at(crew, line.clock.instant_of(start), limit, |second| {
+        let deltas = roles.iter().zip(second.roles).zip(&mut told).map(|((role, now), told)| {
+            let delta = now.since(*told);
+            *told = *now;
+            ((*role).to_owned(), delta)
+        });
+        let tell = Tell::Second { run: task.run, number, roles: deltas.collect(), sample: second.sample.clone() };
+        number += 1;
+        line.tell_or_end(&tell);
+        !is_stopped()
+    });
+    line.tell_or_end(&done(task.run, measured, &told));
+}
+
+/// Workers that are getting ready, and what could come from a memory.
+fn prepare(task: &Task, settings: &Settings) -> Result<(Crew, Caches), String> {
+    let phase = task.phase.workload();
+    phase.check().map_err(|error| error.to_string())?;
+    if task.parts.is_empty() || task.parts.end > phase.parts() {
+        return Err(format!("there are no parts {} to {} of {}", task.parts.start, task.parts.end, phase.title()));
+    }
+    let home = task.home.as_ref().map(|home| system(home, settings)).transpose()?;
+    let copies = task.copies.as_ref().map(|copies| system(copies, settings)).transpose()?;
+    let caches = match &home {
+        Some((places, _)) if phase.is_cold() => empty_caches(places),
+        _ => Caches::Kept,
+    };
+    let content = Arc::new(Content::new(task.seed));
+    let target = |system: Option<(Vec<Place>, Arc<dyn Target>)>| system.map(|(_, target)| target);
+    let site = Site { target: target(home), copies: target(copies), peers: Vec::new(), content };
+    let crew = phase.crew(&site, task.parts.clone()).map_err(|error| error.to_string())?;
+    Ok((crew, caches))
+}
+
+/// A system with the trial's folder. No other folder is worked in, whoever asks for it.
+fn system(home: &Home, settings: &Settings) -> Result<(Vec<Place>, Arc<dyn Target>), String> {
+    if home.places.is_empty() || home.places.len() > PLACES_MAX {
+        return Err(format!("{} places; give 1 to {PLACES_MAX}", home.places.len()));
+    }
+    let places: Result<Vec<Place>, _> = home.places.iter().map(|place| Place::parse(place)).collect();
+    let places = places.map_err(|error| error.to_string())?;
+    let folder = RelName::new(home.folder.clone())
+        .filter(|folder| folder.as_str().starts_with(FOLDER_BEGINS) && !folder.as_str().contains('/'))
+        .ok_or_else(|| format!("`{:.100}` is no folder of a bench", home.folder.escape_debug()))?;
+    let target = Place::targets(&places, &folder, settings);
+    Ok((places, target))
+}
+
+fn done(run: u64, measured: Vec<(&'static str, Measured)>, told: &[Reading]) -> Tell {
+    let (mut cpu_s, mut system_s, mut sample) = (0.0, 0.0, None);
+    let role = |((role, measured), told): ((&'static str, Measured), &Reading)| {
+        cpu_s += measured.client_cpu_s;
+        system_s += measured.client_system_s;
+        sample = sample.take().or_else(|| measured.client.last().cloned());
+        let mut idle_workers: Vec<String> = measured.idle_workers.iter().take(IDLE_MAX).map(|why| short(why)).collect();
+        let more = measured.idle_workers.len().saturating_sub(IDLE_MAX);
+        if more > 0 {
+            idle_workers.truncate(IDLE_MAX - 1);
+            idle_workers.push(format!("and {} more", more + 1));
+        }
+        let mut tally = measured.tally;
+        tally.complaints.iter_mut().for_each(|complaint| complaint.text = short(&complaint.text));
+        RoleDone {
+            role: role.to_owned(),
+            wall_s: measured.wall_s,
+            tally,
+            rest: measured.seconds.last().copied().unwrap_or_default().since(*told),
+            idle_workers,
+        }
+    };
+    let roles = measured.into_iter().zip(told).map(role).collect();
+    Tell::Done { run, roles, cpu_s, system_s, sample: sample.unwrap_or_else(Sample::default) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_folder_but_a_trials_own_is_worked_in() {
+        let system = |place: &str, folder: &str| {
+            let home = Home { places: vec![place.to_owned()], folder: folder.to_owned() };
+            super::system(&home, &Settings::default()).map(|(places, _)| places[0].to_string())
+        };
+        assert_eq!(system("/mnt", "weir-bench-17-0-0-0"), Ok("/mnt".to_owned()));
+        for folder in ["", ".", "home", "../weir-bench-1", "weir-bench-1/../..", "weir-bench-1/x", "/weir-bench-1"] {
+            assert!(system("/mnt", folder).unwrap_err().contains("no folder of a bench"), "{folder}");
+        }
+        assert!(system("gopher://x", "weir-bench-1").unwrap_err().contains("gopher"));
+    }
+}

@@ -1,0 +1,169 @@
+//! A coordinator's door: it lets in who has the token and the same program, and hands on what they say.
+
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::thread;
+use std::time::Duration;
+
+use super::clock::SteadyClock;
+use super::message::{Ask, Tell};
+use super::{Introduction, PROGRAM, PeerId};
+use crate::peer::{self, FrameError, Fresh, Hello, Peer, Role, Token};
+
+/// Connections at a time, those that have not said yet who they are among them.
+const CONNECTIONS_MAX: usize = 4096;
+/// How long one who has the token may take to say who he is.
+const INTRODUCTION_MAX: Duration = Duration::from_secs(10);
+/// How long a message to somebody may wait for room.
+const SEND_MAX: Duration = Duration::from_secs(2);
+/// How often the door looks whether it is to be closed.
+const LOOK: Duration = Duration::from_millis(50);
+/// Characters of a name.
+const NAME_MAX: usize = 64;
+
+/// What comes through the door.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    /// Somebody is in.
+    Joined(PeerId, Peer<TcpStream>, Introduction),
+    /// He says something; when it came.
+    Told(PeerId, Box<Tell>, Duration),
+    /// He is gone.
+    Gone(PeerId, String),
+    /// Somebody was not let in.
+    Refused(String),
+    /// What this side wants.
+    Wish(super::Input),
+}
+
+/// See the module.
+pub(super) struct Door {
+    pub(super) listener: TcpListener,
+    pub(super) token: Arc<Token>,
+    /// The campaign's.
+    pub(super) systems: Arc<Vec<String>>,
+    pub(super) clock: SteadyClock,
+    pub(super) to: SyncSender<Incoming>,
+    pub(super) closed: Arc<AtomicBool>,
+}
+
+impl Door {
+    /// Lets in who comes, until it is closed.
+    pub(super) fn keep(self) {
+        let (next, open) = (AtomicU64::new(1), Arc::new(AtomicUsize::new(0)));
+        while !self.closed.load(Ordering::Relaxed) {
+            let Ok((stream, address)) = self.listener.accept() else {
+                // Nobody is there, or there are too many open files for now.
+                thread::sleep(LOOK);
+                continue;
+            };
+            if open.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
+                continue;
+            }
+            let counted = Counted::new(&open);
+            let (id, token, clock) = (next.fetch_add(1, Ordering::Relaxed), Arc::clone(&self.token), self.clock);
+            let (to, name, systems) = (self.to.clone(), address.to_string(), Arc::clone(&self.systems));
+            let listen = move || {
+                let _counted = counted;
+                match let_in(stream, name, &token, &systems) {
+                    Ok((peer, reader, introduction)) => hear(id, peer, reader, introduction, &clock, &to),
+                    // Who hears of it is gone only when all is over.
+                    Err(why) => drop(to.send(Incoming::Refused(why))),
+                }
+            };
+            // Without memory for a thread the connection is dropped, and whoever called calls again.
+            let _ = thread::Builder::new().name("agent".into()).stack_size(256 << 10).spawn(listen);
+        }
+    }
+}
+
+/// A connection that counts as long as its thread lives.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+type LetIn = (Peer<TcpStream>, Peer<TcpStream>, Introduction);
+
+/// Greets a caller; tells why he was refused, if he was.
+fn let_in(mut stream: TcpStream, address: String, token: &Token, systems: &[String]) -> Result<LetIn, String> {
+    let text = |error: &dyn std::error::Error| error.to_string();
+    let io = |error: io::Error| format!("{address}: {error}");
+    stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true)).map_err(io)?;
+    let hello = Hello { role: Role::Coordinator, wanted: &[Role::Agent], token };
+    let fresh = Fresh::draw().map_err(io)?;
+    peer::accept(&mut stream, &address, hello, &fresh).map_err(|error| text(&error))?;
+    stream.set_read_timeout(Some(INTRODUCTION_MAX)).map_err(io)?;
+    let reader = stream.try_clone().map_err(io)?;
+    let mut reader = Peer { stream: reader, name: address.clone() };
+    let mut writer = Peer { stream, name: address };
+    let introduction: Introduction = reader.receive().map_err(|error| text(&error))?;
+    let is_name = introduction.name.chars().count() <= NAME_MAX
+        && !introduction.name.is_empty()
+        && introduction.name.chars().all(|c| !c.is_control());
+    let why = if introduction.program != PROGRAM {
+        format!(
+            "it is {:.80}, and this is {PROGRAM}; use the same on all machines",
+            introduction.program.escape_debug()
+        )
+    } else if !is_name {
+        format!("a name has 1 to {NAME_MAX} characters, and no control characters")
+    } else if let Some(system) =
+        introduction.kind.system().filter(|system| !systems.iter().any(|known| known == system))
+    {
+        format!("there is no system `{:.80}` in this campaign; there is {}", system.escape_debug(), systems.join(", "))
+    } else {
+        reader
+            .stream
+            .set_read_timeout(None)
+            .and_then(|()| writer.stream.set_write_timeout(Some(SEND_MAX)))
+            .map_err(|error| error.to_string())?;
+        return Ok((writer, reader, introduction));
+    };
+    // He may be gone already.
+    let _ = writer.send(&Ask::Leave { why: why.clone() });
+    Err(format!("{} was not let in: {why}", writer.name))
+}
+
+/// Hands on what one who is in says, until he is gone.
+fn hear(
+    id: PeerId,
+    writer: Peer<TcpStream>,
+    mut reader: Peer<TcpStream>,
+    introduction: Introduction,
+    clock: &SteadyClock,
+    to: &SyncSender<Incoming>,
+) {
+    reader.name.clone_from(&introduction.name);
+    let mut word = to.send(Incoming::Joined(id, writer, introduction));
+    while word.is_ok() {
+        let told: Result<Tell, FrameError> = reader.receive();
+        word = match told {
+            Ok(tell) => to.send(Incoming::Told(id, Box::new(tell), clock.now())),
+            Err(error) => {
+                let _ = reader.stream.shutdown(Shutdown::Both);
+                let why = match &error {
+                    FrameError::Closed { .. } | FrameError::CutOff { .. } | FrameError::Io { .. } => {
+                        "connection lost".to_owned()
+                    }
+                    other => other.to_string(),
+                };
+                let _ = to.send(Incoming::Gone(id, why));
+                return;
+            }
+        };
+    }
+}

@@ -1,0 +1,334 @@
+//! One phase on all agents: plan, prepared, start, one-second deltas, done; and what it came to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::PeerId;
+use super::clock::Offset;
+use super::message::{Ask, RoleDone, Task, Tell};
+use crate::load::{Reading, Tally};
+use crate::measure::Measured;
+use crate::result::{AgentRecord, AgentRole, Caches, ServerRecord};
+use crate::sampling::Series;
+
+/// How long an agent may take to get ready: connections are made meanwhile.
+pub(super) const PREPARE_MAX: Duration = Duration::from_secs(300);
+/// How long one may take to end when it is told to.
+pub(super) const STOP_MAX: Duration = Duration::from_secs(60);
+/// Time for the word to reach all before they start, beside what their round trips take.
+const LEAD: Duration = Duration::from_millis(100);
+const LEAD_MAX: Duration = Duration::from_secs(2);
+/// How many seconds more than have passed an agent may tell of, as nobody's second is exact.
+const EARLY_SECONDS: u64 = 5;
+
+/// What a phase came to.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// Role by role, all agents together.
+    pub roles: Vec<(String, Measured)>,
+    /// What could come from a memory, of any agent's.
+    pub caches: Caches,
+    /// Agent by agent.
+    pub agents: Vec<AgentRecord>,
+    /// What servers did meanwhile.
+    pub servers: Vec<ServerRecord>,
+    /// Agents whose share is not in it, and why.
+    pub missing: Vec<String>,
+    /// Why it could not be done, if that is so.
+    pub refused: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Preparing { since: Duration },
+    Starting { at: Duration },
+    Stopping { since: Duration },
+}
+
+#[derive(Debug)]
+struct Done {
+    roles: Vec<RoleDone>,
+    cpu_s: f64,
+    system_s: f64,
+}
+
+#[derive(Debug)]
+struct Member {
+    name: String,
+    prepared: Option<Caches>,
+    seconds: u32,
+    series: Series,
+    offset: Option<Offset>,
+    done: Option<Done>,
+}
+
+/// A phase under way.
+#[derive(Debug)]
+pub(super) struct Round {
+    run: u64,
+    step: Step,
+    members: BTreeMap<PeerId, Member>,
+    missing: Vec<String>,
+    refused: Option<String>,
+    done: Reading,
+    /// What all did in each second, by role.
+    seconds: BTreeMap<String, Vec<Reading>>,
+}
+
+impl Round {
+    /// Gives each its share. `missing`: who should have been there.
+    pub(super) fn begin(
+        run: u64,
+        now: Duration,
+        shares: Vec<(PeerId, String, Task)>,
+        missing: Vec<String>,
+        samples_max: usize,
+        mut ask: impl FnMut(PeerId, Ask),
+    ) -> Self {
+        let mut members = BTreeMap::new();
+        for (peer, name, task) in shares {
+            let series = Series::new(samples_max);
+            members.insert(peer, Member { name, prepared: None, seconds: 0, series, offset: None, done: None });
+            ask(peer, Ask::Prepare(Box::new(task)));
+        }
+        let step = Step::Preparing { since: now };
+        Self { run, step, members, missing, refused: None, done: Reading::default(), seconds: BTreeMap::new() }
+    }
+
+    /// Takes in what a member says. What belongs to a phase before this one was late, and is left out.
+    ///
+    /// # Errors
+    /// What makes no sense: the agent is not to be trusted with more.
+    pub(super) fn told(&mut self, from: PeerId, tell: Tell, now: Duration) -> Result<(), &'static str> {
+        let run = match &tell {
+            Tell::Prepared { run, .. }
+            | Tell::Refused { run, .. }
+            | Tell::Second { run, .. }
+            | Tell::Done { run, .. } => *run,
+            Tell::Clock { .. } | Tell::Watched { .. } => return Ok(()),
+        };
+        if run < self.run {
+            return Ok(());
+        }
+        let passed = match self.step {
+            Step::Starting { at } => Some(now.saturating_sub(at).as_secs()),
+            Step::Stopping { .. } => Some(u64::MAX),
+            Step::Preparing { .. } => None,
+        };
+        let Some(member) = self.members.get_mut(&from).filter(|member| run == self.run && member.done.is_none()) else {
+            return Err("told of work that it was not given");
+        };
+        match tell {
+            Tell::Prepared { caches, .. } if member.prepared.is_none() => member.prepared = Some(caches),
+            Tell::Prepared { .. } => return Err("was ready twice"),
+            Tell::Refused { why, .. } => {
+                let why = format!("{}: {why}", member.name);
+                self.refused.get_or_insert(why);
+            }
+            Tell::Second { number, roles, sample, .. } => {
+                let passed = passed.ok_or("told of seconds before the start")?;
+                if number != member.seconds || u64::from(number) > passed.saturating_add(EARLY_SECONDS) {
+                    return Err("told of a second that was not due");
+                }
+                member.seconds += 1;
+                member.series.push(sample);
+                self.count(number, roles);
+            }
+            Tell::Done { roles, cpu_s, system_s, sample, .. } => {
+                passed.ok_or("was done before the start")?;
+                member.series.push(sample);
+                let (number, rests) =
+                    (member.seconds, roles.iter().map(|role| (role.role.clone(), role.rest)).collect());
+                member.done = Some(Done { roles, cpu_s, system_s });
+                self.count(number, rests);
+            }
+            Tell::Clock { .. } | Tell::Watched { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, number: u32, roles: Vec<(String, Reading)>) {
+        for (role, reading) in roles {
+            let seconds = self.seconds.entry(role).or_default();
+            let place = number as usize;
+            if seconds.len() <= place {
+                seconds.resize(place + 1, Reading::default());
+            }
+            seconds[place] = [seconds[place], reading].into_iter().sum();
+            self.done = [self.done, reading].into_iter().sum();
+        }
+    }
+
+    /// A member is gone. What the others do goes on: their files are their own, and what they did is what the figure is of.
+    pub(super) fn lost(&mut self, who: PeerId, why: &str) {
+        if self.members.get(&who).is_some_and(|member| member.done.is_none())
+            && let Some(member) = self.members.remove(&who)
+        {
+            self.missing.push(format!("{} ({why})", member.name));
+        }
+    }
+
+    /// Starts all, when all are ready. `offset_of`: how far a member's clock is ahead, if that is known by now.
+    pub(super) fn start(
+        &mut self,
+        now: Duration,
+        offset_of: impl Fn(PeerId) -> Option<Offset>,
+        mut ask: impl FnMut(PeerId, Ask),
+    ) -> Option<Duration> {
+        if !matches!(self.step, Step::Preparing { .. }) || self.refused.is_some() || self.members.is_empty() {
+            return None;
+        }
+        let mut longest = Duration::ZERO;
+        for (peer, member) in &mut self.members {
+            member.prepared?;
+            let offset = offset_of(*peer)?;
+            longest = longest.max(offset.round_trip);
+            member.offset = Some(offset);
+        }
+        let at = now + (LEAD + 2 * longest).min(LEAD_MAX);
+        self.step = Step::Starting { at };
+        for (peer, member) in &self.members {
+            let there = member.offset.map_or(at, |offset| offset.there(at));
+            ask(*peer, Ask::Start { run: self.run, at_us: u64::try_from(there.as_micros()).unwrap_or(u64::MAX) });
+        }
+        Some(at)
+    }
+
+    /// Ends it early: what the agents have done by then is what it comes to.
+    pub(super) fn stop(&mut self, now: Duration, why: &str, mut ask: impl FnMut(PeerId, Ask)) {
+        if matches!(self.step, Step::Preparing { .. }) {
+            self.refused.get_or_insert_with(|| why.to_owned());
+        }
+        self.call_off(&mut ask);
+        self.step = Step::Stopping { since: now };
+    }
+
+    fn call_off(&self, ask: &mut impl FnMut(PeerId, Ask)) {
+        for (peer, _) in self.members.iter().filter(|(_, member)| member.done.is_none()) {
+            ask(*peer, Ask::Stop { run: self.run });
+        }
+    }
+
+    /// Whether all that will be told has been told. A phase that somebody refused is called off for all.
+    pub(super) fn is_over(&self, mut ask: impl FnMut(PeerId, Ask)) -> bool {
+        if self.refused.is_some() {
+            self.call_off(&mut ask);
+            return true;
+        }
+        self.members.values().all(|member| member.done.is_some())
+    }
+
+    /// Members that take too long to get ready, or to end.
+    pub(super) fn slow(&self, now: Duration) -> Vec<(PeerId, &'static str)> {
+        let late = |since: Duration, max: Duration| now.saturating_sub(since) >= max;
+        let is_slow = |member: &Member| match self.step {
+            Step::Preparing { since } => {
+                (member.prepared.is_none() && late(since, PREPARE_MAX)).then_some("was not ready after five minutes")
+            }
+            Step::Stopping { since } => {
+                (member.done.is_none() && late(since, STOP_MAX)).then_some("did not stop within a minute")
+            }
+            Step::Starting { .. } => None,
+        };
+        self.members.iter().filter_map(|(peer, member)| Some((*peer, is_slow(member)?))).collect()
+    }
+
+    /// What all have done so far.
+    pub(super) fn done(&self) -> Reading {
+        self.done
+    }
+
+    /// When the work began.
+    pub(super) fn started(&self) -> Option<Duration> {
+        match self.step {
+            Step::Starting { at } => Some(at),
+            Step::Preparing { .. } | Step::Stopping { .. } => None,
+        }
+    }
+
+    /// What it came to.
+    pub(super) fn into_outcome(self, servers: Vec<ServerRecord>) -> Outcome {
+        let caches = self.members.values().filter_map(|member| member.prepared);
+        let caches = caches.max_by_key(|caches| match caches {
+            Caches::Kept => 0,
+            Caches::Dropped => 1,
+            Caches::Unknown => 2,
+        });
+        let mut outcome = Outcome {
+            roles: Vec::new(),
+            caches: caches.unwrap_or(Caches::Kept),
+            agents: Vec::new(),
+            servers,
+            missing: self.missing,
+            refused: self.refused,
+        };
+        let mut seconds = self.seconds;
+        let mut members: Vec<Member> = self.members.into_values().collect();
+        members.sort_by(|one, other| one.name.cmp(&other.name));
+        for member in members {
+            let Some(done) = member.done else { continue };
+            let offset = member.offset.unwrap_or(Offset { ahead_us: 0, round_trip: Duration::ZERO });
+            outcome.agents.push(AgentRecord {
+                name: member.name.clone(),
+                roles: done.roles.iter().map(AgentRole::of).collect(),
+                samples: member.series.into_samples(),
+                ahead_us: offset.ahead_us,
+                round_trip_us: u64::try_from(offset.round_trip.as_micros()).unwrap_or(u64::MAX),
+            });
+            for role in done.roles {
+                let measured = measured_of(&mut outcome.roles, &role.role);
+                measured.wall_s = measured.wall_s.max(role.wall_s);
+                measured.tally.merge(&role.tally);
+                let idle = role.idle_workers.iter().map(|why| format!("{}: {why}", member.name));
+                measured.idle_workers.extend(idle);
+            }
+            if let Some((_, first)) = outcome.roles.first_mut() {
+                first.client_cpu_s += done.cpu_s;
+                first.client_system_s += done.system_s;
+            }
+        }
+        for (role, measured) in &mut outcome.roles {
+            measured.seconds = sums(seconds.remove(role).unwrap_or_default());
+        }
+        outcome
+    }
+}
+
+fn measured_of<'a>(roles: &'a mut Vec<(String, Measured)>, role: &str) -> &'a mut Measured {
+    let place = roles.iter().position(|(name, _)| name == role).unwrap_or_else(|| {
+        let measured = Measured {
+            wall_s: 0.0,
+            tally: Tally::default(),
+            seconds: Vec::new(),
+            client_cpu_s: 0.0,
+            client_system_s: 0.0,
+            client: Vec::new(),
+            idle_workers: Vec::new(),
+        };
+        roles.push((role.to_owned(), measured));
+        roles.len() - 1
+    });
+    &mut roles[place].1
+}
+
+/// What had been done at the end of each second.
+fn sums(deltas: Vec<Reading>) -> Vec<Reading> {
+    let mut sum = Reading::default();
+    let so_far = |delta| {
+        sum = [sum, delta].into_iter().sum();
+        sum
+    };
+    deltas.into_iter().map(so_far).collect()
+}
+
+impl AgentRole {
+    fn of(done: &RoleDone) -> Self {
+        Self {
+            role: done.role.clone(),
+            wall_s: done.wall_s,
+            operations: done.tally.operations,
+            bytes: done.tally.bytes,
+            failures: done.tally.failed(),
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! The coordinator: the machine with its connections, on a thread of its own, so that agents hear from it whatever the rest of the
+//! program does just now.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::clock::SteadyClock;
+use super::connection::{Door, Incoming};
+use super::message::{Ask, Tell};
+use super::{Event, Input, Job, Kind, Local, Machine, Outcome, Output, PeerId, View};
+use crate::load::Reading;
+use crate::peer::{Peer, Token};
+use crate::result::ServerRecord;
+use crate::sampling::{Observer, Sample};
+
+/// How often the machine sees that time has passed.
+const TICK: Duration = Duration::from_millis(100);
+/// How often who waits for a phase looks whether to go on.
+const LOOK: Duration = Duration::from_millis(250);
+const SECOND: Duration = Duration::from_secs(1);
+/// How long one who is told to leave may take to close his side.
+const LEAVE_MAX: Duration = Duration::from_secs(10);
+/// Messages that wait to be handled; who sends more waits.
+const QUEUE_MAX: usize = 4096;
+
+/// Why there is no coordinator.
+#[derive(Debug, thiserror::Error)]
+pub enum CoordinateError {
+    /// Its address cannot be used.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Everybody could join.
+    #[error("{0} can be reached from other machines, and without a token everybody could join; give --token-file")]
+    Open(SocketAddr),
+    /// The system has no thread for it.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// Nobody is left.
+    #[error("all agents are gone; start some again, and this run goes on where it is when it is started again")]
+    NobodyLeft,
+    /// The coordinator's own thread has ended.
+    #[error("the coordinator has ended")]
+    Ended,
+}
+
+/// How a coordinator works.
+#[derive(Debug)]
+pub struct Setting {
+    /// Where agents call, `HOST:PORT` (port 0 takes a free one), and what they have to have; `None`: nobody can.
+    pub listen: Option<(String, Token)>,
+    /// The systems of the campaign, with the processes of those whose servers are on this machine.
+    pub systems: Vec<(String, Vec<String>)>,
+    /// How many there are to be; 0: this machine works by itself, and servers are watched.
+    pub agents: usize,
+    /// How many watchers of servers there are to be, those on this machine not counted.
+    pub watchers: usize,
+}
+
+/// See the module. When it is dropped, all agents are told to leave.
+#[derive(Debug)]
+pub struct Coordinator {
+    planned: usize,
+    /// Watchers that there are to be, those on this machine among them.
+    watchers: usize,
+    address: Option<SocketAddr>,
+    wishes: SyncSender<Incoming>,
+    results: Mutex<Receiver<Event>>,
+    view: Arc<Mutex<View>>,
+    closed: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What a coordinator has to tell.
+#[derive(PartialEq, Debug)]
+pub enum News {
+    /// Of the machine.
+    Event(Event),
+    /// Somebody was not let in.
+    Refused(String),
+}
+
+impl Coordinator {
+    /// Opens the door. `hear` is told who comes and goes, by the coordinator's own thread.
+    ///
+    /// # Errors
+    /// [`CoordinateError`].
+    pub fn start(setting: Setting, hear: impl FnMut(&News) + Send + 'static) -> Result<Self, CoordinateError> {
+        let (wishes, incoming) = sync_channel(QUEUE_MAX);
+        let (tell, results) = channel();
+        let (view, closed) = (Arc::new(Mutex::new(View::default())), Arc::new(AtomicBool::new(false)));
+        let clock = SteadyClock::new();
+        let mut coordinator = Self {
+            planned: setting.agents,
+            watchers: setting.watchers + setting.systems.iter().filter(|(_, here)| !here.is_empty()).count(),
+            address: None,
+            wishes,
+            results: Mutex::new(results),
+            view: Arc::clone(&view),
+            closed,
+            threads: Vec::new(),
+        };
+        let door = setting.listen.map(|(address, token)| {
+            let listener = listen(&address, &token)?;
+            let systems = setting.systems.iter().map(|(name, _)| name.clone()).collect();
+            let (to, closed) = (coordinator.wishes.clone(), Arc::clone(&coordinator.closed));
+            Ok(Door { listener, token: Arc::new(token), systems: Arc::new(systems), clock, to, closed })
+        });
+        let door = door.transpose()?;
+        let failed = CoordinateError::Thread;
+        let mut driver = Driver {
+            machine: Machine::new(setting.agents),
+            clock,
+            peers: BTreeMap::new(),
+            leaving: Vec::new(),
+            here: BTreeMap::new(),
+            results: tell,
+            hear: Box::new(hear),
+            view,
+        };
+        driver.watch_here(setting.systems);
+        let drive = move || driver.run(&incoming);
+        coordinator.threads.push(thread::Builder::new().name("coordinator".into()).spawn(drive).map_err(failed)?);
+        if let Some(door) = door {
+            coordinator.address = door.listener.local_addr().ok();
+            coordinator.threads.push(thread::Builder::new().name("door".into()).spawn(|| door.keep()).map_err(failed)?);
+        }
+        Ok(coordinator)
+    }
+
+    /// Where agents call, if they can.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Agents that there are to be.
+    #[must_use]
+    pub fn planned(&self) -> usize {
+        self.planned
+    }
+
+    /// What there is to see just now, for whoever wants to look, whenever.
+    #[must_use]
+    pub fn view(&self) -> Arc<Mutex<View>> {
+        Arc::clone(&self.view)
+    }
+
+    fn wish(&self, input: Input) -> Result<(), CoordinateError> {
+        self.wishes.send(Incoming::Wish(input)).map_err(|_| CoordinateError::Ended)
+    }
+
+    /// What came of something, within a quarter of a second.
+    fn next(&self) -> Result<Option<Event>, CoordinateError> {
+        let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        match results.recv_timeout(LOOK) {
+            Ok(result) => Ok(Some(result)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(CoordinateError::Ended),
+        }
+    }
+
+    /// Waits until all are there. `watch` is called several times a second, and says whether to go on. Tells whether all came.
+    pub fn wait(&self, watch: &mut dyn FnMut() -> bool) -> bool {
+        let all_are_there = || {
+            let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+            view.agents.len() >= self.planned && view.servers.len() >= self.watchers
+        };
+        while !all_are_there() {
+            if !watch() {
+                return false;
+            }
+            thread::sleep(LOOK);
+        }
+        true
+    }
+
+    /// How many who work are there.
+    #[must_use]
+    pub fn agents(&self) -> usize {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner).agents.len()
+    }
+
+    /// A trial begins: those who are there have their shares of it.
+    ///
+    /// # Errors
+    /// [`CoordinateError`].
+    pub fn muster(&self) -> Result<(), CoordinateError> {
+        if self.agents() == 0 {
+            return Err(CoordinateError::NobodyLeft);
+        }
+        self.wish(Input::Muster)
+    }
+
+    /// Does a phase. `watch` is called several times a second; when it says no, the phase is stopped.
+    ///
+    /// # Errors
+    /// [`CoordinateError`].
+    pub fn run(&self, job: Job, watch: &mut dyn FnMut(&View) -> bool) -> Result<Outcome, CoordinateError> {
+        self.wish(Input::Begin(Box::new(job)))?;
+        let mut goes_on = true;
+        loop {
+            if let Some(Event::Finished(outcome)) = self.next()? {
+                return Ok(*outcome);
+            }
+            let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if !watch(&view) && goes_on {
+                goes_on = false;
+                self.wish(Input::Stop)?;
+            }
+        }
+    }
+
+    /// This machine begins to work by itself, while servers are watched.
+    ///
+    /// # Errors
+    /// [`CoordinateError`].
+    pub fn gather(&self) -> Result<(), CoordinateError> {
+        self.wish(Input::Gather)
+    }
+
+    /// One second of that, for those who watch: what has been done in all, and in this second.
+    pub fn show(&self, done: Reading, last: Reading, elapsed: Duration, sample: &Sample) {
+        // Where nobody is there any more to see it, that is told by what comes next.
+        let _ = self.wish(Input::Local(Box::new(Local { done, last, elapsed, sample: sample.clone() })));
+    }
+
+    /// It is done; what servers did meanwhile.
+    ///
+    /// # Errors
+    /// [`CoordinateError`].
+    pub fn gathered(&self) -> Result<Vec<ServerRecord>, CoordinateError> {
+        self.wish(Input::Gathered)?;
+        loop {
+            if let Some(Event::Servers(servers)) = self.next()? {
+                return Ok(servers);
+            }
+        }
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        let _ = self.wish(Input::Leave("the campaign is over".to_owned()));
+        self.closed.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // What it panicked of has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What moves the machine.
+struct Driver {
+    machine: Machine,
+    clock: SteadyClock,
+    peers: BTreeMap<PeerId, Peer<TcpStream>>,
+    /// Who has been told to leave, and has not closed his side yet.
+    leaving: Vec<(Instant, Peer<TcpStream>)>,
+    /// Servers on this machine.
+    here: BTreeMap<PeerId, Here>,
+    results: Sender<Event>,
+    hear: Box<dyn FnMut(&News) + Send>,
+    view: Arc<Mutex<View>>,
+}
+
+/// A server on this machine: it is watched as one that somebody watches elsewhere.
+struct Here {
+    observer: Observer,
+    next: Instant,
+}
+
+fn listen(address: &str, token: &Token) -> Result<TcpListener, CoordinateError> {
+    let failed = |source| CoordinateError::Listen { address: address.to_owned(), source };
+    let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(failed)?.collect();
+    if let Some(outside) = addresses.iter().find(|address| token.is_open() && !address.ip().is_loopback()) {
+        return Err(CoordinateError::Open(*outside));
+    }
+    let listener = TcpListener::bind(&addresses[..]).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+impl Driver {
+    fn watch_here(&mut self, systems: Vec<(String, Vec<String>)>) {
+        // Connections are counted from 1 up.
+        let ids = (0..=PeerId::MAX).rev();
+        for (peer, (system, processes)) in ids.zip(systems.into_iter().filter(|(_, processes)| !processes.is_empty())) {
+            let observer = Observer::new(processes.clone());
+            self.here.insert(peer, Here { observer, next: Instant::now() + SECOND });
+            let kind = Kind::Watcher { system, processes };
+            self.handle(self.clock.now(), Input::Joined { peer, name: "this machine".to_owned(), kind });
+        }
+    }
+
+    /// Tells what a server on this machine has done, when a second is over.
+    fn look_here(&mut self) {
+        let mut seen = Vec::new();
+        for (peer, here) in &mut self.here {
+            if Instant::now() >= here.next {
+                here.next += SECOND;
+                seen.push((*peer, Tell::Watched { number: None, sample: here.observer.sample() }));
+            }
+        }
+        for (peer, tell) in seen {
+            self.handle(self.clock.now(), Input::Told { peer, tell: Box::new(tell) });
+        }
+    }
+
+    fn run(mut self, incoming: &Receiver<Incoming>) {
+        let (mut next, mut leaves) = (Instant::now(), false);
+        while !leaves {
+            match incoming.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Incoming::Joined(peer, stream, introduction)) => {
+                    self.peers.insert(peer, stream);
+                    let (name, kind) = (introduction.name, introduction.kind);
+                    self.handle(self.clock.now(), Input::Joined { peer, name, kind });
+                }
+                Ok(Incoming::Told(peer, tell, at)) => self.handle(at, Input::Told { peer, tell }),
+                Ok(Incoming::Gone(peer, why)) => self.handle(self.clock.now(), Input::Gone { peer, why }),
+                Ok(Incoming::Refused(why)) => (self.hear)(&News::Refused(why)),
+                Ok(Incoming::Wish(input)) => {
+                    leaves = matches!(input, Input::Leave(_));
+                    self.handle(self.clock.now(), input);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            // However much comes in, time passes.
+            if Instant::now() >= next {
+                next = Instant::now() + TICK;
+                self.see_off();
+                self.look_here();
+                let now = self.clock.now();
+                self.handle(now, Input::Tick);
+                *self.view.lock().unwrap_or_else(PoisonError::into_inner) = self.machine.view(now);
+            }
+        }
+    }
+
+    fn handle(&mut self, now: Duration, input: Input) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let mut out = Vec::new();
+            self.machine.handle(now, input, &mut out);
+            for output in out {
+                match output {
+                    Output::Send(peer, Ask::Sample { number }) if self.here.contains_key(&peer) => {
+                        let sample = self.here.get_mut(&peer).map(|here| here.observer.sample()).unwrap_or_default();
+                        let tell = Box::new(Tell::Watched { number: Some(number), sample });
+                        inputs.push_back(Input::Told { peer, tell });
+                    }
+                    Output::Send(id, ask) => {
+                        if let Some(peer) = self.peers.get_mut(&id)
+                            && let Err(error) = peer.send(&ask)
+                        {
+                            self.peers.remove(&id).map(|peer| peer.stream.shutdown(Shutdown::Both));
+                            inputs.push_back(Input::Gone { peer: id, why: error.to_string() });
+                        }
+                    }
+                    Output::Close(id) => {
+                        if let Some(peer) = self.peers.remove(&id) {
+                            let _ = peer.stream.shutdown(Shutdown::Write);
+                            self.leaving.push((Instant::now(), peer));
+                        }
+                    }
+                    Output::Event(event) => self.tell(now, event),
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, now: Duration, event: Event) {
+        if matches!(event, Event::Finished(_) | Event::Servers(_)) {
+            // Nobody hears it when the coordinator is being dropped.
+            let _ = self.results.send(event);
+            return;
+        }
+        *self.view.lock().unwrap_or_else(PoisonError::into_inner) = self.machine.view(now);
+        (self.hear)(&News::Event(event));
+    }
+
+    /// Closes connections whose other side does not.
+    fn see_off(&mut self) {
+        self.leaving.retain(|(since, peer)| {
+            let stays = since.elapsed() < LEAVE_MAX;
+            if !stays {
+                let _ = peer.stream.shutdown(Shutdown::Both);
+            }
+            stays
+        });
+    }
+}

@@ -1,0 +1,178 @@
+//! The phases of a trial, one after the other: by this machine, or by all agents.
+
+use std::time::Duration;
+
+use crate::campaign::{Phase, Work};
+use crate::coordinate::message::Home;
+use crate::coordinate::{CoordinateError, Coordinator, Job, Outcome, View};
+use crate::fault::Faults;
+use crate::load::Reading;
+use crate::measure::{Measured, Progress, measure_at};
+use crate::result::{Caches, Machines, PhaseRecord, TrialRecord};
+use crate::run::{Context, now_secs};
+use crate::target::Place;
+use crate::workload::Site;
+
+/// Where a trial works.
+pub(crate) struct Homes {
+    /// For this machine.
+    pub(crate) site: Site,
+    /// For agents: the folder; `None`: with no system.
+    pub(crate) home: Option<Home>,
+    /// And the one of the copies.
+    pub(crate) copies: Option<Home>,
+}
+
+/// What a phase came to.
+struct Done {
+    roles: Vec<(String, Measured)>,
+    caches: Caches,
+    machines: Machines,
+    ended: Option<String>,
+}
+
+type Watch<'a> = dyn FnMut(&str, Progress) -> bool + 'a;
+
+/// Does all phases of `work`, and records them.
+pub(crate) fn run_phases(
+    context: &Context<'_>,
+    work: &Work,
+    homes: &Homes,
+    record: &mut TrialRecord,
+    watch: &mut Watch<'_>,
+) {
+    let mut went_on = true;
+    for (number, phase) in work.phases.iter().enumerate() {
+        if homes.site.target.as_ref().is_some_and(|target| !phase.workload().suits(&**target)) {
+            continue;
+        }
+        let title = phase.workload().title();
+        let began = now_secs();
+        let mut faults = Faults::new(context.faults);
+        let mut watch = |progress: Progress| {
+            faults.tick(progress.elapsed);
+            went_on &= watch(&title, progress);
+            went_on
+        };
+        let done = match context.coordinator {
+            // The far sides of flows know this machine alone.
+            Some(coordinator) if coordinator.planned() > 0 && !phase.workload().needs_peers() => {
+                by_agents(context, coordinator, phase, homes, &mut watch)
+            }
+            _ => by_this_machine(context, phase, &homes.site, &mut watch),
+        };
+        let mut faults = faults.end();
+        let done = match done {
+            Ok(done) => done,
+            Err(why) => {
+                record.ended = Some(why);
+                return;
+            }
+        };
+        let whole = done.roles.iter().all(|(_, measured)| measured.idle_workers.is_empty());
+        let broken = faults.iter().find_map(|fault| Some((fault.command.join(" "), fault.error.clone()?)));
+        let missing = done.machines.missing.clone();
+        let mut machines = Some(done.machines);
+        for (role, measured) in done.roles {
+            let phase = if role.is_empty() { title.clone() } else { role };
+            // The machines are told of once; that some are missing is true of all roles.
+            let machines =
+                machines.take().unwrap_or_else(|| Machines { missing: missing.clone(), ..Machines::default() });
+            let (caches, faults) = (done.caches, std::mem::take(&mut faults));
+            record.phases.push(PhaseRecord { number, phase, began, caches, faults, measured, machines });
+        }
+        if let Some((command, error)) = broken {
+            record.ended = Some(format!("{title}: the command `{command}`: {error}"));
+            return;
+        }
+        if !went_on {
+            record.ended = Some("stopped".to_owned());
+            return;
+        }
+        if let Some(ended) = done.ended {
+            record.ended = Some(format!("{title}: {ended}"));
+            return;
+        }
+        if !whole {
+            record.ended = Some(format!("{title}: not all workers could begin"));
+            return;
+        }
+    }
+}
+
+fn by_this_machine(
+    context: &Context<'_>,
+    phase: &Phase,
+    site: &Site,
+    watch: &mut dyn FnMut(Progress) -> bool,
+) -> Result<Done, String> {
+    let text = |error: &dyn std::error::Error| error.to_string();
+    let workload = phase.workload();
+    let caches = if workload.is_cold() { empty_caches(context.places) } else { Caches::Kept };
+    let crew = workload.crew(site, 0..workload.parts()).map_err(|error| text(&error))?;
+    crew.prepare();
+    let asked = context.coordinator.map(Coordinator::gather).transpose();
+    let mut last = Reading::default();
+    let roles = measure_at(crew, std::time::Instant::now(), context.phase_limit, |second| {
+        if let Some(coordinator) = context.coordinator {
+            let now: Reading = second.roles.iter().copied().sum();
+            coordinator.show(now, now.since(last), second.progress.elapsed, second.sample);
+            last = now;
+        }
+        watch(second.progress)
+    });
+    let servers = match context.coordinator {
+        Some(coordinator) => asked.and_then(|_| coordinator.gathered()).map_err(|error| text(&error))?,
+        None => Vec::new(),
+    };
+    let roles = roles.into_iter().map(|(role, measured)| (role.to_owned(), measured)).collect();
+    let mut machines = Machines { servers, ..Machines::default() };
+    keep_own_servers(&mut machines, context, phase);
+    Ok(Done { roles, caches, machines, ended: None })
+}
+
+fn by_agents(
+    context: &Context<'_>,
+    coordinator: &Coordinator,
+    phase: &Phase,
+    homes: &Homes,
+    watch: &mut dyn FnMut(Progress) -> bool,
+) -> Result<Done, String> {
+    let job = Job {
+        phase: phase.clone(),
+        home: homes.home.clone(),
+        copies: homes.copies.clone(),
+        seed: context.seed,
+        limit: context.phase_limit,
+    };
+    let mut watch = |view: &View| {
+        let elapsed = Duration::try_from_secs_f64(view.elapsed_s).unwrap_or_default();
+        watch(Progress { elapsed, done: view.done, last: view.total() })
+    };
+    let found: Result<Outcome, CoordinateError> = coordinator.run(job, &mut watch);
+    let outcome = found.map_err(|error| error.to_string())?;
+    if let Some(why) = outcome.refused {
+        return Err(why);
+    }
+    let machines = Machines { agents: outcome.agents, missing: outcome.missing, servers: outcome.servers };
+    let nobody = || format!("no agent is left: {}", machines.missing.join("; "));
+    let ended = outcome.roles.is_empty().then(nobody);
+    let mut done = Done { roles: outcome.roles, caches: outcome.caches, machines, ended };
+    keep_own_servers(&mut done.machines, context, phase);
+    Ok(done)
+}
+
+/// Of all servers that are watched those of the system that was at work.
+fn keep_own_servers(machines: &mut Machines, context: &Context<'_>, phase: &Phase) {
+    let is_own = |system: &str| phase.workload().needs_system() && system == context.system;
+    machines.servers.retain(|server| is_own(&server.system));
+}
+
+/// Empties this machine's page cache before what is to be read cold. What a server keeps in its memory is not ours to empty.
+pub(crate) fn empty_caches(places: &[Place]) -> Caches {
+    if !places.iter().all(|place| matches!(place, Place::Path(_))) {
+        return Caches::Unknown;
+    }
+    rustix::fs::sync();
+    std::fs::write("/proc/sys/vm/drop_caches", "3").map_or(Caches::Unknown, |()| Caches::Dropped)
+}

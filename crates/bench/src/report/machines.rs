@@ -1,0 +1,122 @@
+//! What results say of the machines that took part: servers' CPU time, and agents that were unlike the others.
+
+use std::collections::BTreeMap;
+
+use super::summary::Outlier;
+use crate::result::PhaseRecord;
+use crate::statistics::{median, outliers as places};
+use crate::workload::Unit;
+
+/// How far from the others a machine is to be before it is told of, as a share of their median.
+const AWAY_MIN: f64 = 0.1;
+
+/// CPU time of the servers in all repeats; `None` where any of it is not known.
+pub(super) fn server_cpu_s(records: &[&PhaseRecord]) -> Option<f64> {
+    let mut sum = 0.0;
+    for record in records {
+        if record.machines.servers.is_empty() {
+            return None;
+        }
+        for server in &record.machines.servers {
+            sum += server.cpu_s()?;
+        }
+    }
+    Some(sum)
+}
+
+/// Agents whose own rate, in the median over the repeats, is far from the others'.
+pub(super) fn outliers(records: &[&PhaseRecord], unit: Unit) -> Vec<Outlier> {
+    let mut rates: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for record in records {
+        for agent in &record.machines.agents {
+            // The first role: the one whose record it is.
+            let Some(role) = agent.roles.first().filter(|role| role.wall_s > 0.0) else { continue };
+            #[allow(clippy::cast_precision_loss)] // a rate
+            let done = match unit {
+                Unit::Bytes | Unit::Efficiency => role.bytes as f64,
+                Unit::Operations => role.operations as f64,
+            };
+            rates.entry(&agent.name).or_default().push(done / role.wall_s);
+        }
+    }
+    let (names, rates): (Vec<&str>, Vec<f64>) =
+        rates.into_iter().filter_map(|(name, rates)| Some((name, median(&rates)?))).unzip();
+    let Some(middle) = median(&rates).filter(|middle| *middle > 0.0) else { return Vec::new() };
+    let outlier =
+        |place: usize| Some(Outlier { agent: (*names.get(place)?).to_owned(), ratio: rates.get(place)? / middle });
+    places(&rates, AWAY_MIN).into_iter().filter_map(outlier).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Tally;
+    use crate::measure::Measured;
+    use crate::result::{AgentRecord, AgentRole, Caches, Machines, ServerRecord};
+    use crate::sampling::{CpuShares, Sample};
+
+    fn record(machines: Machines) -> PhaseRecord {
+        let measured = Measured {
+            wall_s: 1.0,
+            tally: Tally::default(),
+            seconds: Vec::new(),
+            client_cpu_s: 0.0,
+            client_system_s: 0.0,
+            client: Vec::new(),
+            idle_workers: Vec::new(),
+        };
+        let (phase, faults) = ("write".to_owned(), Vec::new());
+        PhaseRecord { number: 0, phase, began: 0, caches: Caches::Kept, faults, measured, machines }
+    }
+
+    fn with_agents(rates: &[u64]) -> PhaseRecord {
+        let agent = |(number, rate): (usize, &u64)| AgentRecord {
+            name: format!("n{number}"),
+            roles: vec![AgentRole { role: String::new(), wall_s: 2.0, operations: 1, bytes: 2 * rate, failures: 0 }],
+            samples: Vec::new(),
+            ahead_us: 0,
+            round_trip_us: 0,
+        };
+        record(Machines { agents: rates.iter().enumerate().map(agent).collect(), ..Machines::default() })
+    }
+
+    fn with_servers(servers: &[(f64, bool)]) -> PhaseRecord {
+        let server = |(user, is_whole): &(f64, bool)| {
+            let cpu = CpuShares { user: *user, ..CpuShares::default() };
+            let sample = Sample { seconds: 2.0, processors: 4, cpu, ..Sample::default() };
+            let (system, name) = ("s".to_owned(), "m".to_owned());
+            ServerRecord { system, name, processes: Vec::new(), is_whole: *is_whole, samples: vec![sample] }
+        };
+        record(Machines { servers: servers.iter().map(server).collect(), ..Machines::default() })
+    }
+
+    #[test]
+    fn a_slow_machine_is_named() {
+        let usual = [100, 101, 99, 100, 102, 98];
+        let slow = [100, 101, 99, 50, 102, 98];
+        let records = [with_agents(&slow), with_agents(&slow), with_agents(&usual)];
+        let found = outliers(&records.iter().collect::<Vec<_>>(), Unit::Bytes);
+        assert_eq!(found, [Outlier { agent: "n3".into(), ratio: 50.0 / 99.5 }]);
+        let once = [with_agents(&slow), with_agents(&usual), with_agents(&usual)];
+        assert_eq!(outliers(&once.iter().collect::<Vec<_>>(), Unit::Bytes), []);
+        assert_eq!(outliers(&[&with_agents(&[])], Unit::Bytes), []);
+    }
+
+    #[test]
+    fn servers_cpu_is_told_only_where_all_of_it_is_known() {
+        let of = |records: &[PhaseRecord]| server_cpu_s(&records.iter().collect::<Vec<_>>());
+        assert_eq!(of(&[with_servers(&[(0.25, true), (0.5, true)]), with_servers(&[(0.25, true)])]), Some(8.0));
+        assert_eq!(of(&[with_servers(&[(0.25, true)]), with_servers(&[])]), None);
+        assert_eq!(of(&[with_servers(&[(0.25, true), (0.25, false)])]), None);
+    }
+
+    #[test]
+    fn processes_that_were_never_there_used_nothing_that_is_known() {
+        let mut record = with_servers(&[(0.25, true)]);
+        let server = &mut record.machines.servers[0];
+        server.processes = vec!["weir".into()];
+        assert_eq!(server.cpu_s(), None);
+        server.samples[0].processes = [(7, 0.5)].into();
+        assert_eq!(server.cpu_s(), Some(1.0));
+    }
+}

@@ -1,0 +1,83 @@
+//! The command line of the bench on several machines.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Which other machines take part in a run.
+#[derive(Args, Debug, Default)]
+pub struct MachinesArgs {
+    /// Have the work done by so many agents (`weir bench agent`), and begin when all are there. Without it this machine works by itself.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=4000), requires = "listen")]
+    pub agents: u16,
+    /// Begin when so many watchers of servers are there, too.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=4000), requires = "listen")]
+    pub watchers: u16,
+    /// Where agents, and those who watch servers, call; port 0 takes a free one.
+    #[arg(long, value_name = "HOST:PORT", requires = "token_file")]
+    pub listen: Option<String>,
+    /// What they have to have: a file from `weir bench token`.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Show the run on a web page there; the address with its key is printed. Only on loopback, unless there is a token file.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub web: Option<String>,
+}
+
+/// Arguments of `weir bench agent`.
+#[derive(Args, Debug)]
+pub struct AgentArgs {
+    /// The run to work for: what it was given as --listen, as this machine reaches it.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub join: String,
+    /// The run's token file, or a copy.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: PathBuf,
+    /// What results call this machine [default: its host name].
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Do no work, but tell what this machine does: it is a server of a system.
+    #[arg(long, requires = "system")]
+    pub watch: bool,
+    /// The system that it is a server of, by its name in the campaign.
+    #[arg(long = "as", value_name = "SYSTEM", requires = "watch")]
+    pub system: Option<String>,
+    /// Count the CPU time of processes of this name alone as the server's, not all of the machine; can be given several times.
+    #[arg(long = "process", value_name = "NAME", requires = "watch")]
+    pub processes: Vec<String>,
+}
+
+/// What a site starts programs with.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Launcher {
+    /// One `ssh` for each host.
+    Ssh,
+    /// `ClusterShell`.
+    Clush,
+    /// A batch job of Slurm.
+    Slurm,
+    /// A cluster of `HTCondor` jobs.
+    Htcondor,
+    /// An indexed job of Kubernetes.
+    Kubernetes,
+}
+
+/// Arguments of `weir bench launch`.
+#[derive(Args, Debug)]
+pub struct LaunchArgs {
+    /// What the site has.
+    #[arg(long, value_enum)]
+    pub via: Launcher,
+    /// The run that they work for: what it is given as --listen, as they reach it.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub join: String,
+    /// The run's token file, here.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: PathBuf,
+    /// How many agents, where the site chooses the hosts (slurm, htcondor, kubernetes).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4000))]
+    pub agents: Option<u16>,
+    /// The hosts (ssh, clush; slurm may do with a number).
+    #[arg(value_name = "HOST")]
+    pub hosts: Vec<String>,
+}
