@@ -51,8 +51,8 @@ def test_fio_says_the_same(direct, streams, file, tmp_path):
         assert not {"failures", "wrong-data", "ended-early"} & set(ours["flags"] + theirs["flags"])
         ratios[phase] = ours["median"] / theirs["median"]
     print(f"{streams} streams, direct {direct}: {ratios}")
-    # Ours may be faster, as fio begins with threads of its own each time; slower would be a limit of the generator.
-    assert all(1 - TOLERANCE < ratio < 1 / (1 - TOLERANCE) for ratio in ratios.values()), ratios
+    # Slower would say that the generator is the limit. Faster is as good as the other tool's own costs: they are not ours to bound tightly.
+    assert all(1 - TOLERANCE < ratio < 2 for ratio in ratios.values()), ratios
     assert list(place.iterdir()) == []
 
 

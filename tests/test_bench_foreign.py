@@ -81,4 +81,5 @@ def test_flows_agree_with_iperf3(tmp_path, flows):
             process.terminate()
             process.wait(20)
     ratio = statistics.median(rates[ours]) / statistics.median(rates[theirs])
-    assert 1 - TOLERANCE < ratio < 1 / (1 - TOLERANCE), (ratio, rates[ours], rates[theirs])
+    # Slower would say that the generator is the limit. Faster is as good as the other tool's own costs: they are not ours to bound tightly.
+    assert 1 - TOLERANCE < ratio < 2, (ratio, rates[ours], rates[theirs])

@@ -57,6 +57,12 @@ impl Workload for NetworkSpec {
         true
     }
 
+    #[allow(clippy::cast_precision_loss)] // a rate
+    fn asked_rate(&self, _role: &str) -> Option<f64> {
+        let flows = self.all_flows().count() as f64;
+        self.rate.filter(|_| !self.at_once).map(|rate| rate as f64 * flows)
+    }
+
     fn parts(&self) -> u32 {
         self.flows
     }

@@ -7,6 +7,7 @@ use crate::campaign::{Campaign, Phase};
 use crate::report::ceiling::At;
 use crate::report::summary::{Cell, Row};
 use crate::result::{PhaseRecord, TrialRecord};
+use crate::sampling::Sample;
 
 /// The parameter that says whose directories files are in.
 const DIRECTORIES: &str = "directories";
@@ -65,13 +66,22 @@ fn evidence(
     let samples = machines.clone().flat_map(|phase| &phase.measured.client);
     let bench_cpu_s: f64 = machines.clone().map(|phase| phase.measured.client_cpu_s).sum();
     let machines_wall: f64 = machines.clone().map(|phase| phase.measured.wall_s).sum();
+    let all = |of: fn(&PhaseRecord) -> Vec<(&str, &[Sample])>| -> Vec<Machine> {
+        let mut by_name: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
+        for (name, samples) in machines.clone().flat_map(of) {
+            by_name.entry(name).or_default().extend(samples);
+        }
+        by_name.into_iter().filter_map(|(name, samples)| Machine::of(name, samples.into_iter())).collect()
+    };
+    let agents = all(|phase| phase.machines.agents.iter().map(|one| (one.name.as_str(), &one.samples[..])).collect());
+    let servers = all(|phase| phase.machines.servers.iter().map(|one| (one.name.as_str(), &one.samples[..])).collect());
     Evidence {
-        way: way_of(at.phase, &places),
+        way: way_of(at.phase, &places, campaign),
         figure: cell.median,
         asked: at.phase.and_then(|phase| phase.workload().asked_rate(&at.row.phase)),
         ceilings: cell.ceilings.clone(),
-        clients: Machine::of("this client", samples).into_iter().collect(),
-        servers: Vec::new(),
+        clients: if agents.is_empty() { Machine::of("this client", samples).into_iter().collect() } else { agents },
+        servers,
         workers,
         bench_cores: bench_cpu_s / machines_wall.max(1e-9),
         under_way: waited / wall,
@@ -83,7 +93,12 @@ fn evidence(
 }
 
 /// How data gets to the places of a system; the longest way, if they are not all alike.
-fn way_of(phase: Option<&Phase>, places: &[String]) -> Way {
+fn way_of(phase: Option<&Phase>, places: &[String], campaign: &Campaign) -> Way {
+    if phase.is_some_and(|phase| phase.workload().needs_peers()) {
+        let peers = campaign.systems.iter().filter_map(|system| system.peer.as_ref());
+        let are_here = peers.map(|peer| way_to(&format!("peer://{peer}"))).all(|way| way == Way::SameMachine);
+        return if are_here { Way::SameMachine } else { Way::Network };
+    }
     if phase.is_some_and(|phase| !phase.workload().needs_system()) {
         return Way::None;
     }
@@ -168,7 +183,10 @@ mod tests {
 
     #[test]
     fn the_way_is_that_of_the_place() {
-        let way = |place: &str| way_of(None, &["/x".to_owned(), place.to_owned()]);
+        let text =
+            "name = 'c'\nrepeats = 1\n[[system]]\nname = 'a'\nplace = '/a'\n[[client]]\nname = 'x'\nblock = '1MiB'";
+        let campaign = Campaign::parse(text).unwrap();
+        let way = |place: &str| way_of(None, &["/x".to_owned(), place.to_owned()], &campaign);
         assert_eq!(way("/mnt/x"), Way::Path);
         assert_eq!(way("file:///mnt/x"), Way::Path);
         assert_eq!(way("root://localhost:1094//x"), Way::SameMachine);

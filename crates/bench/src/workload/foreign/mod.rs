@@ -13,7 +13,7 @@ use super::access::Access;
 use super::kind::{Names, Site, Unit, WorkError, Workload, word_of};
 use super::stream::StreamSpec;
 use crate::load::{Crew, Tally, Worker};
-use crate::target::{RelName, Target, TargetError};
+use crate::target::{Manner, RelName, Target, TargetError};
 
 /// A tool that others wrote.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
@@ -118,6 +118,14 @@ impl Workload for ForeignSpec {
 
     fn needs_files(&self) -> bool {
         self.work.access.needs_files()
+    }
+
+    fn manner(&self) -> Option<Manner> {
+        Some(self.work.manner)
+    }
+
+    fn writes(&self) -> bool {
+        self.work.access.writes()
     }
 
     fn is_cold(&self) -> bool {
