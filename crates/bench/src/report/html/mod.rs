@@ -25,8 +25,9 @@ const ROWS_PLOTTED_MAX: usize = 400;
 const POINTS_MAX: usize = 250_000;
 /// Points of one line.
 const LINE_POINTS: std::ops::RangeInclusive<usize> = 24..=300;
-/// Lines of a system in a row: two of rates and latencies, twelve of its machine.
-const LINES: usize = 14;
+/// Lines of a system in a row: of rates and latencies, and of each machine.
+const LINES: usize = 2;
+const LINES_OF_MACHINE: usize = 12;
 
 /// What a page is made from.
 #[derive(Debug)]
@@ -113,7 +114,10 @@ impl Page<'_> {
 
     fn rows(&self, out: &mut String) {
         let plotted = self.summary.rows.len().min(ROWS_PLOTTED_MAX);
-        let lines: usize = self.summary.rows.iter().take(plotted).map(|row| row.cells.len() * LINES).sum();
+        let of_phase = |(_, phase)| LINES + LINES_OF_MACHINE * rows::machines_shown(phase);
+        let of_row =
+            |row| RowView::new(row, self.trials, Colours(self.campaign)).typical().map(of_phase).sum::<usize>();
+        let lines: usize = self.summary.rows.iter().take(plotted).map(of_row).sum();
         let points_max = (POINTS_MAX / lines.max(1)).clamp(*LINE_POINTS.start(), *LINE_POINTS.end());
         let mut title = String::new();
         for (number, row) in self.summary.rows.iter().enumerate() {

@@ -8,6 +8,11 @@ use super::view::{Colours, RowView};
 use super::{escape, machines};
 use crate::report::figures::{client_cpu, notes, rate, title_of, took};
 use crate::report::{Cell, Flag, Row, Summary};
+use crate::result::PhaseRecord;
+use crate::sampling::Sample;
+
+/// Machines of a system that have plots in a row.
+const MACHINES_MAX: usize = 8;
 
 /// The mark of a system: its colour in all plots.
 pub(super) fn key(colour: usize) -> String {
@@ -116,18 +121,33 @@ fn bounds(out: &mut String, row: &Row) {
     out.push_str("</ul>");
 }
 
+/// The machine that measured, or those that did the work for it, and the servers that were watched.
+fn machines_in(phase: &PhaseRecord) -> impl Iterator<Item = (String, &[Sample])> {
+    let this = phase.machines.agents.is_empty().then(|| ("this client".to_owned(), &phase.measured.client[..]));
+    let agents = phase.machines.agents.iter().map(|agent| (format!("client {}", agent.name), &agent.samples[..]));
+    let servers = phase.machines.servers.iter().map(|server| (format!("server {}", server.name), &server.samples[..]));
+    this.into_iter().chain(servers).chain(agents)
+}
+
+/// How many of them have plots.
+pub(super) fn machines_shown(phase: &PhaseRecord) -> usize {
+    machines_in(phase).take(MACHINES_MAX).count()
+}
+
 fn machines_of(out: &mut String, view: &RowView<'_>, points_max: usize) {
     let mut inside = String::new();
     for (number, phase) in view.typical() {
         let Some(cell) = view.row.cells.get(number) else { continue };
-        let plots = machines::plots(&phase.measured.client, points_max);
-        if !plots.is_empty() {
-            let _ = write!(
-                inside,
-                "<h4>{}{}: this client</h4><div class=\"plots\">{plots}</div>",
-                key(view.colour(number)),
-                escape(&cell.system)
-            );
+        for (name, samples) in machines_in(phase).take(MACHINES_MAX) {
+            let plots = machines::plots(samples, points_max);
+            if !plots.is_empty() {
+                let (key, system, name) = (key(view.colour(number)), escape(&cell.system), escape(&name));
+                let _ = write!(inside, "<h4>{key}{system}: {name}</h4><div class=\"plots\">{plots}</div>");
+            }
+        }
+        let more = machines_in(phase).count().saturating_sub(MACHINES_MAX);
+        if more > 0 {
+            let _ = write!(inside, "<p class=\"soft\">{more} machines more are in trials.jsonl.</p>");
         }
     }
     if !inside.is_empty() {

@@ -5,7 +5,7 @@ use crate::campaign::Trial;
 use crate::load::{Reading, Tally};
 use crate::measure::Measured;
 use crate::report::summarise;
-use crate::result::{Caches, PhaseRecord, VERSION};
+use crate::result::{Caches, Machines, PhaseRecord, ServerRecord, VERSION};
 use crate::sampling::{CpuShares, PressureShares, Sample};
 
 const EVIL: &str = "<b onclick=alert(1)>\\\"'&";
@@ -41,6 +41,14 @@ fn trial(system: usize, work: usize, repeat: u32, seconds: u32) -> TrialRecord {
         client: vec![sample; seconds as usize],
         idle_workers: vec![],
     };
+    let server = ServerRecord {
+        system: "a".into(),
+        name: format!("{EVIL} 1"),
+        processes: vec![],
+        is_whole: true,
+        samples: measured.client.clone(),
+    };
+    let servers = if system == 0 && seconds < 100 { vec![server] } else { vec![] };
     TrialRecord {
         trial: Trial { system, work, repeat },
         system: ["a", EVIL][system].into(),
@@ -53,7 +61,7 @@ fn trial(system: usize, work: usize, repeat: u32, seconds: u32) -> TrialRecord {
             caches: Caches::Kept,
             faults: vec![],
             measured,
-            machines: crate::result::Machines::default(),
+            machines: Machines { servers, ..Machines::default() },
         }],
         ended: None,
     }
@@ -91,6 +99,9 @@ fn a_page_has_plots_and_figures_and_loads_nothing() {
     ] {
         assert!(page.contains(part), "{part}");
     }
+    // The first system has a client and a server, the second a client.
+    assert_eq!(page.matches("Processors</figcaption>").count(), 3);
+    assert!(page.contains(&format!("server {} 1", escape(EVIL))));
     assert!(!page.contains("<b ") && !page.contains("<script"), "a text got out");
     for outside in ["http:", "https:", "src=", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");
