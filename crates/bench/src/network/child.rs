@@ -165,7 +165,10 @@ pub fn serve_flow(input: UnixStream) -> Result<(), NetworkError> {
         let (ended, end) = std::sync::mpsc::sync_channel(1);
         let at = At { work: &work, content: &content, start, meter: &meter, stop: &stop };
         let line = &line;
-        scope.spawn(move || drop(ended.send(move_bytes(line, &at))));
+        scope.spawn(move || {
+            // Nobody waits for it any more when the first process has gone.
+            let _ = ended.send(move_bytes(line, &at));
+        });
         loop {
             match end.recv_timeout(PROGRESS) {
                 Ok(end) => return Ok(end),
