@@ -38,6 +38,9 @@ pub(in crate::report) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campai
     }
 }
 
+/// Machines by name, with what each did.
+type Samples<'a> = Vec<(&'a str, &'a [Sample])>;
+
 #[allow(clippy::cast_precision_loss)] // counts and times
 fn evidence(
     at: &At<'_>,
@@ -66,7 +69,7 @@ fn evidence(
     let samples = machines.clone().flat_map(|phase| &phase.measured.client);
     let bench_cpu_s: f64 = machines.clone().map(|phase| phase.measured.client_cpu_s).sum();
     let machines_wall: f64 = machines.clone().map(|phase| phase.measured.wall_s).sum();
-    let all = |of: fn(&PhaseRecord) -> Vec<(&str, &[Sample])>| -> Vec<Machine> {
+    let all = |of: fn(&PhaseRecord) -> Samples<'_>| -> Vec<Machine> {
         let mut by_name: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
         for (name, samples) in machines.clone().flat_map(of) {
             by_name.entry(name).or_default().extend(samples);
