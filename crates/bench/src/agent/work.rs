@@ -62,6 +62,10 @@ pub(super) fn work(task: &Task, settings: &Settings, line: &Line, starts: &Recei
         line.tell_or_end(&tell);
         !is_stopped()
     });
+    if line.ends.load(Ordering::Relaxed) {
+        // Nobody has asked for what was done by halves: the coordinator is to see that this agent is gone.
+        return;
+    }
     line.tell_or_end(&done(task.run, measured, &told));
 }
 

@@ -6,6 +6,7 @@
 
 mod clock;
 mod connection;
+mod events;
 mod gather;
 mod machine;
 pub mod message;
@@ -18,7 +19,8 @@ mod view;
 use serde::{Deserialize, Serialize};
 
 pub use clock::{Offset, SteadyClock, Trips};
-pub use machine::{Event, Input, Job, Local, Machine, Output, SILENCE_MAX};
+pub use events::{Event, Input, Job, Local, Output};
+pub use machine::{Machine, SILENCE_MAX};
 pub use round::Outcome;
 pub use shell::{CoordinateError, Coordinator, News, Setting};
 pub use view::{Line, View};

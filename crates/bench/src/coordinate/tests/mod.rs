@@ -119,7 +119,12 @@ fn whoever_is_lost_at_any_step_nothing_hangs_and_it_is_told() {
                 assert_eq!(bytes, of_roles, "{seed}");
                 // Whose share is not in it is told, and nobody else.
                 let wanted = planned.min(parts as usize);
-                assert_eq!(done.len() < wanted, !outcome.missing.is_empty(), "{seed} {trial} {there}: {outcome:?}");
+                assert_eq!(
+                    done.len() < wanted,
+                    !outcome.missing.is_empty(),
+                    "{seed} {trial} {there}: {:?}",
+                    outcome.missing
+                );
                 assert!(outcome.missing.iter().all(|who| !done.contains(who.split(' ').next().unwrap())), "{seed}");
             }
         }
