@@ -1,7 +1,7 @@
 //! A coordinator's door: it lets in who has the token and the same program, and hands on what they say.
 
 use std::io;
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -154,13 +154,14 @@ fn hear(
         word = match told {
             Ok(tell) => to.send(Incoming::Told(id, Box::new(tell), clock.now())),
             Err(error) => {
-                let _ = reader.stream.shutdown(Shutdown::Both);
                 let why = match &error {
                     FrameError::Closed { .. } | FrameError::CutOff { .. } | FrameError::Io { .. } => {
                         "connection lost".to_owned()
                     }
                     other => other.to_string(),
                 };
+                // Who hears it closes the connection: if it were closed here, whoever sends on it meanwhile would tell a reason that explains
+                // nothing.
                 let _ = to.send(Incoming::Gone(id, why));
                 return;
             }

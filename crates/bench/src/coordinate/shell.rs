@@ -327,7 +327,12 @@ impl Driver {
                     self.handle(self.clock.now(), Input::Joined { peer, name, kind });
                 }
                 Ok(Incoming::Told(peer, tell, at)) => self.handle(at, Input::Told { peer, tell }),
-                Ok(Incoming::Gone(peer, why)) => self.handle(self.clock.now(), Input::Gone { peer, why }),
+                Ok(Incoming::Gone(peer, why)) => {
+                    self.handle(self.clock.now(), Input::Gone { peer, why });
+                    if let Some(gone) = self.peers.remove(&peer) {
+                        let _ = gone.stream.shutdown(Shutdown::Both);
+                    }
+                }
                 Ok(Incoming::Refused(why)) => (self.hear)(&News::Refused(why)),
                 Ok(Incoming::Wish(input)) => {
                     leaves = matches!(input, Input::Leave(_));
