@@ -168,6 +168,58 @@ class Xrootd(Server):
         raise StartFailed(None, self.log_text())
 
 
+class Nginx(Server):
+    """A stock nginx with its modules for WebDAV, over a plain directory."""
+
+    kind = "nginx"
+
+    def __init__(self, home: Path, certificate: tuple[Path, Path] | None = None, token: str | None = None):
+        super().__init__(home)
+        self.certificate = certificate
+        self.token = token
+
+    @property
+    def http_url(self) -> str:
+        return f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.port}/"
+
+    def start(self) -> "Nginx":
+        self.data.mkdir(exist_ok=True)
+        self.port = self.port or free_port()
+        tls = "ssl" if self.certificate else ""
+        keys = "ssl_certificate {}; ssl_certificate_key {};".format(*self.certificate) if self.certificate else ""
+        token = f'if ($http_authorization != "Bearer {self.token}") {{ return 403; }}' if self.token else ""
+        temporary = " ".join(
+            f"{kind}_temp_path {self.home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        config = self.home / "nginx.conf"
+        config.write_text(f"""load_module /usr/lib/nginx/modules/ngx_http_dav_ext_module.so;
+{"user root;" if os.getuid() == 0 else ""} daemon off; worker_processes 2; pid {self.home}/pid; error_log {self.log};
+events {{ worker_connections 512; }}
+http {{
+    log_format full '$request_method $uri $status "$http_authorization"';
+    access_log {self.home}/access.log full; {temporary}
+    server {{
+        listen 127.0.0.1:{self.port} {tls}; {keys}
+        root {self.data}; client_max_body_size 0; {token}
+        dav_methods PUT DELETE MKCOL; dav_ext_methods PROPFIND; dav_access user:rw group:r all:r;
+    }}
+}}
+""")
+        self.process = subprocess.Popen(
+            ["/usr/sbin/nginx", "-p", self.home, "-c", config],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        end = time.monotonic() + READY_SECONDS
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise StartFailed(self.process.returncode, self.log_text())
+            if listening(self.port):
+                return self
+            time.sleep(0.05)
+        self.kill()
+        raise StartFailed(None, self.log_text())
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

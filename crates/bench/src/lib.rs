@@ -28,5 +28,6 @@ pub mod run;
 pub mod sampling;
 mod splitmix;
 pub mod statistics;
+pub mod study;
 pub mod target;
 pub mod workload;

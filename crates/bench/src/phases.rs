@@ -41,8 +41,9 @@ pub(crate) fn run_phases(
     record: &mut TrialRecord,
     watch: &mut Watch<'_>,
 ) {
-    let mut went_on = true;
+    let (mut went_on, mut uncertain) = (true, false);
     for (number, phase) in work.phases.iter().enumerate() {
+        let phase = &if uncertain { phase.of_uncertain() } else { phase.clone() };
         if homes.site.target.as_ref().is_some_and(|target| !phase.workload().suits(&**target)) {
             continue;
         }
@@ -69,6 +70,8 @@ pub(crate) fn run_phases(
                 return;
             }
         };
+        let failed = done.roles.iter().any(|(_, measured)| measured.tally.failed() > 0);
+        uncertain |= failed && phase.workload().writes();
         let whole = done.roles.iter().all(|(_, measured)| measured.idle_workers.is_empty());
         let broken = faults.iter().find_map(|fault| Some((fault.command.join(" "), fault.error.clone()?)));
         let missing = done.machines.missing.clone();

@@ -168,7 +168,7 @@ fn folder_of(trial: &Trial) -> RelName {
 fn of_agents(places: &[Place], folder: &RelName) -> message::Home {
     let place = |place: &Place| match place {
         Place::Path(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string(),
-        other @ Place::Root(_) => other.to_string(),
+        other @ (Place::Root(_) | Place::Http(_)) => other.to_string(),
     };
     message::Home { places: places.iter().map(place).collect(), folder: folder.as_str().to_owned() }
 }

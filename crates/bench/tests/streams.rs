@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use weir_bench::content::Content;
 use weir_bench::load::{Finished, Tally};
-use weir_bench::target::{Durability, Failure, Manner, Place, RelName, Target};
+use weir_bench::memory::Memory;
+use weir_bench::target::{Durability, Failure, Manner, Place, Purpose, RelName, Target};
 use weir_bench::workload::{Access, Site, StreamSpec, Workload};
 
 fn site(target: &Arc<dyn Target>) -> Site {
@@ -116,6 +117,28 @@ fn what_writes_only_some_blocks_leaves_the_others() {
     // Somebody who thinks that all is new finds what is not.
     let (_, read) = run(&StreamSpec { generation: 3, oldest_generation: 3, ..spec(Access::Read) }, &target);
     assert!(read.wrong > 0 && read.verified > 0);
+}
+
+#[test]
+fn a_driver_loses_no_request_that_was_started_before_another_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path());
+    make(&target, 2);
+    run(&spec(Access::Write), &target);
+    let mut session = target.session().unwrap();
+    for stdio in [false, true] {
+        let (name, manner) = (spec(Access::Read).name(0, 0), spec(Access::Read).manner);
+        let mut file = if stdio {
+            session.open_stdio(&name, Purpose::Read, manner).unwrap()
+        } else {
+            session.open(&name, Purpose::Read, manner).unwrap()
+        };
+        for offset in [0, 4096, 8192] {
+            file.read(offset, Memory::new(4096).unwrap()).unwrap();
+        }
+        let done: Vec<u64> = std::iter::from_fn(|| file.done().unwrap()).map(|done| done.offset).collect();
+        assert_eq!(done, [0, 4096, 8192], "stdio: {stdio}");
+    }
 }
 
 #[test]

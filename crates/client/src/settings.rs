@@ -63,8 +63,14 @@ impl Stop {
         Self(Some(Arc::new(asked)))
     }
 
+    /// Whether everything is to end.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.0.as_ref().is_some_and(|asked| asked())
+    }
+
     pub(crate) fn check(&self) -> Result<(), ClientError> {
-        if self.0.as_ref().is_some_and(|asked| asked()) { Err(ClientError::Stopped) } else { Ok(()) }
+        if self.is_asked() { Err(ClientError::Stopped) } else { Ok(()) }
     }
 
     /// Sleeps, unless everything is to end.

@@ -73,6 +73,15 @@ impl Phase {
         }
     }
 
+    /// The same where something before it failed that was to write: any content that the files had or were to have may be there.
+    #[must_use]
+    pub fn of_uncertain(&self) -> Self {
+        match self {
+            Self::Stream(spec) => Self::Stream(StreamSpec { oldest_generation: 0, ..spec.clone() }),
+            other => other.clone(),
+        }
+    }
+
     /// The same where some who made files before are gone: who looks at all files of a directory cannot expect all of them.
     #[must_use]
     pub fn of_fewer(&self) -> Self {

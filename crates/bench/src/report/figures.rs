@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Cell, Jobs, Row, Unit};
 
 /// A rate.
-pub(super) fn rate(value: f64, unit: Unit) -> String {
+pub(crate) fn rate(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Bytes if value >= 1e9 => format!("{:.2} GB/s", value / 1e9),
         Unit::Bytes => format!("{:.1} MB/s", value / 1e6),

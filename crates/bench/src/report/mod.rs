@@ -15,6 +15,7 @@ mod verdict;
 
 pub use ceiling::{Ceiling, Stage};
 pub use difference::{Difference, RowDifference, SettingDifference, difference};
+pub(crate) use figures::rate;
 pub use flags::Flag;
 pub use html::Page;
 pub use jobs::Jobs;

@@ -4,6 +4,7 @@ use std::io;
 
 use client::{ClientError, Kind};
 
+use super::http::HttpError;
 use crate::network::NetworkError;
 
 /// What went wrong, of all systems alike.
@@ -42,6 +43,9 @@ pub enum TargetError {
     /// By root://.
     #[error(transparent)]
     Root(#[from] ClientError),
+    /// By HTTP.
+    #[error(transparent)]
+    Http(#[from] HttpError),
     /// A write or read that ended early.
     #[error("{what}: {moved} of {asked} bytes and then nothing")]
     Short {
@@ -72,6 +76,7 @@ impl TargetError {
         match self {
             Self::Path { source, .. } => of_io(source),
             Self::Root(error) => of_client(error.kind()),
+            Self::Http(error) => error.failure(),
             Self::Short { .. } => Failure::Other,
             Self::Network(_) => Failure::Unreachable,
             Self::Unsupported { .. } => Failure::Unsupported,

@@ -4,17 +4,20 @@
 //! All names are below the folder that the run has made for itself; a driver has no way to name anything else.
 
 mod error;
+mod http;
 mod name;
 mod path;
 mod place;
 mod root;
 mod spread;
 mod stdio;
+mod webdav;
 
 use std::time::Duration;
 
 pub use client::{Span, Trips};
 pub use error::{Failure, TargetError};
+pub use http::{HttpError, HttpUrl, HttpUrlError};
 pub use name::RelName;
 pub use place::{Place, PlaceError};
 
@@ -123,6 +126,15 @@ pub trait Session: Send {
         _manner: Manner,
     ) -> Result<Box<dyn OpenFile>, TargetError> {
         Err(TargetError::Unsupported { what: "fwrite and fread", by: "a protocol without files on this machine" })
+    }
+
+    /// Opens a new file that will have `len` bytes; protocols that say the length first (HTTP) make use of it.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn create(&mut self, name: &RelName, len: u64, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
+        let _ = len;
+        self.open(name, Purpose::Create, manner)
     }
 
     /// Makes a directory.

@@ -1,5 +1,6 @@
 //! By path: a local disk, or any system that is mounted.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -90,7 +91,7 @@ impl Session for PathSession {
 
     fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
         let (file, path) = self.opened(name, purpose, manner)?;
-        Ok(Box::new(PathFile { file, path, done: None, sync_at_close: syncs_at_close(purpose, manner) }))
+        Ok(Box::new(PathFile { file, path, done: VecDeque::new(), sync_at_close: syncs_at_close(purpose, manner) }))
     }
 
     fn open_stdio(
@@ -154,7 +155,8 @@ impl Session for PathSession {
 struct PathFile {
     file: File,
     path: PathBuf,
-    done: Option<Done>,
+    /// What is done and was not asked for yet.
+    done: VecDeque<Done>,
     sync_at_close: bool,
 }
 
@@ -168,7 +170,7 @@ impl PathFile {
     }
 
     fn has_done(&mut self, offset: u64, memory: Memory, took: Duration) {
-        self.done = Some(Done { offset, memory, took });
+        self.done.push_back(Done { offset, memory, took });
     }
 }
 
@@ -208,7 +210,7 @@ impl OpenFile for PathFile {
     }
 
     fn done(&mut self) -> Result<Option<Done>, TargetError> {
-        Ok(self.done.take())
+        Ok(self.done.pop_front())
     }
 
     /// One call after the other: there is none that reads several places of a file into several.

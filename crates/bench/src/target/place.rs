@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use client::{Settings, Url, UrlError};
 
+use super::http::{HttpUrl, HttpUrlError};
 use super::path::PathTarget;
 use super::root::RootTarget;
 use super::spread::Spread;
+use super::webdav::WebdavTarget;
 use super::{RelName, Target};
 
 /// A directory on a system, in which runs make folders of their own.
@@ -17,13 +19,17 @@ pub enum Place {
     Path(PathBuf),
     /// A directory on a server that speaks `root://`.
     Root(Url),
+    /// A directory on a server that speaks WebDAV.
+    Http(HttpUrl),
 }
 
 /// A text names no place.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     /// A protocol that there is no driver for.
-    #[error("`{text}`: there is no driver for `{scheme}://`; there is one for paths and for root://")]
+    #[error(
+        "`{text}`: there is no driver for `{scheme}://`; there is one for paths, for root://, and for http:// and https:// (WebDAV)"
+    )]
     Scheme {
         /// The text.
         text: String,
@@ -33,13 +39,16 @@ pub enum PlaceError {
     /// Wrong `root://`.
     #[error(transparent)]
     Url(#[from] UrlError),
+    /// Wrong `http://`.
+    #[error(transparent)]
+    Http(#[from] HttpUrlError),
     /// Nothing.
-    #[error("an empty place; give a directory, or root://HOST[:PORT]//DIRECTORY")]
+    #[error("an empty place; give a directory, root://HOST[:PORT]//DIRECTORY or http[s]://HOST[:PORT]/DIRECTORY")]
     Empty,
 }
 
 impl Place {
-    /// Reads a path, `file:PATH`, or `root://HOST[:PORT]//PATH`.
+    /// Reads a path, `file:PATH`, `root://HOST[:PORT]//PATH`, or `http[s]://HOST[:PORT]/PATH`.
     ///
     /// # Errors
     /// [`PlaceError`].
@@ -49,6 +58,9 @@ impl Place {
         }
         if Url::is_meant(text) {
             return Ok(Self::Root(Url::parse(text)?));
+        }
+        if HttpUrl::is_meant(text) {
+            return Ok(Self::Http(HttpUrl::parse(text)?));
         }
         if let Some(path) = text.strip_prefix("file://").or_else(|| text.strip_prefix("file:")) {
             return if path.is_empty() { Err(PlaceError::Empty) } else { Ok(Self::Path(PathBuf::from(path))) };
@@ -74,6 +86,7 @@ impl Place {
         match self {
             Self::Path(path) => Arc::new(PathTarget::new(path.join(folder.as_str()))),
             Self::Root(url) => Arc::new(RootTarget::new(url.join(folder.as_str()), settings.clone())),
+            Self::Http(url) => Arc::new(WebdavTarget::new(url.clone(), folder, settings.clone())),
         }
     }
 }
@@ -83,6 +96,7 @@ impl std::fmt::Display for Place {
         match self {
             Self::Path(path) => write!(f, "{}", path.display()),
             Self::Root(url) => write!(f, "{url}"),
+            Self::Http(url) => write!(f, "{url}"),
         }
     }
 }
@@ -96,6 +110,8 @@ mod tests {
         assert_eq!(Place::parse("/mnt/lustre").unwrap(), Place::Path("/mnt/lustre".into()));
         assert_eq!(Place::parse("file:///x").unwrap(), Place::Path("/x".into()));
         assert!(matches!(Place::parse("root://h//d"), Ok(Place::Root(_))));
+        assert!(matches!(Place::parse("https://h/d"), Ok(Place::Http(_))));
+        assert!(Place::parse("gopher://h/d").unwrap_err().to_string().contains("https://"));
         assert!(matches!(Place::parse("webhdfs://h/d"), Err(PlaceError::Scheme { .. })));
         assert!(matches!(Place::parse(""), Err(PlaceError::Empty)));
     }

@@ -70,6 +70,10 @@ impl Session for SpreadSession {
         self.of(name)?.open(name, purpose, manner)
     }
 
+    fn create(&mut self, name: &RelName, len: u64, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
+        self.of(name)?.create(name, len, manner)
+    }
+
     fn open_stdio(
         &mut self,
         name: &RelName,

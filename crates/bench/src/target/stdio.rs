@@ -1,6 +1,7 @@
 //! By path, through buffers as those of the C library's `fopen`: what IOzone calls fwrite and fread. A buffer is as long as the file system
 //! wishes (`st_blksize`), as the C library takes it; what is longer passes it by.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -24,7 +25,7 @@ pub(super) struct StdioFile {
     path: PathBuf,
     /// Where the next request goes without a seek.
     at: u64,
-    done: Option<Done>,
+    done: VecDeque<Done>,
     sync_at_close: bool,
 }
 
@@ -37,7 +38,7 @@ impl StdioFile {
         } else {
             Buffered::Write(BufWriter::with_capacity(len, file))
         };
-        Ok(Self { buffered, path, at: 0, done: None, sync_at_close })
+        Ok(Self { buffered, path, at: 0, done: VecDeque::new(), sync_at_close })
     }
 
     fn seek(&mut self, offset: u64) -> io::Result<()> {
@@ -94,7 +95,7 @@ impl OpenFile for StdioFile {
     fn write(&mut self, offset: u64, memory: Memory) -> Result<(), TargetError> {
         let start = Instant::now();
         self.write_all(offset, &memory).map_err(|source| failed("write", &self.path, source))?;
-        self.done = Some(Done { offset, memory, took: start.elapsed() });
+        self.done.push_back(Done { offset, memory, took: start.elapsed() });
         Ok(())
     }
 
@@ -102,12 +103,12 @@ impl OpenFile for StdioFile {
         let start = Instant::now();
         let got = self.read_all(offset, &mut memory).map_err(|source| failed("read", &self.path, source))?;
         memory.cut(got);
-        self.done = Some(Done { offset, memory, took: start.elapsed() });
+        self.done.push_back(Done { offset, memory, took: start.elapsed() });
         Ok(())
     }
 
     fn done(&mut self) -> Result<Option<Done>, TargetError> {
-        Ok(self.done.take())
+        Ok(self.done.pop_front())
     }
 
     fn sync(&mut self) -> Result<(), TargetError> {

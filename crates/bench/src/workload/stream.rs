@@ -321,6 +321,8 @@ impl<'a> Stream<'a> {
         let key = spec.key(self.stream, number);
         let mut file = if spec.access.is_stdio() {
             self.session.open_stdio(&name, purpose, spec.manner)?
+        } else if purpose == Purpose::Create {
+            self.session.create(&name, spec.file_bytes, spec.manner)?
         } else {
             self.session.open(&name, purpose, spec.manner)?
         };

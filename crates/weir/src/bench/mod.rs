@@ -8,6 +8,8 @@ mod machines;
 mod peers;
 mod quick;
 mod root_file;
+mod study;
+mod testbed;
 mod token;
 
 use std::collections::BTreeSet;
@@ -33,6 +35,8 @@ use crate::config::units::{show_duration, show_size};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
+pub use testbed::parse_link;
+
 /// Rates that an estimate supposes, for people to compare with what they know of their systems.
 const SUPPOSED_BYTE_RATE: u64 = 300_000_000;
 const SUPPOSED_OPERATION_RATE: u64 = 1_000;
@@ -50,6 +54,8 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
         BenchCommand::FlowProcess => flows::process(),
         BenchCommand::Compare(args) => compare(args),
         BenchCommand::RootFile(args) => root_file::run(args),
+        BenchCommand::Study(args) => study::run(args),
+        BenchCommand::Testbed(args) => testbed::run(args),
     }
 }
 

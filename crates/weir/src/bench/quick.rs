@@ -48,7 +48,7 @@ pub(super) fn run(args: &QuickArgs) -> Result<Exit, Failure> {
 }
 
 /// What a place is called in the table: its last part, or all of it where that is not enough to tell it from others.
-fn name(places: &[String], number: usize) -> String {
+pub(super) fn name(places: &[String], number: usize) -> String {
     let short = |place: &str| place.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
     let name = short(&places[number]);
     let alike = places.iter().filter(|place| short(place) == name).count();

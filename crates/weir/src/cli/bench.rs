@@ -52,6 +52,101 @@ pub enum BenchCommand {
     Compare(CompareArgs),
     /// Says where the data of a ROOT file's branches lies: what an analysis of it asks its storage for.
     RootFile(RootFileArgs),
+    /// Does one of the five studies that weir was built after, on systems of yours, and prints the table that the study prints.
+    Study(StudyArgs),
+    /// Starts storage systems that Debian packages, each in a network of its own on this machine, and takes them down again.
+    Testbed(TestbedArgs),
+}
+
+/// Arguments of `weir bench study`.
+#[derive(Args, Debug)]
+pub struct StudyArgs {
+    /// Which.
+    #[arg(ignore_case = true)]
+    pub study: StudyName,
+    /// The systems, by path or URL, each with a name of its own if you like: xrootd=root://host//data.
+    #[arg(required = true, value_name = "[NAME=]PLACE")]
+    pub targets: Vec<String>,
+    /// Divide sizes, counts and times by this: studies take days and hundreds of terabytes.
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    pub scale: f64,
+    /// Also say which parameters reach this many bytes a second: 1250MB for a link of 10 Gb/s.
+    #[arg(long, value_name = "RATE", value_parser = crate::config::units::parse_size)]
+    pub rate: Option<u64>,
+    /// A ROOT file whose branches the jobs of study B read, in the place of files that are made up.
+    #[arg(long, value_name = "FILE")]
+    pub root_file: Option<PathBuf>,
+    /// Say what would be done, how much space it takes and about how long, and do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How to run.
+    #[command(flatten)]
+    pub how: HowArgs,
+}
+
+/// A study.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StudyName {
+    /// Write-intensive recording.
+    A,
+    /// Analysis reading.
+    B,
+    /// The simple shared volume.
+    C,
+    /// Federation.
+    D,
+    /// A storage element.
+    E,
+}
+
+/// Arguments of `weir bench testbed`.
+#[derive(Args, Debug)]
+pub struct TestbedArgs {
+    /// Where the systems keep all that they have: data, logs, and what `down` needs to know.
+    #[arg(long, global = true, value_name = "DIR", default_value = "/var/tmp/weir-testbed")]
+    pub dir: PathBuf,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: TestbedCommand,
+}
+
+/// What `weir bench testbed` does.
+#[derive(Subcommand, Debug)]
+pub enum TestbedCommand {
+    /// Starts systems, and prints how they are set up and the lines that a campaign needs.
+    Up {
+        /// Which.
+        #[arg(required = true, value_name = "SYSTEM")]
+        peers: Vec<Peer>,
+        /// How fast the link between this machine and each of them is, each way: 100mbit, 1gbit [default: as fast as the machine].
+        #[arg(long, value_name = "RATE", value_parser = crate::bench::parse_link)]
+        link: Option<u64>,
+    },
+    /// Takes systems down, all of them if none is named: processes, mounts, networks and all their files.
+    Down {
+        /// Which.
+        #[arg(value_name = "SYSTEM")]
+        peers: Vec<Peer>,
+    },
+    /// Says which are up.
+    List,
+}
+
+/// A system of the testbed.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peer {
+    /// XRootD, by its own protocol and by HTTP.
+    Xrootd,
+    /// GlusterFS, mounted by its client.
+    Glusterfs,
+    /// MooseFS, mounted by its client.
+    Moosefs,
+    /// NFS 4.2 (Ganesha), mounted by the kernel.
+    Nfs,
+    /// nginx with WebDAV.
+    Nginx,
+    /// weir, this program.
+    Weir,
 }
 
 /// Arguments of `weir bench quick`.

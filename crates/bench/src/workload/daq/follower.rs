@@ -50,7 +50,11 @@ impl Follower<'_> {
             let end = ((at / block + 1) * block).min(spec.file_bytes);
             let number = usize::try_from((end - 1) / block).unwrap_or(usize::MAX);
             let early = self.site.floor.age(self.recorder, file, number).is_none() && state == State::Growing;
-            let got = self.read(&mut *open, file, at..end, early)?;
+            let got = match self.read(&mut *open, file, at..end, early) {
+                // By HTTP a file may be shown only when it is whole, and nobody has looked for it at the open.
+                Err(error) if error.failure() == Failure::NotFound && state != State::Whole => 0,
+                got => got?,
+            };
             match (got, state) {
                 (0, State::Growing) => std::thread::sleep(POLL),
                 (0, State::Broken) => break,

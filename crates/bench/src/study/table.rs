@@ -1,0 +1,139 @@
+//! A study's own table: for each system the best of each column, the parameters that reach a rate, and what the study's demand would take.
+
+use super::{Prepared, features_text};
+use crate::report::{Cell, Row, Summary};
+
+/// The table. `rate` is bytes a second that parameters are asked for.
+#[must_use]
+pub fn table(prepared: &Prepared, summary: &Summary, rate: Option<u64>) -> String {
+    let about = &prepared.about;
+    let systems: Vec<String> = prepared.campaign.systems.iter().map(|system| system.name.clone()).collect();
+    let mut text = format!("{}\n\n", about.title);
+    let divided = super::scale::text(&prepared.scaled);
+    if !divided.is_empty() {
+        text.push_str(&format!("Not at its full size; figures are those of what was done:\n{divided}\n"));
+    }
+    if about.features {
+        text.push_str(&features_text(&systems));
+        text.push('\n');
+    }
+    let mut lines = vec![[vec!["best of each".to_owned()], systems.clone()].concat()];
+    for [title, work, phase] in &about.columns {
+        let best = |system: &String| {
+            let found = best(&rows(summary, work, phase), system);
+            found.map_or("no figure".to_owned(), |(row, cell)| figure(row, cell))
+        };
+        lines.push([vec![title.clone()], systems.iter().map(best).collect()].concat());
+    }
+    text.push_str(&aligned(&lines));
+    if let Some([work, phase]) = &about.rated {
+        let found = rows(summary, work, phase);
+        if let Some(wanted) = about.demand {
+            text.push_str(&demand(&found, &systems, wanted));
+        }
+        if let Some(rate) = rate {
+            text.push_str(&format!(
+                "\nParameters that reach {}/s ({phase}):\n{}",
+                bytes(rate),
+                reaching(&found, &systems, rate)
+            ));
+        }
+    }
+    text
+}
+
+/// What the study's demand would take.
+#[allow(clippy::cast_precision_loss)] // rates
+fn demand(rows: &[&Row], systems: &[String], wanted: u64) -> String {
+    let line = |system: &String| match best(rows, system) {
+        Some((row, cell)) if cell.median > 0.0 => {
+            let number = (wanted as f64 / cell.median).ceil();
+            let how = parameters(row);
+            format!("  {system}: {number} such servers, and as many such clients, {} with {how}\n", row.phase)
+        }
+        _ => format!("  {system}: no figure\n"),
+    };
+    let gigabits = wanted as f64 * 8.0 / 1e9;
+    format!(
+        "\nThe study's {gigabits:.0} Gb/s ({}/s), if rates of servers and clients add up, which was not measured:\n{}",
+        bytes(wanted),
+        systems.iter().map(line).collect::<String>()
+    )
+}
+
+/// The parameters that reach a rate, those that take the least: the fewest streams, chunks and requests at a time.
+#[allow(clippy::cast_precision_loss)] // rates
+fn reaching(rows: &[&Row], systems: &[String], rate: u64) -> String {
+    let cost = |row: &Row| -> f64 {
+        let of =
+            |name: &str| row.parameters.iter().find(|(key, _)| key == name).and_then(|(_, value)| value.parse().ok());
+        ["streams", "chunks", "window", "clients", "files"].iter().map(|name| of(name).unwrap_or(1.0)).product()
+    };
+    let line = |system: &String| {
+        let usable = rows.iter().filter_map(|row| Some((*row, usable(row, system)?)));
+        let mut fit: Vec<(&Row, &Cell)> = usable.filter(|(_, cell)| cell.median >= rate as f64).collect();
+        fit.sort_by(|a, b| cost(a.0).total_cmp(&cost(b.0)).then(b.1.median.total_cmp(&a.1.median)));
+        match fit.first() {
+            Some((row, cell)) => format!("  {system}: {} ({})\n", parameters(row), show_rate(row, cell)),
+            None => format!("  {system}: none of those that were tried\n"),
+        }
+    };
+    systems.iter().map(line).collect()
+}
+
+/// Rows of a work, or of all whose names begin as it does before its `*`.
+fn rows<'a>(summary: &'a Summary, work: &str, phase: &str) -> Vec<&'a Row> {
+    let fits = |name: &str| work.strip_suffix('*').map_or(name == work, |start| name.starts_with(start));
+    summary.rows.iter().filter(|row| row.phase == phase && fits(&row.work)).collect()
+}
+
+fn usable<'a>(row: &'a Row, system: &str) -> Option<&'a Cell> {
+    row.cells.iter().find(|cell| cell.system == system).filter(|cell| cell.usable().is_some())
+}
+
+fn best<'a>(rows: &[&'a Row], system: &str) -> Option<(&'a Row, &'a Cell)> {
+    let all = rows.iter().filter_map(|row| Some((*row, usable(row, system)?)));
+    all.max_by(|a, b| a.1.median.total_cmp(&b.1.median))
+}
+
+/// Decimal, as rates are.
+#[allow(clippy::cast_precision_loss)] // rates
+fn bytes(rate: u64) -> String {
+    if rate >= 1_000_000_000 { format!("{:.2} GB", rate as f64 / 1e9) } else { format!("{:.1} MB", rate as f64 / 1e6) }
+}
+
+fn show_rate(row: &Row, cell: &Cell) -> String {
+    crate::report::rate(cell.median, row.unit)
+}
+
+/// The figure, and how far apart the repeats were: a system that varies says so here.
+fn figure(row: &Row, cell: &Cell) -> String {
+    let least = cell.values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = cell.values.iter().copied().fold(0.0, f64::max);
+    let apart =
+        if cell.values.len() > 1 && least > 0.0 { format!(", {:.2} x apart", most / least) } else { String::new() };
+    format!("{}{apart}", show_rate(row, cell))
+}
+
+fn parameters(row: &Row) -> String {
+    let all: Vec<String> = row.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    if all.is_empty() { "no parameters".to_owned() } else { all.join(", ") }
+}
+
+/// Columns below each other.
+pub(super) fn aligned(lines: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |line: &Vec<String>| {
+        let cells: Vec<String> = line
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell}{}", " ".repeat(width - cell.chars().count())))
+            .collect();
+        cells.join("  ").trim_end().to_owned() + "\n"
+    };
+    lines.iter().map(line).collect()
+}

@@ -1,0 +1,191 @@
+//! One connection to a server: bytes, buffered towards us, with an end to all waiting.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::{Endpoint, Settings, Stop};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+/// How often it is looked whether everything is to end.
+const TICK: Duration = Duration::from_millis(250);
+/// Bytes that are taken ahead: a head of an answer has to fit.
+pub(super) const BUFFER_BYTES: usize = 64 << 10;
+
+/// A connection.
+pub(super) struct Connection {
+    transport: Transport,
+    server: Endpoint,
+    is_tls: bool,
+    buffer: Vec<u8>,
+    /// What of the buffer is not taken yet.
+    start: usize,
+    end: usize,
+}
+
+enum Transport {
+    Plain(Patient),
+    Tls(Box<StreamOwned<ClientConnection, Patient>>),
+}
+
+/// A socket that waits so long and no longer.
+struct Patient {
+    socket: TcpStream,
+    patience: Duration,
+    stop: Stop,
+}
+
+impl Patient {
+    fn patiently<T>(&mut self, mut once: impl FnMut(&mut TcpStream) -> io::Result<T>) -> io::Result<T> {
+        let begun = Instant::now();
+        loop {
+            match once(&mut self.socket) {
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    if self.stop.is_asked() {
+                        return Err(io::Error::other("stopped"));
+                    }
+                    if begun.elapsed() >= self.patience {
+                        let text = format!("nothing for {} s", self.patience.as_secs());
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+impl Read for Patient {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.patiently(|socket| socket.read(into))
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.patiently(|socket| socket.write(from))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+impl Connection {
+    /// Connects; with `tls`, the server has to prove who it is.
+    pub(super) fn open(server: &Endpoint, tls: Option<&Arc<ClientConfig>>, settings: &Settings) -> io::Result<Self> {
+        let socket = connect(server, settings.connect_timeout)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(TICK))?;
+        socket.set_write_timeout(Some(TICK))?;
+        let patient = Patient { socket, patience: settings.silence_max, stop: settings.stop.clone() };
+        let is_tls = tls.is_some();
+        let transport = match tls {
+            None => Transport::Plain(patient),
+            Some(config) => {
+                let name = server.host.clone().try_into().map_err(io::Error::other)?;
+                let session = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+                let mut stream = StreamOwned::new(session, patient);
+                while stream.conn.is_handshaking() {
+                    stream.conn.complete_io(&mut stream.sock)?;
+                }
+                Transport::Tls(Box::new(stream))
+            }
+        };
+        Ok(Self { transport, server: server.clone(), is_tls, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 })
+    }
+
+    /// Whether it leads to `server`, in this way.
+    pub(super) fn leads_to(&self, server: &Endpoint, is_tls: bool) -> bool {
+        self.is_tls == is_tls && self.server == *server
+    }
+
+    /// Whether a connection that nothing was asked on has been closed by the server, or brought what nobody asked for.
+    pub(super) fn is_spent(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let socket = match &self.transport {
+            Transport::Plain(patient) => &patient.socket,
+            Transport::Tls(stream) => &stream.sock.socket,
+        };
+        let mut asked = [PollFd::new(socket, PollFlags::IN)];
+        self.start != self.end || !matches!(poll(&mut asked, Some(&Timespec::default())), Ok(0))
+    }
+
+    /// Sends all of it.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.transport {
+            Transport::Plain(patient) => patient.write_all(bytes),
+            Transport::Tls(stream) => {
+                stream.write_all(bytes)?;
+                stream.flush()
+            }
+        }
+    }
+
+    /// What has come and is not taken yet.
+    pub(super) fn come(&self) -> &[u8] {
+        self.buffer.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Takes the first `len` bytes of that.
+    pub(super) fn take(&mut self, len: usize) {
+        self.start = self.end.min(self.start + len);
+    }
+
+    /// Waits for more, for `patience` if that is given; 0: the server has ended, or no more fits.
+    pub(super) fn wait(&mut self, patience: Option<Duration>) -> io::Result<usize> {
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let usual = patience.map(|patience| std::mem::replace(&mut self.patient().patience, patience));
+        let free = self.buffer.get_mut(self.end..).unwrap_or_default();
+        let read = match &mut self.transport {
+            Transport::Plain(patient) => patient.read(free),
+            Transport::Tls(stream) => stream.read(free),
+        };
+        if let Some(usual) = usual {
+            self.patient().patience = usual;
+        }
+        let read = read?;
+        self.end += read;
+        Ok(read)
+    }
+
+    /// Takes what comes next: what is there, or straight from the socket. 0: the server has ended.
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let come = self.come();
+        if !come.is_empty() {
+            let len = come.len().min(into.len());
+            into[..len].copy_from_slice(&come[..len]);
+            self.take(len);
+            return Ok(len);
+        }
+        match &mut self.transport {
+            Transport::Plain(patient) => patient.read(into),
+            Transport::Tls(stream) => stream.read(into),
+        }
+    }
+
+    fn patient(&mut self) -> &mut Patient {
+        match &mut self.transport {
+            Transport::Plain(patient) => patient,
+            Transport::Tls(stream) => &mut stream.sock,
+        }
+    }
+}
+
+/// To the first of its addresses that answers.
+fn connect(server: &Endpoint, patience: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in (server.host.as_str(), server.port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,143 @@
+//! Processes that stay after this one, and are found again: by number and the time at which they began, so that nobody else's is ever ended.
+
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+const POLL: Duration = Duration::from_millis(50);
+
+/// A process.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recorded {
+    /// What it is called.
+    pub name: String,
+    /// Its number.
+    pub pid: i32,
+    /// When it began, in the kernel's ticks since the machine did.
+    pub began: u64,
+}
+
+impl Recorded {
+    /// The process that has this number now.
+    pub fn of(name: &str, pid: i32) -> Option<Self> {
+        began(pid).map(|began| Self { name: name.to_owned(), pid, began })
+    }
+
+    /// Whether it runs still.
+    pub fn is_alive(&self) -> bool {
+        began(self.pid) == Some(self.began)
+    }
+
+    fn signal(&self, signal: Signal) {
+        if self.is_alive()
+            && let Some(pid) = Pid::from_raw(self.pid)
+        {
+            // It may have ended this very moment.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+/// When a process began; `None`: there is none, or it has ended and nobody has asked how.
+fn began(pid: i32) -> Option<u64> {
+    of_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The 22nd field of `/proc/PID/stat`. The second, the name, may hold anything, `)` too.
+fn of_stat(text: &str) -> Option<u64> {
+    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?;
+    let began = fields.nth(18)?.parse().ok()?;
+    (!matches!(state, "Z" | "X")).then_some(began)
+}
+
+/// Asks them to end, waits, and ends those that do not; says which are still there.
+pub fn end(processes: &[Recorded], patience: Duration) -> Vec<Recorded> {
+    for (signal, patience) in [(Signal::TERM, patience), (Signal::KILL, Duration::from_secs(5))] {
+        processes.iter().for_each(|process| process.signal(signal));
+        let begun = Instant::now();
+        while processes.iter().any(Recorded::is_alive) && begun.elapsed() < patience {
+            std::thread::sleep(POLL);
+        }
+    }
+    processes.iter().filter(|process| process.is_alive()).cloned().collect()
+}
+
+/// All processes in a network namespace, by its file.
+pub fn of_namespace(file: &Path) -> Vec<Recorded> {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(wanted) = std::fs::metadata(file) else { return Vec::new() };
+    let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = all.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_in = |pid: &i32| {
+        let found = std::fs::metadata(format!("/proc/{pid}/ns/net"));
+        found.is_ok_and(|found| (found.dev(), found.ino()) == (wanted.dev(), wanted.ino()))
+    };
+    let name = |pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    numbers.filter(is_in).filter_map(|pid| Recorded::of(name(pid).trim(), pid)).collect()
+}
+
+/// Starts a command that stays, with its words in a file. It is in a group of its own, so that an interrupt at the terminal is not for it.
+///
+/// # Errors
+/// Of the kernel.
+pub fn start(command: &[String], log: &Path) -> io::Result<Child> {
+    use std::os::unix::process::CommandExt as _;
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(log)?;
+    of(command)?.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0).spawn()
+}
+
+/// Runs a command to its end; what it said, if it failed.
+///
+/// # Errors
+/// Of the kernel, or what it said.
+pub fn run(command: &[String]) -> io::Result<()> {
+    let done = of(command)?.stdin(Stdio::null()).output()?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(if done.stderr.is_empty() { &done.stdout } else { &done.stderr }).into_owned();
+    let said: String = said.trim().chars().take(2000).collect();
+    Err(io::Error::other(format!("`{}`: {}: {said}", command.join(" "), done.status)))
+}
+
+fn of(command: &[String]) -> io::Result<Command> {
+    let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("an empty command"))?;
+    let mut command = Command::new(program);
+    command.args(arguments).env("PATH", PATH).current_dir("/");
+    Ok(command)
+}
+
+/// Where programs are looked for: servers are where only root looks by itself.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_number_and_its_beginning() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Recorded::of("sleep", i32::try_from(child.id()).unwrap()).unwrap();
+        assert!(process.is_alive());
+        let another = Recorded { began: process.began + 1, ..process.clone() };
+        assert!(end(std::slice::from_ref(&another), Duration::ZERO).is_empty() && process.is_alive());
+        // Nobody has asked how it ended, and yet it is over.
+        assert!(end(std::slice::from_ref(&process), Duration::from_secs(10)).is_empty());
+        assert!(!process.is_alive());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn names_of_processes_may_hold_anything() {
+        let rest = "1 1 0 -1 4194560 9 0 0 0 1 2 0 0 20 0 1 0 4242 0 0";
+        assert_eq!(of_stat(&format!("7 (a) S (b) S {rest}")), Some(4242));
+        assert_eq!(of_stat(&format!("7 (a) Z {rest}")), None);
+        assert_eq!(of_stat("7 (a"), None);
+    }
+}

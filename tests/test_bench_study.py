@@ -1,0 +1,72 @@
+"""weir bench study: the shipped studies, much smaller than they are, on a local path, on root:// and over WebDAV."""
+
+import json
+import os
+import subprocess
+
+import pytest
+from harness import ROOT, Nginx
+from test_bench import bench
+
+SCALE = "20000"
+
+
+@pytest.mark.parametrize("study", "ABCDE")
+def test_a_study_runs_and_prints_its_own_table(study, node, place, fs, tmp_path):
+    fs("mkdir", f"{place}/{study}").ok()
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    targets = [f"local disk={disk}", f"weir={node.url}{place}/{study}"]
+    # What root:// cannot do (fwrite and fread), or weir does not (two writers of one file of one client), has no figure, and the exit code
+    # says so.
+    code = 1 if study in "AC" else 0
+    # Study B needs a round of baskets in its files.
+    scale = "1000" if study == "B" else SCALE
+    done = bench("study", study, "--scale", scale, "--rate", "1MB", *targets, "--results", tmp_path / "results", code=code)
+    assert os.listdir(disk) == [] and fs("ls", f"{place}/{study}").ok().out.strip() == ""
+    own = done.stdout[done.stdout.index("Not at its full size") :]
+    assert "repeats: 1 instead of" in own and ("130 Gb/s" in own) == (study != "B")
+    assert "full study:" in done.stdout and "this run:" in done.stdout
+    lines = own.splitlines()
+    best = next(number for number, line in enumerate(lines) if line.startswith("best of each"))
+    assert lines[best].split() == ["best", "of", "each", "local", "disk", "weir"]
+    table = lines[best + 1 : lines.index("", best)]
+    assert table and not any("no figure" in line for line in table), own
+    if study == "B":
+        assert all("%" in line for line in table)
+        return
+    # What nobody knows of a disk is not guessed; of weir it is known.
+    assert any(line.startswith("open source") and "not known" in line and "yes" in line for line in lines)
+    assert "local disk: " in own[own.index("Parameters that reach") :] and "none of those" not in own
+
+
+def test_a_study_over_webdav_says_what_it_cannot(base, tmp_path):
+    with Nginx(base / "study-webdav") as nginx:
+        done = bench("study", "a", "--scale", "1000000", f"nginx={nginx.http_url}", "--results", tmp_path / "results", code=1)
+    own = done.stdout[done.stdout.index("best of each") :].splitlines()
+    rows = {line.split("  ")[0]: line for line in own if "  " in line}
+    assert "/s" in rows["write"] and "/s" in rows["read"] and "no figure" in rows["rewrite in chunks"]
+
+
+def test_what_would_be_done_is_said_and_nothing_is_done(tmp_path):
+    said = bench("study", "A", "--dry-run", "--scale", "10", f"a={tmp_path}").stdout
+    assert "A. Write-intensive recording" in said and "full study:" in said and "sizes, streams and chunks" in said
+    assert os.listdir(tmp_path) == []
+    assert "at least 1" in bench("study", "A", "--scale", "0.1", str(tmp_path), code=2).stderr
+    assert "gopher" in bench("study", "A", "x=gopher://h/", code=2).stderr
+
+
+def test_the_analysis_of_a_root_file(tmp_path):
+    file = ROOT / "testdata/root/uproot-HZZ.root"
+    arguments = ["study", "B", "--scale", "1000", "--root-file", file, f"disk={tmp_path / 'disk'}"]
+    (tmp_path / "disk").mkdir()
+    done = bench(*arguments, "--results", tmp_path / "results")
+    assert "[y]" not in done.stdout and str(file) in (tmp_path / "results/run.json").read_text()
+    assert "study B" in bench("study", "E", "--root-file", file, str(tmp_path), code=2).stderr
+
+
+def test_a_study_goes_on_where_it_was(tmp_path):
+    arguments = ["study", "E", "--scale", "1000000", f"a={tmp_path / 'disk'}", "--results", tmp_path / "results", "--json"]
+    (tmp_path / "disk").mkdir()
+    first: subprocess.CompletedProcess = bench(*arguments)
+    assert json.loads(first.stdout)["rows"] == json.loads(bench(*arguments).stdout)["rows"]

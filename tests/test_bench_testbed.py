@@ -1,0 +1,167 @@
+"""weir bench testbed: systems come up, are measured, and go without a trace, however they were left."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from harness import WEIR_BIN
+from test_bench import cells
+
+PEERS = {
+    "weir": None,
+    "xrootd": "xrootd",
+    "nginx": "nginx",
+    "glusterfs": "glusterd",
+    "moosefs": "mfsmaster",
+    "nfs": "ganesha.nfsd",
+}
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+CAMPAIGN = """
+name = "testbed"
+repeats = 1
+[[streams]]
+name = "large"
+phases = ["write", "read", "random-read"]
+file = "8MiB"
+block = "256KiB"
+streams = 2
+[[small]]
+name = "small"
+clients = 2
+files = 20
+file = "3000B"
+"""
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="a testbed makes network namespaces: only root may")
+
+
+def bed(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess:
+    command = [WEIR_BIN, "bench", "testbed", *arguments, "--dir", folder]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def traces(folder: Path) -> list[str]:
+    """What a testbed in this folder has left."""
+    left = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {folder}/" in line]
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except (OSError, NotADirectoryError):
+            continue
+        if entry.name.isdigit() and str(folder) in line and int(entry.name) != os.getpid():
+            left.append(line)
+    return left + ([str(folder)] if folder.exists() else [])
+
+
+def networks() -> set[str]:
+    links = {name for name in os.listdir("/sys/class/net") if name.startswith("wtb")}
+    spaces = Path("/run/netns")
+    return links | ({name for name in os.listdir(spaces) if name.startswith("weir-testbed")} if spaces.exists() else set())
+
+
+@pytest.fixture
+def folder(base, request):
+    before = networks()
+    made = base / f"tb-{request.node.name.translate(str.maketrans('[]', '--'))}"
+    yield made
+    subprocess.run([WEIR_BIN, "bench", "testbed", "down", "--dir", made], capture_output=True, timeout=120)
+    assert networks() == before and not traces(made)
+
+
+def up(folder: Path, peer: str, *arguments: str) -> str:
+    program = PEERS[peer]
+    if program and not shutil.which(program, path=PATH):
+        pytest.skip(f"{peer} is not installed")
+    if peer == "nfs" and "nfs4" not in Path("/proc/filesystems").read_text():
+        refused = bed(folder, "up", "nfs", *arguments, code=6)
+        assert "does not know the file system `nfs4`" in refused.stderr and not folder.exists()
+        pytest.skip("this kernel does not know NFS")
+    return bed(folder, "up", peer, *arguments).stdout
+
+
+def run(tmp_path: Path, text: str) -> dict:
+    (tmp_path / "campaign.toml").write_text(text)
+    command = [WEIR_BIN, "bench", "run", tmp_path / "campaign.toml", "--results", tmp_path / "results", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, (done.stdout[-2000:], done.stderr)
+    return cells(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_a_system_comes_up_is_measured_and_goes(peer, folder, tmp_path):
+    lines = up(folder, peer)
+    assert bed(folder, "list").stdout.split()[:2] == [peer, "up"]
+    found = run(tmp_path, CAMPAIGN + lines)
+    systems = lines.count("[[system]]")
+    assert len(found) == systems * (3 + 5)
+    for key, cell in found.items():
+        assert not {"wrong-data", "failures", "ended-early"} & set(cell["flags"]), (key, cell)
+    bed(folder, "down")
+    assert not traces(folder)
+    assert bed(folder, "list").stdout == ""
+
+
+def test_several_at_a_time_each_by_itself(folder):
+    lines = up(folder, "weir") + up(folder, "xrootd")
+    assert len({line for line in lines.splitlines() if line.startswith("place")}) == 3
+    refused = bed(folder, "up", "weir", code=12)
+    assert "is up already" in refused.stderr
+    bed(folder, "down", "weir")
+    assert bed(folder, "list").stdout.split()[:2] == ["xrootd", "up"]
+    assert "not up" in bed(folder, "down", "weir", code=11).stderr
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("peer", ["weir", "glusterfs", "moosefs"])
+def test_what_a_crash_half_way_left_is_taken_down(peer, seed, folder):
+    if PEERS[peer] and not shutil.which(PEERS[peer], path=PATH):
+        pytest.skip(f"{peer} is not installed")
+    start = subprocess.Popen([WEIR_BIN, "bench", "testbed", "up", peer, "--dir", folder], stdout=subprocess.DEVNULL)
+    try:
+        start.wait(random.Random(seed).uniform(0.02, 0.5 if peer == "weir" else 3))
+    except subprocess.TimeoutExpired:
+        start.send_signal(signal.SIGKILL)
+        start.wait()
+    time.sleep(0.2)
+    # Of itself it says what it is, and down takes all of it.
+    subprocess.run([WEIR_BIN, "bench", "testbed", "list", "--dir", folder], check=False)
+    bed(folder, "down")
+    assert not traces(folder)
+
+
+def test_a_server_that_has_ended_is_told(folder):
+    up(folder, "weir")
+    state = json.loads((folder / "testbed.json").read_text())
+    os.kill(state[0]["processes"][0]["pid"], signal.SIGKILL)
+    time.sleep(0.5)
+    assert "ended: weir" in bed(folder, "list", code=1).stdout
+    bed(folder, "down")
+
+
+def test_what_is_there_already_stays(folder):
+    (folder / "weir").mkdir(parents=True)
+    (folder / "weir/precious").write_text("x")
+    refused = bed(folder, "up", "weir", code=12)
+    assert "is there already" in refused.stderr
+    bed(folder, "down")
+    assert (folder / "weir/precious").read_text() == "x"
+    shutil.rmtree(folder)
+
+
+def test_a_link_is_as_fast_as_it_was_said(folder, tmp_path):
+    refused = bed(folder, "up", "weir", "--link", "fast", code=2)
+    assert "100mbit" in refused.stderr and not folder.exists()
+    lines = up(folder, "weir", "--link", "100mbit")
+    streams = CAMPAIGN[: CAMPAIGN.index("[[small]]")].replace('["write", "read", "random-read"]', '["write", "read"]')
+    found = run(tmp_path, streams.replace("8MiB", "16MiB") + lines)
+    for key, cell in found.items():
+        assert 0.6 * 12.5e6 < cell["median"] < 1.1 * 12.5e6, (key, cell["median"])
