@@ -330,7 +330,8 @@ def test_the_servers_cpu_time_stands_beside_the_figures(node, place, fs, tmp_pat
         for (server,), phase in zip(servers, trial["phases"], strict=True):
             assert (server["system"], server["is_whole"], server["processes"]) == ("weir", True, ["weir"])
             seconds = sum(sample["seconds"] for sample in server["samples"])
-            assert phase["measured"]["wall_s"] - 0.1 <= seconds <= phase["measured"]["wall_s"] + 1.5
+            # Asked for and answered by messages, on a machine that does everything else as well.
+            assert phase["measured"]["wall_s"] - 0.5 <= seconds <= phase["measured"]["wall_s"] + 1.5
     table = subprocess.run([WEIR_BIN, "bench", "report", run.results], capture_output=True, text=True, check=True).stdout
     assert "s CPU/GB of the server" in table
 

@@ -66,6 +66,10 @@ pub fn up(state: &mut State, made: &mut Made, network: &Network, plan: &Plan, li
                 servers.push((child, log));
             }
             Step::Port(port) => answers(&made.address, *port, &mut servers)?,
+            Step::Room(at) => {
+                let has_room = || rustix::fs::statvfs(at).is_ok_and(|found| found.f_bavail > 0);
+                patiently(&format!("wait for room at {}", at.display()), &mut servers, has_room)?;
+            }
             Step::Enter { server, command } => {
                 let inside = made.processes.iter().find(|process| process.name == *server);
                 let pid = inside.ok_or_else(|| io::Error::other(format!("no server `{server}`")))?.pid.to_string();

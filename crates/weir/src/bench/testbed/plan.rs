@@ -52,6 +52,8 @@ pub enum Step {
     },
     /// Waits until a port answers.
     Port(u16),
+    /// Waits until a mount says that something can be written: servers tell their masters of their room a little later.
+    Room(PathBuf),
     /// Runs a command to its end as a server sees the world, again and again until it succeeds.
     Enter {
         /// Which server.

@@ -51,6 +51,7 @@ pub(super) fn plan(site: &Site<'_>) -> Plan {
             // The chunk server registers with the master a little later than it listens: then something can be written.
             Step::Run(command(&["dd", "if=/dev/zero", &format!("of={at}/ready"), "bs=1", "count=1", "conv=fsync"])),
             Step::Run(command(&["rm", &format!("{at}/ready")])),
+            Step::Room(at.clone().into()),
         ],
         systems: vec![System { name: "moosefs".to_owned(), place: at }],
         processes: vec!["mfsmaster", "mfschunkserver"],
