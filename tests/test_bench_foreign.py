@@ -12,9 +12,9 @@ import pytest
 from harness import WEIR_BIN
 
 # This machine also runs other things, and what a loopback carries follows its processors: two runs of the same tool lie 20 % apart. The
-# tools take turns, and their medians have to agree within what five turns leave of that.
+# tools take turns, and their medians have to agree within what five turns leave of that where the machine does other things as well.
 TURNS = 5
-TOLERANCE = 0.25
+TOLERANCE = 0.4
 
 
 def listening(command: list[str | Path], word: str) -> tuple[subprocess.Popen, str]:
