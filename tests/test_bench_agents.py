@@ -365,21 +365,29 @@ def asks(url: str, path: str, method: str = "GET", key: str | None = None) -> di
         return json.load(answer)
 
 
+def steady(live: dict) -> bool:
+    """Whether the page's last second shows both agents with their two streams of 2 MiB/s each."""
+    both = live.get("agents", [])
+    rates = [one["bytes"] == pytest.approx(4 << 20, rel=0.3) and 0 < one["cpu"] <= 1 and one["memory"] > 0 for one in both]
+    return [one["name"] for one in both] == ["one", "two"] and all(rates)
+
+
 def test_the_page_shows_all_machines_and_stops_the_run(tmp_path, disk, token):
     campaign = tmp_path / "campaign.toml"
-    campaign.write_text(SLOW.format(disk=disk, repeats=1, file="60MiB"))
+    campaign.write_text(SLOW.format(disk=disk, repeats=1, file="120MiB"))
     run = Run(campaign, token, "--web", "127.0.0.1:0", "--watchers", "1", agents=2)
     url = run.hears(r"shown at (http://\S+)")
     assert asks(url, "live.json")["planned"] == 2
     watcher = agent(run, token, "--watch", "--as", "disk", "--name", "server")
     with agents(run, token, "one", "two") as both:
         run.phase_begins(4, disk)
-        time.sleep(3.2)
-        live = asks(url, "live.json")
-        assert "large" in live["trial"] and live["phase"] == "write" and 2 <= live["elapsed_s"] < 20
-        assert [one["name"] for one in live["agents"]] == ["one", "two"]
-        for one in live["agents"]:  # two streams of 2 MiB/s each
-            assert one["bytes"] == pytest.approx(4 << 20, rel=0.3) and 0 < one["cpu"] <= 1 and one["memory"] > 0
+        # A machine that does other things as well may be late for a second, not for all of them.
+        end, live = time.monotonic() + 40, {}
+        while time.monotonic() < end and not steady(live):
+            time.sleep(0.5)
+            live = asks(url, "live.json")
+        assert steady(live), live
+        assert "large" in live["trial"] and live["phase"] == "write" and 1 <= live["elapsed_s"] < 60
         assert [(one["name"], one["system"]) for one in live["servers"]] == [("server", "disk")]
         with pytest.raises(urllib.error.HTTPError, match="401"):
             asks(url, "stop", "POST", key="guessed")

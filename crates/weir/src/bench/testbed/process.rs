@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn names_of_processes_may_hold_anything() {
-        let rest = "1 1 0 -1 4194560 9 0 0 0 1 2 0 0 20 0 1 0 4242 0 0";
+        let rest = "1 7 7 0 -1 4194560 9 0 0 0 1 2 0 0 20 0 1 0 4242 0 0";
         assert_eq!(of_stat(&format!("7 (a) S (b) S {rest}")), Some(4242));
         assert_eq!(of_stat(&format!("7 (a) Z {rest}")), None);
         assert_eq!(of_stat("7 (a"), None);
