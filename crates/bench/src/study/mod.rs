@@ -70,12 +70,51 @@ pub enum StudyError {
         /// What is wrong with it.
         why: String,
     },
+    /// The file that names systems.
+    #[error("the file of systems: {0}; it takes `[[system]]` tables and nothing else")]
+    Systems(String),
     /// A ROOT file for a study that reads none.
     #[error("study {0} reads no ROOT files; study B does")]
     NoRootFile(Study),
     /// The targets.
     #[error(transparent)]
     Campaign(#[from] CampaignError),
+}
+
+/// What a study is to be done on, and how much of it.
+#[derive(Clone, Debug)]
+pub struct Asked<'a> {
+    /// The systems, as a campaign has them.
+    pub systems: Vec<Table>,
+    /// What sizes, counts and times are divided by: at least 1.
+    pub scale: f64,
+    /// How often all of it is done, in the place of what the scale leaves of the study's own number.
+    pub repeats: Option<u32>,
+    /// A ROOT file in the place of what is made up.
+    pub root_file: Option<&'a Path>,
+}
+
+/// A system of a name and a place, and nothing else to be said of it.
+#[must_use]
+pub fn system(name: &str, place: &str) -> Table {
+    [("name", name), ("place", place)]
+        .map(|(key, text)| (key.to_owned(), Value::String(text.to_owned())))
+        .into_iter()
+        .collect()
+}
+
+/// The `[[system]]` tables of a file that has nothing else, as `weir bench testbed up` prints it.
+///
+/// # Errors
+/// [`StudyError::Systems`].
+pub fn systems_of(text: &str) -> Result<Vec<Table>, StudyError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        system: Vec<Table>,
+    }
+    let file: File = toml::from_str(text).map_err(|error| StudyError::Systems(error.to_string().trim().to_owned()))?;
+    Ok(file.system)
 }
 
 /// A study, ready to be done.
@@ -107,29 +146,21 @@ impl Study {
         }
     }
 
-    /// On these systems, names and places, with everything divided by `by`; of a ROOT file in the place of what is made up.
+    /// On these systems, with everything divided by the scale.
     ///
     /// # Errors
     /// [`StudyError`].
-    pub fn prepare(
-        self,
-        systems: &[(String, String)],
-        by: f64,
-        root_file: Option<&Path>,
-    ) -> Result<Prepared, StudyError> {
-        if !(by.is_finite() && by >= 1.0) {
-            return Err(StudyError::Scale(by));
+    pub fn prepare(self, asked: &Asked<'_>) -> Result<Prepared, StudyError> {
+        if !(asked.scale.is_finite() && asked.scale >= 1.0) {
+            return Err(StudyError::Scale(asked.scale));
         }
         let shipped = |why: String| StudyError::Shipped { study: self, why };
         let mut table: Table = self.source().parse().map_err(|error: toml::de::Error| shipped(error.to_string()))?;
         let about = table.remove("study").ok_or_else(|| shipped("no [study]".to_owned()))?;
         let about: About = about.try_into().map_err(|error: toml::de::Error| shipped(error.to_string()))?;
-        let system = |(name, place): &(String, String)| {
-            let pairs = [("name", name), ("place", place)];
-            Value::Table(pairs.map(|(key, text)| (key.to_owned(), Value::String(text.clone()))).into_iter().collect())
-        };
-        table.insert("system".to_owned(), Value::Array(systems.iter().map(system).collect()));
-        if let Some(path) = root_file {
+        let systems = asked.systems.iter().cloned().map(Value::Table).collect();
+        table.insert("system".to_owned(), Value::Array(systems));
+        if let Some(path) = asked.root_file {
             let analyses =
                 table.get_mut("analysis").and_then(Value::as_array_mut).ok_or(StudyError::NoRootFile(self))?;
             for analysis in analyses.iter_mut().filter_map(Value::as_table_mut) {
@@ -139,7 +170,10 @@ impl Study {
         }
         let text = |table: &Table| toml::to_string(table).map_err(|error| shipped(error.to_string()));
         let full = Campaign::parse(&text(&table)?)?;
-        let scaled = scale(&mut table, &about.scaled, by).map_err(shipped)?;
+        let scaled = scale(&mut table, &about.scaled, asked.scale).map_err(shipped)?;
+        if let Some(repeats) = asked.repeats {
+            table.insert("repeats".to_owned(), Value::Integer(repeats.into()));
+        }
         let source = text(&table)?;
         let campaign = Campaign::parse(&source)?;
         Ok(Prepared { about, campaign, source, full, scaled })
@@ -156,13 +190,28 @@ impl fmt::Display for Study {
 mod tests {
     use super::*;
 
-    fn systems() -> Vec<(String, String)> {
-        vec![("disk".to_owned(), "/d".to_owned()), ("server".to_owned(), "root://h//d".to_owned())]
+    fn asked(scale: f64) -> Asked<'static> {
+        let systems = vec![system("disk", "/d"), system("server", "root://h//d")];
+        Asked { systems, scale, repeats: None, root_file: None }
+    }
+
+    #[test]
+    fn systems_come_from_a_file_with_all_that_is_said_of_them() {
+        let text = "# weir: up\n[[system]]\nname = \"weir\"\nplace = \"root://h//\"\nprocesses = [\"weir\"]\n";
+        let mut systems = systems_of(text).unwrap();
+        systems.push(system("disk", "/d"));
+        let prepared = Study::E.prepare(&Asked { systems, repeats: Some(3), ..asked(1000.0) }).unwrap();
+        let found = &prepared.campaign.systems;
+        assert_eq!((found[0].processes.as_slice(), found[1].name.as_str()), (&["weir".to_owned()][..], "disk"));
+        assert_eq!((prepared.campaign.repeats, prepared.full.repeats), (3, 6));
+        for wrong in ["", "repeats = 3\n[[system]]\nname = \"a\"", "system = 3", "[[system]"] {
+            assert!(systems_of(wrong).unwrap_err().to_string().contains("[[system]]"), "{wrong}");
+        }
     }
 
     #[test]
     fn the_shipped_campaigns_have_the_studies_parameters() {
-        let a = Study::A.prepare(&systems(), 1.0, None).unwrap();
+        let a = Study::A.prepare(&asked(1.0)).unwrap();
         let matrix = a.campaign.works().iter().filter(|work| work.name == "sizes, streams and chunks").count();
         // Eight systems were compared.
         assert_eq!((matrix, matrix * 8, a.about.demand), (48, 384, Some(130_000_000_000 / 8)));
@@ -174,16 +223,16 @@ mod tests {
             .map(crate::campaign::Work::room)
             .collect();
         assert_eq!(copies, [30, 300, 300, 300].map(|gb| gb * 1_000_000_000));
-        let c = Study::C.prepare(&systems(), 1.0, None).unwrap();
+        let c = Study::C.prepare(&asked(1.0)).unwrap();
         assert_eq!((c.campaign.repeats, c.campaign.works().len()), (20, 9));
-        let e = Study::E.prepare(&systems(), 1.0, None).unwrap();
+        let e = Study::E.prepare(&asked(1.0)).unwrap();
         assert_eq!(e.campaign.works().iter().map(crate::campaign::Work::room).max(), Some(20_000_000_000_000));
     }
 
     #[test]
     fn columns_and_scaled_keys_are_those_of_the_work() {
         for study in Study::ALL {
-            let prepared = study.prepare(&systems(), 7.0, None).unwrap();
+            let prepared = study.prepare(&asked(7.0)).unwrap();
             let works = prepared.campaign.works();
             for [title, work, _] in &prepared.about.columns {
                 let fits = |name: &str| work.strip_suffix('*').map_or(name == work, |start| name.starts_with(start));
@@ -198,12 +247,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_said() {
-        assert!(Study::A.prepare(&systems(), 0.5, None).unwrap_err().to_string().contains("at least 1"));
-        assert!(Study::A.prepare(&systems(), f64::NAN, None).is_err());
-        let file = Some(Path::new("/x.root"));
-        assert!(Study::A.prepare(&systems(), 1.0, file).unwrap_err().to_string().contains("study B"));
-        let b = Study::B.prepare(&systems(), 1.0, file).unwrap();
+        assert!(Study::A.prepare(&asked(0.5)).unwrap_err().to_string().contains("at least 1"));
+        assert!(Study::A.prepare(&asked(f64::NAN)).is_err());
+        let of_file = Asked { root_file: Some(Path::new("/x.root")), ..asked(1.0) };
+        assert!(Study::A.prepare(&of_file).unwrap_err().to_string().contains("study B"));
+        let b = Study::B.prepare(&of_file).unwrap();
         assert!(b.source.contains("/x.root") && !b.source.contains("synthetic"));
-        assert!(Study::A.prepare(&[], 1.0, None).unwrap_err().to_string().contains("system"));
+        assert!(
+            Study::A.prepare(&Asked { systems: Vec::new(), ..asked(1.0) }).unwrap_err().to_string().contains("system")
+        );
     }
 }

@@ -69,14 +69,19 @@ fn failed(error: impl Into<anyhow::Error>) -> Failure {
 
 fn campaign(args: &RunArgs) -> Result<Exit, Failure> {
     let path = &args.campaign;
-    let source = std::fs::read_to_string(path).map_err(|error| {
-        Failure::message(Exit::NotFound, format!("cannot read the campaign {}: {error}", path.display()))
-    })?;
+    let source = text_of("campaign", path)?;
     let campaign = Campaign::parse(&source).map_err(|error| usage(error).while_doing(path.display().to_string()))?;
     if args.dry_run {
         return dry_run(&campaign);
     }
     do_campaign(&campaign, &source, &args.how, None)
+}
+
+/// The text of a file that somebody has named.
+fn text_of(what: &str, path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Failure::message(Exit::NotFound, format!("cannot read the {what} {}: {error}", path.display()))
+    })
 }
 
 /// Settings of this machine, and how the systems are mounted on it.

@@ -3,10 +3,11 @@
 use std::io::Write as _;
 
 use bench::campaign::{Campaign, estimate};
-use bench::study::{Prepared, Study, table};
+use bench::study::{Asked, Prepared, Study, system, systems_of, table};
 
 use super::{
-    SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE, default_folder, do_campaign, dry_run, failed, quick, read, usage,
+    SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE, default_folder, do_campaign, dry_run, failed, quick, read, text_of,
+    usage,
 };
 use crate::cli::{StudyArgs, StudyName};
 use crate::config::units::{show_duration, show_size};
@@ -22,7 +23,17 @@ pub(super) fn run(args: &StudyArgs) -> Result<Exit, Failure> {
         StudyName::E => Study::E,
     };
     let root_file = args.root_file.as_deref().map(std::path::absolute).transpose().map_err(usage)?;
-    let prepared = study.prepare(&systems(&args.targets), args.scale, root_file.as_deref()).map_err(usage)?;
+    let mut systems = match &args.systems {
+        Some(file) => {
+            let text = text_of("systems", file)?;
+            systems_of(&text).map_err(|error| usage(error).while_doing(format!("read {}", file.display())))?
+        }
+        None => Vec::new(),
+    };
+    systems.extend(named(&args.targets).iter().map(|(name, place)| system(name, place)));
+    let (scale, repeats) = (args.scale, args.repeats);
+    let asked = Asked { systems, scale, repeats, root_file: root_file.as_deref() };
+    let prepared = study.prepare(&asked).map_err(usage)?;
     if args.dry_run {
         dry_run(&prepared.campaign)?;
         tell(&prepared, args.scale)?;
@@ -43,17 +54,17 @@ pub(super) fn run(args: &StudyArgs) -> Result<Exit, Failure> {
 }
 
 /// Names and places of targets: `NAME=PLACE`, or a place that is called as `weir bench quick` would call it.
-fn systems(targets: &[String]) -> Vec<(String, String)> {
-    let named = |target: &String| {
+fn named(targets: &[String]) -> Vec<(String, String)> {
+    let own = |target: &String| {
         let (name, place) = target.split_once('=')?;
         // A path or a URL may hold a `=`, and begins otherwise.
         let is_name = !name.is_empty() && !name.contains(['/', ':', '?']);
         is_name.then(|| (name.to_owned(), place.to_owned()))
     };
     let places: Vec<String> =
-        targets.iter().map(|target| named(target).map_or(target.clone(), |(_, place)| place)).collect();
+        targets.iter().map(|target| own(target).map_or(target.clone(), |(_, place)| place)).collect();
     let one = |(number, target): (usize, &String)| {
-        named(target).unwrap_or_else(|| (quick::name(&places, number), target.clone()))
+        own(target).unwrap_or_else(|| (quick::name(&places, number), target.clone()))
     };
     targets.iter().enumerate().map(one).collect()
 }
@@ -81,7 +92,7 @@ mod tests {
     #[test]
     fn targets_have_names_of_their_own_or_those_of_their_places() {
         let targets = ["xrootd=root://h//d", "/mnt/a=b", "/mnt/c", "http://h/x=1"].map(str::to_owned);
-        let found = systems(&targets);
+        let found = named(&targets);
         let expected = [("xrootd", "root://h//d"), ("a=b", "/mnt/a=b"), ("c", "/mnt/c"), ("x=1", "http://h/x=1")];
         assert_eq!(found, expected.map(|(name, place)| (name.to_owned(), place.to_owned())));
     }

@@ -65,8 +65,14 @@ pub struct StudyArgs {
     #[arg(ignore_case = true)]
     pub study: StudyName,
     /// The systems, by path or URL, each with a name of its own if you like: xrootd=root://host//data.
-    #[arg(required = true, value_name = "[NAME=]PLACE")]
+    #[arg(required_unless_present = "systems", value_name = "[NAME=]PLACE")]
     pub targets: Vec<String>,
+    /// A file with the `[[system]]` tables of a campaign, as `weir bench testbed up` prints it: these systems come first.
+    #[arg(long, value_name = "FILE")]
+    pub systems: Option<PathBuf>,
+    /// Do everything so many times. Six give intervals of 95 % [default: as often as the study did, divided by the scale].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: Option<u32>,
     /// Divide sizes, counts and times by this: studies take days and hundreds of terabytes.
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub scale: f64,
@@ -127,6 +133,18 @@ pub enum TestbedCommand {
         /// Which.
         #[arg(value_name = "SYSTEM")]
         peers: Vec<Peer>,
+    },
+    /// Kills a system's server: what the `fail` of a campaign does to it.
+    Kill {
+        /// Whose.
+        #[arg(value_name = "SYSTEM")]
+        peer: Peer,
+    },
+    /// Starts again what has ended of a system: what the `restore` of a campaign does to it.
+    Start {
+        /// Which.
+        #[arg(value_name = "SYSTEM")]
+        peer: Peer,
     },
     /// Says which are up.
     List,

@@ -56,50 +56,82 @@ pub fn up(state: &mut State, made: &mut Made, network: &Network, plan: &Plan, li
     for (name, text) in &plan.files {
         std::fs::write(made.folder.join(name), text)?;
     }
-    let mut servers: Vec<(Child, PathBuf)> = Vec::new();
+    let mut servers = Vec::new();
+    for step in &plan.steps {
+        take(step, state, made, &mut servers)?;
+    }
+    made.systems.clone_from(&plan.systems);
+    find_children(state, made)
+}
+
+/// Starts again what has ended of a peer that is up.
+///
+/// # Errors
+/// Of the step that failed.
+pub fn start_again(state: &mut State, made: &mut Made, plan: &Plan) -> io::Result<()> {
+    made.processes.retain(Recorded::is_alive);
+    let mut servers = Vec::new();
     for step in &plan.steps {
         match step {
-            Step::Serve { name, binds, command } => {
-                let log = made.folder.join(format!("{name}.log"));
-                let child = process::start(&within(&made.namespace, binds, command), &log)?;
-                record(state, made, name, &child)?;
-                servers.push((child, log));
-            }
-            Step::Port(port) => answers(&made.address, *port, &mut servers)?,
-            Step::Room(at) => {
-                let has_room = || rustix::fs::statvfs(at).is_ok_and(|found| found.f_bavail > 0);
-                patiently(&format!("wait for room at {}", at.display()), &mut servers, has_room)?;
-            }
-            Step::Enter { server, command } => {
-                let inside = made.processes.iter().find(|process| process.name == *server);
-                let pid = inside.ok_or_else(|| io::Error::other(format!("no server `{server}`")))?.pid.to_string();
-                let enter = ["nsenter", "--target", &pid, "--net", "--mount"].map(str::to_owned);
-                until_done(&[&enter[..], command].concat(), &mut servers)?;
-            }
-            Step::Run(command) => until_done(command, &mut servers)?,
-            Step::Mount { at, client, command } => {
-                made.mounts.push(at.clone());
-                state.put(made)?;
-                match client {
-                    Some(name) => {
-                        let log = made.folder.join(format!("{}.log", name.replace(' ', "-")));
-                        let child = process::start(command, &log)?;
-                        record(state, made, name, &child)?;
-                        servers.push((child, log));
-                    }
-                    None => process::run(command)?,
-                }
-                patiently(&format!("mount {}", at.display()), &mut servers, || is_mounted(at))?;
-            }
+            Step::Serve { name, .. } if made.processes.iter().any(|process| process.name == *name) => {}
+            Step::Serve { .. } | Step::Port(_) => take(step, state, made, &mut servers)?,
+            _ => {}
         }
     }
-    // Those that servers have started themselves.
+    for step in &plan.after_restart {
+        take(step, state, made, &mut servers)?;
+    }
+    find_children(state, made)
+}
+
+/// Servers and clients that this process has started, and their logs.
+type Servers = Vec<(Child, PathBuf)>;
+
+fn take(step: &Step, state: &mut State, made: &mut Made, servers: &mut Servers) -> io::Result<()> {
+    match step {
+        Step::Serve { name, binds, command } => {
+            let log = made.folder.join(format!("{name}.log"));
+            let child = process::start(&within(&made.namespace, binds, command), &log)?;
+            record(state, made, name, &child)?;
+            servers.push((child, log));
+        }
+        Step::Port(port) => answers(&made.address, *port, servers)?,
+        Step::Room(at) => {
+            let has_room = || rustix::fs::statvfs(at).is_ok_and(|found| found.f_bavail > 0);
+            patiently(&format!("wait for room at {}", at.display()), servers, has_room)?;
+        }
+        Step::Enter { server, command } => {
+            let inside = made.processes.iter().find(|process| process.name == *server);
+            let pid = inside.ok_or_else(|| io::Error::other(format!("no server `{server}`")))?.pid.to_string();
+            let enter = ["nsenter", "--target", &pid, "--net", "--mount"].map(str::to_owned);
+            until_done(&[&enter[..], command].concat(), servers)?;
+        }
+        Step::Run(command) => until_done(command, servers)?,
+        Step::Mount { at, client, command } => {
+            made.mounts.push(at.clone());
+            state.put(made)?;
+            match client {
+                Some(name) => {
+                    let log = made.folder.join(format!("{}.log", name.replace(' ', "-")));
+                    let child = process::start(command, &log)?;
+                    record(state, made, name, &child)?;
+                    servers.push((child, log));
+                }
+                None => process::run(command)?,
+            }
+            patiently(&format!("mount {}", at.display()), servers, || is_mounted(at))?;
+        }
+    }
+    Ok(())
+}
+
+/// Records processes that servers have started themselves.
+fn find_children(state: &mut State, made: &mut Made) -> io::Result<()> {
     for process in process::of_namespace(&network::file_of(&made.namespace)) {
-        if !made.processes.contains(&process) && !made.processes.iter().any(|known| known.pid == process.pid) {
+        if !made.processes.iter().any(|known| known.pid == process.pid) {
             made.processes.push(process);
         }
     }
-    made.systems.clone_from(&plan.systems);
     state.put(made)
 }
 

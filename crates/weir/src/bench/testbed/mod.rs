@@ -32,6 +32,8 @@ pub(super) fn run(args: &TestbedArgs) -> Result<Exit, Failure> {
     match &args.command {
         TestbedCommand::Up { peers, link } => up(&folder, peers, *link),
         TestbedCommand::Down { peers } => down(&folder, peers),
+        TestbedCommand::Kill { peer } => kill(&folder, *peer),
+        TestbedCommand::Start { peer } => start(&folder, *peer),
         TestbedCommand::List => list(&folder),
     }
 }
@@ -97,8 +99,38 @@ fn up(folder: &Path, peers: &[Peer], link: Option<u64>) -> Result<Exit, Failure>
             }
             return Err(failure);
         }
-        tell(&made, &plan, link).map_err(failed)?;
+        tell(&made, &plan, link, &weir, folder).map_err(failed)?;
     }
+    Ok(Exit::Done)
+}
+
+/// A peer that is up.
+fn known(folder: &Path, peer: Peer) -> Result<(State, Made), Failure> {
+    let name = name_of(peer);
+    let state = open(folder, false)?;
+    let made = state.as_ref().and_then(|state| state.peers.iter().find(|made| made.peer == name).cloned());
+    let absent = || Failure::message(Exit::NotFound, format!("{name} is not up in {}", folder.display()));
+    state.zip(made).ok_or_else(absent)
+}
+
+/// Kills a peer's server, as a campaign's `fail` does.
+fn kill(folder: &Path, peer: Peer) -> Result<Exit, Failure> {
+    let (_state, made) = known(folder, peer)?;
+    let weir = std::env::current_exe().map_err(failed)?;
+    let plan = peers::plan(peer, &Site { folder: &made.folder, address: &made.address, weir: &weir });
+    let victim = made.processes.iter().find(|process| plan.victim == Some(process.name.as_str()) && process.is_alive());
+    let absent = || Failure::message(Exit::NotFound, format!("no server of {} runs that could be killed", made.peer));
+    victim.ok_or_else(absent)?.kill();
+    Ok(Exit::Done)
+}
+
+/// Starts again what has ended of a peer, as a campaign's `restore` does.
+fn start(folder: &Path, peer: Peer) -> Result<Exit, Failure> {
+    let (mut state, mut made) = known(folder, peer)?;
+    let weir = std::env::current_exe().map_err(failed)?;
+    let plan = peers::plan(peer, &Site { folder: &made.folder, address: &made.address, weir: &weir });
+    let started = build::start_again(&mut state, &mut made, &plan);
+    started.map_err(|error| failed(error).while_doing(format!("start {} again", made.peer)))?;
     Ok(Exit::Done)
 }
 
@@ -136,7 +168,7 @@ fn check(peers: &[Peer], folder: &Path, weir: &Path) -> Result<(), Failure> {
 }
 
 /// The lines of a campaign, and how the peer is set up, as comments in front of them.
-fn tell(made: &Made, plan: &Plan, link: Option<u64>) -> std::io::Result<()> {
+fn tell(made: &Made, plan: &Plan, link: Option<u64>, weir: &Path, folder: &Path) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     let numbers: Vec<String> =
         made.processes.iter().map(|process| format!("{} {}", process.name, process.pid)).collect();
@@ -154,12 +186,14 @@ fn tell(made: &Made, plan: &Plan, link: Option<u64>) -> std::io::Result<()> {
             writeln!(out, "#   {line}")?;
         }
     }
-    let server = made.processes.iter().find(|process| plan.victim == Some(process.name.as_str()));
     for system in &made.systems {
         writeln!(out, "[[system]]\nname = \"{}\"\nplace = \"{}\"", system.name, system.place)?;
         writeln!(out, "processes = {:?}", plan.processes)?;
-        if let Some(server) = server {
-            writeln!(out, "fail = [\"kill\", \"-KILL\", \"{}\"]", server.pid)?;
+        if plan.victim.is_some() {
+            let (weir, folder) = (weir.display().to_string(), folder.display().to_string());
+            for (key, verb) in [("fail", "kill"), ("restore", "start")] {
+                writeln!(out, "{key} = {:?}", [&weir, "bench", "testbed", verb, &made.peer, "--dir", &folder])?;
+            }
         }
         writeln!(out)?;
     }

@@ -104,6 +104,8 @@ pub struct Plan {
     pub processes: Vec<&'static str>,
     /// The process that is killed to see what happens then, if one is enough.
     pub victim: Option<&'static str>,
+    /// What is done after servers that had ended were started again, for it to be whole.
+    pub after_restart: Vec<Step>,
 }
 
 /// A command from words.

@@ -33,6 +33,11 @@ impl Recorded {
         began(self.pid) == Some(self.began)
     }
 
+    /// Ends it at once.
+    pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
     fn signal(&self, signal: Signal) {
         if self.is_alive()
             && let Some(pid) = Pid::from_raw(self.pid)

@@ -56,5 +56,6 @@ pub(super) fn plan(site: &Site<'_>) -> Plan {
         systems: vec![System { name: "moosefs".to_owned(), place: at }],
         processes: vec!["mfsmaster", "mfschunkserver"],
         victim: Some("mfschunkserver"),
+        after_restart: Vec::new(),
     }
 }

@@ -68,5 +68,6 @@ EXPORT {{
         systems: vec![System { name: "nfs".to_owned(), place: at }],
         processes: vec!["ganesha.nfsd"],
         victim: Some("ganesha"),
+        after_restart: Vec::new(),
     }
 }
