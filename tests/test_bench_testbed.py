@@ -21,6 +21,21 @@ PEERS = {
     "moosefs": "mfsmaster",
     "nfs": "ganesha.nfsd",
 }
+FAILURE = """
+name = "failure"
+repeats = 1
+[[failure]]
+name = "failure"
+writers = 2
+readers = 2
+file = "1MiB"
+block = "256KiB"
+seconds = 12
+fail_at = 3
+restore_at = 5
+wait = 30
+"""
+
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 CAMPAIGN = """
@@ -145,6 +160,25 @@ def test_a_server_that_has_ended_is_told(folder):
     time.sleep(0.5)
     assert "ended: weir" in bed(folder, "list", code=1).stdout
     bed(folder, "down")
+
+
+@pytest.mark.parametrize("peer", ["weir", "xrootd", "glusterfs", "moosefs"])
+def test_a_killed_server_comes_back(peer, folder, tmp_path):
+    """The lines that `up` prints kill it in the middle, and start it again; nothing that was acknowledged is lost."""
+    lines = up(folder, peer)
+    # MooseFS's client notices minutes later that its chunk server is back.
+    found = run(tmp_path, FAILURE + lines) if peer != "moosefs" else {}
+    assert bed(folder, "list").stdout.split()[:2] == [peer, "up"]
+    for work, phase, system in found:
+        cell = found[work, phase, system]
+        assert "lost" not in cell["flags"] and "wrong-data" not in cell["flags"], cell
+        if phase == "write":
+            assert cell["recoveries"][0]["back_after_s"] is not None, cell
+    bed(folder, "kill", peer)
+    assert "ended" in bed(folder, "list", code=1).stdout
+    bed(folder, "kill", peer, code=11)
+    bed(folder, "start", peer)
+    assert bed(folder, "list").stdout.split()[:2] == [peer, "up"]
 
 
 def test_what_is_there_already_stays(folder):

@@ -35,6 +35,16 @@ one_directory = [false, true]
 """
 
 
+JOBS = """
+[[repeat]]
+name = "jobs"
+jobs = 2
+files = 30
+sizes = ["100B", "100KiB"]
+operations = 200
+"""
+
+
 class XrootdHttp(Xrootd):
     """A stock XRootD with its plugin for HTTP."""
 
@@ -66,6 +76,39 @@ def folder(server, name: str) -> Path:
     made.mkdir()
     made.chmod(0o777)
     return made
+
+
+def test_file_after_file_on_one_connection(server, tmp_path):
+    """Writers that go on for a time, and jobs that replace files: each says how long a file will be, as not all servers take it in chunks.
+
+    XRootD answers 423 to who replaces a file that another connection has read a moment ago: jobs are for nginx.
+    """
+    folder(server, "going-on")
+    campaign = tmp_path / "going-on.toml"
+    campaign.write_text(
+        f"""
+name = "going on"
+repeats = 1
+[[system]]
+name = "http"
+place = "{server.http_url}going-on"
+fail = ["true"]
+[[failure]]
+name = "nothing breaks"
+writers = 2
+readers = 2
+file = "1MiB"
+block = "256KiB"
+seconds = 3
+fail_at = 1
+"""
+        + (JOBS if isinstance(server, Nginx) else "")
+    )
+    found = cells(json.loads(bench("run", campaign, "--results", tmp_path / "results", "--json").stdout))
+    assert len(found) == (3 + 2 if isinstance(server, Nginx) else 3)
+    trials = [json.loads(line) for line in (tmp_path / "results/trials.jsonl").read_text().splitlines()]
+    for phase in [phase for trial in trials for phase in trial["phases"]]:
+        assert phase["measured"]["tally"]["operations"] > 20 and not phase["measured"]["tally"]["failures"], phase["phase"]
 
 
 def test_all_that_http_can_do_is_measured(server, tmp_path):

@@ -51,13 +51,19 @@ pub struct Manner {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// A new file: it must not be there.
-    Create,
+    Create {
+        /// How many bytes it will have: HTTP says it first.
+        len: u64,
+    },
     /// A file that is there, to be read.
     Read,
     /// A file that is there, to be read and written in place.
     Update,
     /// A file that may be there: what it held goes, and it is written from its beginning.
-    Replace,
+    Replace {
+        /// How many bytes it will have.
+        len: u64,
+    },
 }
 
 /// An entry of a directory.
@@ -126,15 +132,6 @@ pub trait Session: Send {
         _manner: Manner,
     ) -> Result<Box<dyn OpenFile>, TargetError> {
         Err(TargetError::Unsupported { what: "fwrite and fread", by: "a protocol without files on this machine" })
-    }
-
-    /// Opens a new file that will have `len` bytes; protocols that say the length first (HTTP) make use of it.
-    ///
-    /// # Errors
-    /// Of the system.
-    fn create(&mut self, name: &RelName, len: u64, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
-        let _ = len;
-        self.open(name, Purpose::Create, manner)
     }
 
     /// Makes a directory.

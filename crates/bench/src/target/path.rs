@@ -57,18 +57,18 @@ impl PathSession {
     fn opened(&self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<(File, PathBuf), TargetError> {
         let mut flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
         flags |= match purpose {
-            Purpose::Create => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+            Purpose::Create { .. } => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
             Purpose::Read => OFlags::RDONLY,
             Purpose::Update => OFlags::RDWR,
-            Purpose::Replace => OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC,
+            Purpose::Replace { .. } => OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC,
         };
         flags.set(OFlags::DIRECT, manner.direct);
         flags.set(OFlags::DSYNC, manner.durability == Durability::Write && purpose != Purpose::Read);
         let path = self.at(name);
         let what = match purpose {
-            Purpose::Create => "create",
+            Purpose::Create { .. } => "create",
             Purpose::Read | Purpose::Update => "open",
-            Purpose::Replace => "replace",
+            Purpose::Replace { .. } => "replace",
         };
         let file =
             self.doing(what, name, rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH))?;

@@ -66,16 +66,16 @@ impl Session for RootSession {
 
     fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
         let options = match purpose {
-            Purpose::Create => OpenOptions::NEW | OpenOptions::UPDATE,
+            Purpose::Create { .. } => OpenOptions::NEW | OpenOptions::UPDATE,
             Purpose::Read => OpenOptions::READ,
             Purpose::Update => OpenOptions::UPDATE,
-            Purpose::Replace => OpenOptions::DELETE | OpenOptions::UPDATE,
+            Purpose::Replace { .. } => OpenOptions::DELETE | OpenOptions::UPDATE,
         };
         let file = self.client.open(&self.at(name), options, FILE_MODE)?;
         let server = file.url().server.to_string();
         let durability = if purpose == Purpose::Read { Durability::None } else { manner.durability };
         let way = match purpose {
-            Purpose::Create | Purpose::Replace => {
+            Purpose::Create { .. } | Purpose::Replace { .. } => {
                 Way::Write(Writer::new(file.with_window(manner.window.clamp(1, WINDOW_MAX) + 1)))
             }
             Purpose::Read => Way::Read(Reader::growing(file)),

@@ -70,10 +70,6 @@ impl Session for SpreadSession {
         self.of(name)?.open(name, purpose, manner)
     }
 
-    fn create(&mut self, name: &RelName, len: u64, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
-        self.of(name)?.create(name, len, manner)
-    }
-
     fn open_stdio(
         &mut self,
         name: &RelName,
@@ -136,7 +132,7 @@ mod tests {
         let manner = Manner { direct: false, durability: super::super::Durability::None, window: 1 };
         let names: Vec<RelName> = (0..6).map(|number| directory.join(&RelName::numbered('f', number))).collect();
         for name in &names {
-            session.open(name, Purpose::Create, manner).unwrap().close().unwrap();
+            session.open(name, Purpose::Create { len: 0 }, manner).unwrap().close().unwrap();
         }
         for folder in &folders {
             assert_eq!(std::fs::read_dir(folder.path().join("run/d000000")).unwrap().count(), 3);

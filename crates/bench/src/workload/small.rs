@@ -270,7 +270,8 @@ impl<'a> Client<'a> {
         let mut memory = self.memory()?;
         self.content.fill(FileKey { file: number, generation: 0 }, 0, memory.whole());
         memory.show(0..self.spec.file_bytes as usize);
-        let mut file = self.session.create(name, u64::from(self.spec.file_bytes), self.spec.manner)?;
+        let mut file =
+            self.session.open(name, Purpose::Create { len: u64::from(self.spec.file_bytes) }, self.spec.manner)?;
         if self.spec.file_bytes > 0 {
             file.write(0, memory)?;
             self.memory = finished(&mut *file)?;

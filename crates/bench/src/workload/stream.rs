@@ -312,8 +312,8 @@ impl<'a> Stream<'a> {
     fn one_file(&mut self, number: u32, start: Instant, pace: &mut Pace) -> Result<(), TargetError> {
         let spec = self.spec;
         let purpose = match spec.access {
-            Access::Write => Purpose::Create,
-            Access::Fwrite => Purpose::Replace,
+            Access::Write => Purpose::Create { len: spec.file_bytes },
+            Access::Fwrite => Purpose::Replace { len: spec.file_bytes },
             access if access.writes() => Purpose::Update,
             _ => Purpose::Read,
         };
@@ -321,8 +321,6 @@ impl<'a> Stream<'a> {
         let key = spec.key(self.stream, number);
         let mut file = if spec.access.is_stdio() {
             self.session.open_stdio(&name, purpose, spec.manner)?
-        } else if purpose == Purpose::Create {
-            self.session.create(&name, spec.file_bytes, spec.manner)?
         } else {
             self.session.open(&name, purpose, spec.manner)?
         };

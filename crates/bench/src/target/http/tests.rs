@@ -143,7 +143,7 @@ fn an_upload_goes_where_the_server_wants_it_and_begins_with_its_consent() {
     let disk = Server::of(2, &["HTTP/1.1 100 Continue\n\n", "HTTP/1.1 201 Created\nContent-Length: 0\n\n"]);
     let away = format!("HTTP/1.1 307 Away\nLocation: {}/f?key=1\nContent-Length: 0\n\n", disk.url);
     let door = Server::of(1, &[&away]);
-    let mut upload = Upload::begin(&agent(&door.url), &door.url, Some(12), &[]).unwrap();
+    let mut upload = Upload::begin(&agent(&door.url), &door.url, 12, &[]).unwrap();
     upload.send(b"12345678\r\n").unwrap();
     upload.send(b"\r\n").unwrap();
     upload.finish().unwrap();
@@ -159,12 +159,12 @@ fn an_upload_goes_where_the_server_wants_it_and_begins_with_its_consent() {
 fn an_upload_that_is_refused_says_why() {
     let full = "HTTP/1.1 507 Insufficient Storage\nContent-Length: 0\n\n";
     let server = Server::of(1, &[full]);
-    let Err(error) = Upload::begin(&agent(&server.url), &server.url, Some(3), &[]) else { panic!("it was taken") };
+    let Err(error) = Upload::begin(&agent(&server.url), &server.url, 3, &[]) else { panic!("it was taken") };
     assert!(error.to_string().contains("507 Insufficient Storage"), "{error}");
     // In the middle, too; and fewer bytes than announced are no file.
     let server =
         Server::of(1, &["HTTP/1.1 100 Continue\n\nHTTP/1.1 507 Full\nContent-Length: 0\nConnection: close\n\n"]);
-    let mut upload = Upload::begin(&agent(&server.url), &server.url, None, &[]).unwrap();
+    let mut upload = Upload::begin(&agent(&server.url), &server.url, 1 << 30, &[]).unwrap();
     let piece = vec![7; 1 << 20];
     let error = (0..1000).find_map(|_| upload.send(&piece).err()).unwrap().to_string();
     assert!(error.contains("507 Full"), "{error}");

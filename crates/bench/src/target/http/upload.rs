@@ -17,8 +17,8 @@ pub(in crate::target) struct Upload {
     agent: Agent,
     url: HttpUrl,
     connection: Connection,
-    /// Bytes that are still to come; `None`: nobody has said how many, and they are sent in chunks.
-    left: Option<u64>,
+    /// Bytes that are still to come. Servers differ in what they take in chunks, so all that is sent says how long it is.
+    left: u64,
 }
 
 /// The answer before the bytes are sent; `None`: they may be.
@@ -38,14 +38,11 @@ impl Upload {
     pub(in crate::target) fn begin(
         agent: &Agent,
         url: &HttpUrl,
-        len: Option<u64>,
+        len: u64,
         more: &[(&'static str, &str)],
     ) -> Result<Self, HttpError> {
-        let framing = match len {
-            Some(len) => ("Content-Length", len.to_string()),
-            None => ("Transfer-Encoding", "chunked".to_owned()),
-        };
-        let headers = [&[(framing.0, framing.1.as_str()), ("Expect", "100-continue")][..], more].concat();
+        let length = len.to_string();
+        let headers = [&[("Content-Length", length.as_str()), ("Expect", "100-continue")][..], more].concat();
         let mut at = url.clone();
         for _ in 0..=agent.redirects_max() {
             let mut text = agent.head(&at, METHOD, &headers);
@@ -79,22 +76,12 @@ impl Upload {
     /// # Errors
     /// Of the connection, or what the server has to say against it.
     pub(in crate::target) fn send(&mut self, bytes: &[u8]) -> Result<(), HttpError> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let sent = match &mut self.left {
-            Some(left) => match left.checked_sub(bytes.len() as u64) {
-                Some(rest) => {
-                    *left = rest;
-                    self.connection.send(bytes)
-                }
-                None => Err(io::Error::new(io::ErrorKind::InvalidInput, "more bytes than were announced")),
-            },
-            None => {
-                let line = format!("{:x}\r\n", bytes.len());
-                let sent = self.connection.send(line.as_bytes());
-                sent.and_then(|()| self.connection.send(bytes)).and_then(|()| self.connection.send(b"\r\n"))
+        let sent = match self.left.checked_sub(bytes.len() as u64) {
+            Some(rest) => {
+                self.left = rest;
+                self.connection.send(bytes)
             }
+            None => Err(io::Error::new(io::ErrorKind::InvalidInput, "more bytes than were announced")),
         };
         sent.map_err(|source| self.why(source))
     }
@@ -117,16 +104,9 @@ impl Upload {
     /// # Errors
     /// Of the connection; a refusal; fewer bytes than were announced.
     pub(in crate::target) fn finish(mut self) -> Result<(), HttpError> {
-        match self.left {
-            Some(0) => {}
-            Some(left) => {
-                let text = format!("it was ended {left} bytes early");
-                return Err(broken(METHOD, &self.url, io::Error::new(io::ErrorKind::InvalidInput, text)));
-            }
-            None => {
-                let sent = self.connection.send(b"0\r\n\r\n");
-                sent.map_err(|source| self.why(source))?;
-            }
+        if self.left > 0 {
+            let text = format!("it was ended {} bytes early", self.left);
+            return Err(broken(METHOD, &self.url, io::Error::new(io::ErrorKind::InvalidInput, text)));
         }
         let failed = |source| broken(METHOD, &self.url, source);
         let head = Head::read(&mut self.connection, None, false).map_err(failed)?;

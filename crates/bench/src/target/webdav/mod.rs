@@ -89,7 +89,7 @@ impl WebdavSession {
     fn upload(
         &self,
         name: &RelName,
-        len: Option<u64>,
+        len: u64,
         replaces: bool,
         manner: Manner,
     ) -> Result<Box<dyn OpenFile>, TargetError> {
@@ -99,7 +99,7 @@ impl WebdavSession {
         let url = self.at(name);
         // Those who know what this means refuse to overwrite; the others are asked for new names only.
         let only_new: &[(&str, &str)] = if replaces { &[] } else { &[("If-None-Match", "*")] };
-        if len == Some(0) {
+        if len == 0 {
             // Nothing comes that a server could agree to (RFC 9110, 10.1.1).
             let headers = [&[("Content-Length", "0")][..], only_new].concat();
             self.agent.ask(&url, &Request { method: "PUT", headers: &headers, body: "" })?.drain();
@@ -153,15 +153,11 @@ impl Session for WebdavSession {
 
     fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
         match purpose {
-            Purpose::Create => self.upload(name, None, false, manner),
-            Purpose::Replace => self.upload(name, None, true, manner),
+            Purpose::Create { len } => self.upload(name, len, false, manner),
+            Purpose::Replace { len } => self.upload(name, len, true, manner),
             Purpose::Read => Ok(Box::new(Download::new(self.agent.clone(), self.at(name)))),
             Purpose::Update => Err(TargetError::Unsupported { what: "changing a file in place", by: BY }),
         }
-    }
-
-    fn create(&mut self, name: &RelName, len: u64, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
-        self.upload(name, Some(len), false, manner)
     }
 
     fn make_directory(&mut self, name: &RelName) -> Result<(), TargetError> {

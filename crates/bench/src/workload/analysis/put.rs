@@ -47,7 +47,7 @@ pub(super) fn put(
         let name = name(files, copy, place);
         let mut filler = Filler::new(file, content, FileKey { file: number(files, copy, place), generation: 0 })?;
         let written = session
-            .open(&name, Purpose::Create, manner)
+            .open(&name, Purpose::Create { len: file.bytes }, manner)
             .and_then(|open| writer.write(open, file.bytes, manner.window, &mut filler));
         if let Err(error) = written {
             worker.meter().add_failure();

@@ -91,8 +91,8 @@ impl<'a> Churner<'a> {
     /// Bytes moved.
     fn step(&mut self, step: Step) -> Result<u64, TargetError> {
         match step {
-            Step::Create { slot, generation } => self.write(slot, generation, Purpose::Create),
-            Step::Rewrite { slot, generation } => self.write(slot, generation, Purpose::Replace),
+            Step::Create { slot, generation } => self.write(slot, generation, |len| Purpose::Create { len }),
+            Step::Rewrite { slot, generation } => self.write(slot, generation, |len| Purpose::Replace { len }),
             Step::Read { slot, generation } => self.read(slot, generation),
             Step::Stat { slot, generation } => {
                 let name = self.spec.name(self.client, slot);
@@ -125,12 +125,12 @@ impl<'a> Churner<'a> {
         self.memory.take().map_or_else(|| Memory::new(bytes), Ok)
     }
 
-    fn write(&mut self, slot: u32, generation: u32, purpose: Purpose) -> Result<u64, TargetError> {
+    fn write(&mut self, slot: u32, generation: u32, purpose: fn(u64) -> Purpose) -> Result<u64, TargetError> {
         let spec = self.spec;
         let (name, size) = (spec.name(self.client, slot), u64::from(spec.size(self.client, slot, generation)));
         let key = FileKey { file: spec.key(self.client, slot), generation: u64::from(generation) };
         let mut memory = self.memory()?;
-        let mut file = self.session.open(&name, purpose, spec.manner)?;
+        let mut file = self.session.open(&name, purpose(size), spec.manner)?;
         let mut at = 0;
         while at < size {
             let len = usize::try_from(size - at).unwrap_or(usize::MAX).min(self.request_bytes());

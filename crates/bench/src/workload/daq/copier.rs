@@ -33,7 +33,7 @@ fn one_file(
     let spec = site.spec;
     let (name, key) = (spec.name(recorder, file), spec.key(recorder, file));
     let mut source = from.open(&name, Purpose::Read, spec.manner)?;
-    let mut copy = to.create(&spec.copy_name(recorder, file), spec.file_bytes, spec.manner)?;
+    let mut copy = to.open(&spec.copy_name(recorder, file), Purpose::Create { len: spec.file_bytes }, spec.manner)?;
     let mut at = 0;
     while at < spec.file_bytes && !worker.is_stopped() {
         let begun = Instant::now();

@@ -7,7 +7,7 @@ use super::Site;
 use crate::content::FileKey;
 use crate::load::{Pace, Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{OpenFile, Session, TargetError};
+use crate::target::{OpenFile, Purpose, Session, TargetError};
 
 pub(super) fn record(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
     let leaves = Leaves(site);
@@ -77,7 +77,11 @@ impl Recorder<'_> {
     fn one_file(&mut self, file: u32, pace: &mut Pace) -> Result<bool, TargetError> {
         let spec = self.site.spec;
         let key = FileKey { file: spec.key(self.recorder, file), generation: 0 };
-        let mut open = self.session.create(&spec.name(self.recorder, file), spec.file_bytes, spec.manner)?;
+        let mut open = self.session.open(
+            &spec.name(self.recorder, file),
+            Purpose::Create { len: spec.file_bytes },
+            spec.manner,
+        )?;
         self.site.floor.begin(self.recorder, file);
         let (block, mut offset) = (u64::from(spec.block_bytes), 0);
         while offset < spec.file_bytes && !self.worker.is_stopped() {

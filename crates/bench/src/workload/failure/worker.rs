@@ -101,7 +101,7 @@ impl<'a> Hand<'a> {
         let spec = self.site.spec;
         let name = spec.name(writer, file);
         let key = FileKey { file: spec.key(writer, file), generation: 0 };
-        let mut open = session.open(&name, Purpose::Create, spec.manner)?;
+        let mut open = session.open(&name, Purpose::Create { len: spec.file_bytes }, spec.manner)?;
         let mut at = 0;
         while at < spec.file_bytes {
             let since = Instant::now();
