@@ -9,6 +9,11 @@ use super::process::run;
 /// Cables that are tried: 198.18.K.0/30, from the range for measurements of networks (RFC 2544, RFC 5735).
 const CABLES: std::ops::Range<u8> = 1..250;
 
+/// What names of namespaces begin with.
+pub const NAMESPACE: &str = "weir-testbed-";
+/// What names of this machine's ends of cables begin with.
+pub const LINK: &str = "wtb";
+
 /// Names and addresses of a peer's network. The names are nobody else's: they have this process's number in them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Network {
@@ -26,9 +31,9 @@ impl Network {
     fn new(number: u8) -> Self {
         let process = std::process::id();
         Self {
-            namespace: format!("weir-testbed-{number}-{process}"),
+            namespace: format!("{NAMESPACE}{number}-{process}"),
             // At most 15 letters.
-            link: format!("wtb{number}-{process}"),
+            link: format!("{LINK}{number}-{process}"),
             ours: format!("198.18.{number}.1"),
             theirs: format!("198.18.{number}.2"),
         }
