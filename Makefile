@@ -6,7 +6,7 @@ WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 export WEIR_BIN ?= $(abspath $(WEIR))
 PYTEST := .venv/bin/python -m pytest
 
-.PHONY: help build demo test lint test-rust test-clients test-peer bench fuzz sim soak deb clean
+.PHONY: help build demo test lint test-rust test-clients test-peer bench bench-clients fuzz sim soak deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -42,7 +42,11 @@ test-peer: ## the client tests against a stock xrootd: proves the tests, not wei
 	scripts/setup.sh test
 	$(PYTEST) tests --peer $(ARGS)
 
-bench: build ## measure, beside a stock xrootd, and write bench/RESULTS.md; ARGS="--only stat --runs 3" for a part
+bench: build ## measure beside a stock xrootd by campaigns of `weir bench`, and write bench/CAMPAIGNS.md (needs root); ARGS="small streams" for a part
+	scripts/setup.sh bench
+	.venv/bin/python bench/campaigns.py $(ARGS)
+
+bench-clients: build ## measure what stock clients' own programs and libraries see, and write bench/RESULTS.md; ARGS="--only stat --runs 3" for a part
 	scripts/setup.sh bench
 	.venv/bin/python bench/run.py $(ARGS)
 

@@ -170,7 +170,7 @@ PARTS = [*SMALL, *BIG, *VECTORS, *COPIES, *LIBRARIES]
 
 
 def report(folder: Path, systems: list[str], figures: rows.Figures, runs: int, chosen: set[str] | None) -> str:
-    lines = ["# Measured", "", f"By `make bench`, {runs} alternating runs: medians, with the spread in brackets.", ""]
+    lines = ["# Measured", "", f"By `make bench-clients`, {runs} alternating runs: medians, with the spread in brackets.", ""]
     lines += rows.table(systems, figures, chosen)
     lines += ["", "weir syncs at close, xrootd does not. Server CPU: user and system time of all its threads, with what it does after the "
               "last answer until it is idle.", "", "## Machine", ""]  # fmt: skip

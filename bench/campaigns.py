@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""
+Measures weir beside its peers by campaigns of `weir bench`, in the testbed of `weir bench testbed` on this machine; writes
+bench/CAMPAIGNS.md and, for each campaign, a report in build/bench.
+
+    bench/campaigns.py                       all of them
+    bench/campaigns.py small streams         some; bench/CAMPAIGNS.md keeps what it says of the others
+    bench/campaigns.py --peers weir,xrootd   beside others; what can be started: weir bench testbed up --help
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CAMPAIGNS, TABLES = ROOT / "bench/campaigns", ROOT / "build/bench"
+RESULTS = ROOT / "bench/CAMPAIGNS.md"
+WEIR = os.environ.get("WEIR_BIN") or str(ROOT / "target/release/weir")
+# What is measured by path on this machine's own disk alone.
+ON_DISK_ALONE = {"generator"}
+HEAD = """# Campaigns
+
+What `make bench` measured: campaigns of `weir bench` (`bench/campaigns`) on systems that `weir bench testbed` started, all on one
+machine. Figures are medians of six repeats; `docs/bench.md` explains the letters. Each has the day and the commit it was measured at.
+"""
+
+
+def weir(*words: object, **more: object) -> str:
+    return subprocess.run([WEIR, "bench", *map(str, words)], check=True, text=True, stdout=subprocess.PIPE, **more).stdout
+
+
+def table(name: str, systems: str, folder: Path, bed: Path) -> str:
+    """Runs a campaign; the table, as it is printed."""
+    text = (CAMPAIGNS / f"{name}.toml").read_text()
+    campaign = bed.parent / f"{name}.toml"
+    campaign.write_text(text + "\n" + systems)
+    results = TABLES / name
+    subprocess.run(["rm", "-rf", results], check=True)
+    # What a phase has left on its way to the disk is nobody's of the next.
+    os.sync()
+    done = subprocess.run([WEIR, "bench", "run", campaign, "--results", results], text=True, stdout=subprocess.PIPE)
+    print(done.stdout, flush=True)
+    if done.returncode not in (0, 1):
+        sys.exit(f"campaign {name} ended with {done.returncode}")
+    return done.stdout.rsplit("\n\n", 1)[0].strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=sorted(file.stem for file in CAMPAIGNS.glob("*.toml")))
+    parser.add_argument("--peers", default="weir,xrootd", help="systems of the testbed beside the disk")
+    wanted = parser.parse_args()
+    for name in wanted.names:
+        if not (CAMPAIGNS / f"{name}.toml").exists():
+            parser.error(f"no campaign {name} in {CAMPAIGNS}")
+    saved = TABLES / "tables.json"
+    TABLES.mkdir(parents=True, exist_ok=True)
+    tables = json.loads(saved.read_text()) if saved.exists() else {}
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], text=True, stdout=subprocess.PIPE).stdout.strip()
+    with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/var/tmp") as temporary:
+        os.chmod(temporary, 0o755)  # servers that run as users of their own look into it
+        bed, folder = Path(temporary) / "bed", Path(temporary) / "disk"
+        folder.mkdir()
+        disk = f'[[system]]\nname = "disk"\nplace = "{folder}"\n'
+        try:
+            lines = weir("testbed", "up", *wanted.peers.split(","), "--dir", bed)
+            # The disk below all of them is their ceiling.
+            lines = lines.replace("\nprocesses = ", '\ndisk = "disk"\nprocesses = ')
+            for name in wanted.names:
+                systems = disk if name in ON_DISK_ALONE else disk + lines
+                tables[name] = {"table": table(name, systems, folder, bed), "commit": commit, "day": date.today().isoformat()}
+                saved.write_text(json.dumps(tables))
+        finally:
+            subprocess.run([WEIR, "bench", "testbed", "down", "--dir", bed], check=False)
+    parts = [f"## {name}\n\n{one['day']}, {one['commit']}\n\n```\n{one['table']}\n```\n" for name, one in sorted(tables.items())]
+    RESULTS.write_text("\n".join([HEAD, *parts]))
+    print(f"written: {RESULTS}; reports: {TABLES}/*/report.html")
+
+
+if __name__ == "__main__":
+    main()
