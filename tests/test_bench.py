@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness import WEIR_BIN, Xrootd
+from test_metrics import named, samples
 
 CAMPAIGN = """
 name = "both"
@@ -367,3 +368,25 @@ def test_a_command_that_breaks_nothing_gives_no_figure(own_node, tmp_path):
     file.write_text(text.replace('["kill", "-9"', '["false"').replace("seconds = 12", "seconds = 5").replace("restore_at = 6", ""))
     table = bench("run", file, "--results", tmp_path / "results", code=1).stdout
     assert "no figure" in table and "ended before all was done" in table
+
+
+def test_who_opens_file_after_file_stays_connected(own_node, tmp_path):
+    """As any client that stays: a connection for each file would be what is measured."""
+    server = own_node("--metrics", "127.0.0.1:0")
+    before = named(samples(server), "weir_connections_accepted_total")
+    (tmp_path / "campaign.toml").write_text(
+        f"""
+name = "many"
+repeats = 1
+[[system]]
+name = "weir"
+place = "{server.url}"
+[[small]]
+name = "small"
+clients = 2
+files = 100
+file = "4KiB"
+"""
+    )
+    bench("run", tmp_path / "campaign.toml", "--results", tmp_path / "results")
+    assert 2 <= named(samples(server), "weir_connections_accepted_total") - before < 40

@@ -1,6 +1,7 @@
 //! By `root://`: any server of the protocol, through weir's own client.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use client::{
@@ -40,16 +41,28 @@ impl Target for RootTarget {
     }
 
     fn session(&self) -> Result<Box<dyn Session>, TargetError> {
-        Ok(Box::new(RootSession { home: self.home.clone(), client: Client::new(self.settings.clone()) }))
+        let client = Client::new(self.settings.clone());
+        Ok(Box::new(RootSession { home: self.home.clone(), client, closed: Closed::default() }))
     }
 }
+
+/// Connections of files that were closed: the next operation goes over one of them, as it does for any client that stays.
+type Closed = Arc<Mutex<Vec<client::Session>>>;
 
 struct RootSession {
     home: Url,
     client: Client,
+    closed: Closed,
 }
 
 impl RootSession {
+    fn client(&mut self) -> &mut Client {
+        for session in self.closed.lock().map_or_else(|_| Vec::new(), |mut closed| std::mem::take(&mut *closed)) {
+            self.client.give_back(session, &self.home);
+        }
+        &mut self.client
+    }
+
     fn at(&self, name: &RelName) -> Url {
         if *name == RelName::HOME { self.home.clone() } else { self.home.join(name.as_str()) }
     }
@@ -57,11 +70,13 @@ impl RootSession {
 
 impl Session for RootSession {
     fn make_home(&mut self) -> Result<(), TargetError> {
-        Ok(self.client.mkdir(&self.home, DIRECTORY_MODE, false)?)
+        let home = self.home.clone();
+        Ok(self.client().mkdir(&home, DIRECTORY_MODE, false)?)
     }
 
     fn remove_home(&mut self) -> Result<(), TargetError> {
-        Ok(self.client.rmdir(&self.home)?)
+        let home = self.home.clone();
+        Ok(self.client().rmdir(&home)?)
     }
 
     fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
@@ -71,7 +86,8 @@ impl Session for RootSession {
             Purpose::Update => OpenOptions::UPDATE,
             Purpose::Replace { .. } => OpenOptions::DELETE | OpenOptions::UPDATE,
         };
-        let file = self.client.open(&self.at(name), options, FILE_MODE)?;
+        let at = self.at(name);
+        let file = self.client().open(&at, options, FILE_MODE)?;
         let server = file.url().server.to_string();
         let durability = if purpose == Purpose::Read { Durability::None } else { manner.durability };
         let way = match purpose {
@@ -81,20 +97,23 @@ impl Session for RootSession {
             Purpose::Read => Way::Read(Reader::growing(file)),
             Purpose::Update => Way::Update(Box::new(file)),
         };
-        Ok(Box::new(RootFile { way, server, durability, started: VecDeque::new(), ready: VecDeque::new() }))
+        let closed = Arc::clone(&self.closed);
+        Ok(Box::new(RootFile { way, server, durability, started: VecDeque::new(), ready: VecDeque::new(), closed }))
     }
 
     fn make_directory(&mut self, name: &RelName) -> Result<(), TargetError> {
-        Ok(self.client.mkdir(&self.at(name), DIRECTORY_MODE, false)?)
+        let at = self.at(name);
+        Ok(self.client().mkdir(&at, DIRECTORY_MODE, false)?)
     }
 
     fn len_of(&mut self, name: &RelName) -> Result<Option<u64>, TargetError> {
-        Ok(self.client.look(&self.at(name))?.map(|stat| stat.size))
+        let at = self.at(name);
+        Ok(self.client().look(&at)?.map(|stat| stat.size))
     }
 
     fn list(&mut self, name: &RelName, each: &mut dyn FnMut(Entry)) -> Result<(), TargetError> {
         let at = self.at(name);
-        self.client.list::<ClientError>(&at, DirlistOptions::NONE, |entry| {
+        self.client().list::<ClientError>(&at, DirlistOptions::NONE, |entry| {
             let len = entry.stat.as_ref().filter(|stat| !stat.flags.has(StatFlags::IS_DIR)).map(|stat| stat.size);
             each(Entry { name: entry.name, len });
             Ok(())
@@ -103,16 +122,18 @@ impl Session for RootSession {
     }
 
     fn remove(&mut self, name: &RelName) -> Result<(), TargetError> {
-        Ok(self.client.rm(&self.at(name))?)
+        let at = self.at(name);
+        Ok(self.client().rm(&at)?)
     }
 
     fn remove_directory(&mut self, name: &RelName) -> Result<(), TargetError> {
-        Ok(self.client.rmdir(&self.at(name))?)
+        let at = self.at(name);
+        Ok(self.client().rmdir(&at)?)
     }
 
     fn room(&mut self) -> Result<Option<Room>, TargetError> {
         let place = self.home.parent().unwrap_or_else(|| self.home.clone());
-        let space = self.client.space(&place)?;
+        let space = self.client().space(&place)?;
         Ok(Some(Room { free: space.free, total: space.total }))
     }
 }
@@ -132,6 +153,7 @@ struct RootFile {
     started: VecDeque<(u64, Instant)>,
     /// Done while another was started.
     ready: VecDeque<Done>,
+    closed: Closed,
 }
 
 impl RootFile {
@@ -236,11 +258,14 @@ impl OpenFile for RootFile {
         if self.durability == Durability::Close {
             self.sync()?;
         }
-        match self.way {
+        let session = match self.way {
             Way::Read(reader) => reader.close(),
             Way::Write(writer) => writer.finish(),
             Way::Update(file) => file.close(),
         }?;
+        if let Ok(mut closed) = self.closed.lock() {
+            closed.push(session);
+        }
         Ok(())
     }
 }
