@@ -31,7 +31,7 @@ pub struct Measured {
 }
 
 /// How far it is, for those who watch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct Progress {
     /// Since the start.
     pub elapsed: Duration,
@@ -115,7 +115,7 @@ pub fn measure_at(
 ) -> Vec<(&'static str, Measured)> {
     let ticks = ticks();
     let counters = || Counters::read(Path::new("/proc"), Path::new("/sys"), &[], Instant::now());
-    let (cpu_before, times_before) = (cpu_time(), ProcessTimes::read(ticks));
+    let times_before = ProcessTimes::read();
     let (mut last_counters, mut last, mut client, mut elapsed) =
         (counters(), Reading::default(), Vec::new(), Duration::ZERO);
     let mut sample = || {
@@ -134,11 +134,9 @@ pub fn measure_at(
         client.last().is_none_or(|sample| watch(Second { progress, roles, sample }))
     });
     client.push(sample());
-    let times = ProcessTimes::read(ticks);
-    let programs_system_s = times.programs_system - times_before.programs_system;
-    let programs_s = times.programs_user - times_before.programs_user + programs_system_s;
-    let cpu_s = cpu_time().saturating_sub(cpu_before).as_secs_f64() + programs_s;
-    let mut cpu = Some((cpu_s, times.own_system - times_before.own_system + programs_system_s));
+    let times = ProcessTimes::read();
+    let spent = |of: fn(&ProcessTimes) -> Duration| of(&times).saturating_sub(of(&times_before)).as_secs_f64();
+    let mut cpu = Some((spent(ProcessTimes::all), spent(ProcessTimes::system)));
     let mut client = Some(client);
     finished.roles.into_iter().map(|group| (group.role, measured(group, &mut cpu, &mut client))).collect()
 }
@@ -174,41 +172,52 @@ fn measured(group: Group, cpu: &mut Option<(f64, f64)>, client: &mut Option<Vec<
     }
 }
 
-/// Times of this process and of the programs that it ran and waited for, in seconds, as the kernel counts them.
-#[derive(Clone, Copy, Default)]
+/// CPU times of this process, and of the programs that it ran and waited for. The only place where they are read: who reads them twice counts
+/// programs twice.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct ProcessTimes {
-    own_system: f64,
-    programs_user: f64,
-    programs_system: f64,
+    /// User and system time of this process, by the kernel's finest clock.
+    own: Duration,
+    own_system: Duration,
+    programs_user: Duration,
+    programs_system: Duration,
 }
 
 impl ProcessTimes {
-    /// Zeros where they are not told. proc(5): the fields 15 to 17 of `/proc/PID/stat`.
-    fn read(ticks: f64) -> Self {
+    fn read() -> Self {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        let own = Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0));
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // The second field is a name in parentheses, and may hold spaces.
+        Self { own, ..Self::of(&stat, rustix::param::clock_ticks_per_second().max(1)) }
+    }
+
+    /// From `/proc/PID/stat`, proc(5): its fields 15 to 17, in `ticks` a second; zeros where they are not told.
+    fn of(stat: &str, ticks: u64) -> Self {
+        // The second field is a name in parentheses, and may hold blanks and brackets.
         let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
-        let mut fields = after.split_whitespace().skip(12).map(|field| field.parse::<f64>().map_or(0.0, |n| n / ticks));
-        let mut next = || fields.next().unwrap_or_default();
-        Self { own_system: next(), programs_user: next(), programs_system: next() }
+        let mut fields = after.split_ascii_whitespace().skip(12).map(|field| field.parse::<u64>().unwrap_or(0));
+        let mut next = || {
+            let count = fields.next().unwrap_or(0);
+            Duration::from_secs(count / ticks)
+                + Duration::from_secs(count % ticks) / u32::try_from(ticks).unwrap_or(100)
+        };
+        Self { own: Duration::ZERO, own_system: next(), programs_user: next(), programs_system: next() }
+    }
+
+    /// User and system time of all of them.
+    fn all(&self) -> Duration {
+        self.own + self.programs_user + self.programs_system
+    }
+
+    /// The part of it that the kernel spent.
+    fn system(&self) -> Duration {
+        self.own_system + self.programs_system
     }
 }
 
 /// User and system time of this process, and of those that it has started and that have ended.
 pub(crate) fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    let own = Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0));
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let ticks = rustix::param::clock_ticks_per_second().max(1);
-    #[allow(clippy::cast_precision_loss)] // ticks of processes that live for seconds
-    let children = children_ticks(&stat) as f64 / ticks as f64;
-    own + Duration::from_secs_f64(children)
-}
-
-/// User and system ticks of children that have ended (`/proc/PID/stat`, proc(5)); a name may hold blanks and brackets.
-fn children_ticks(stat: &str) -> u64 {
-    let words = stat.rsplit_once(')').map_or("", |(_, words)| words);
-    words.split_ascii_whitespace().skip(13).take(2).filter_map(|word| word.parse::<u64>().ok()).sum()
+    ProcessTimes::read().all()
 }
 
 #[cfg(test)]
@@ -216,12 +225,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_are_counted_when_they_have_ended() {
-        assert_eq!(children_ticks("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 40 2 30 12 20 0"), 42);
-        assert_eq!(children_ticks(""), 0);
-        let before = cpu_time();
-        let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
-        assert!(std::process::Command::new("sh").args(["-c", busy]).status().unwrap().success());
-        assert!(cpu_time() - before > Duration::from_millis(40), "{:?}", cpu_time() - before);
+    fn the_kernels_line_is_understood() {
+        let times = ProcessTimes::of("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 40 50 30 12 20 0", 100);
+        let ms = Duration::from_millis;
+        assert_eq!((times.own_system, times.programs_user, times.programs_system), (ms(500), ms(300), ms(120)));
+        assert_eq!((times.all(), times.system()), (ms(420), ms(620)));
+        assert_eq!(ProcessTimes::of("", 100), ProcessTimes::default());
     }
 }

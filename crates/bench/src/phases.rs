@@ -1,6 +1,6 @@
 //! The phases of a trial, one after the other: by this machine, or by all agents.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::campaign::{Phase, Work};
 use crate::coordinate::message::Home;
@@ -12,6 +12,9 @@ use crate::result::{Caches, Machines, PhaseRecord, TrialRecord};
 use crate::run::{Context, now_secs};
 use crate::target::Place;
 use crate::workload::Site;
+
+/// How often it is asked whether to go on while something is read back.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Where a trial works.
 pub(crate) struct Homes {
@@ -116,18 +119,33 @@ fn by_this_machine(
     crew.prepare();
     let asked = context.coordinator.map(Coordinator::gather).transpose();
     let mut last = Reading::default();
-    let roles = measure_at(crew, std::time::Instant::now(), context.phase_limit, |second| {
+    let (mut progress, mut went_on) = (Progress::default(), true);
+    let begun = Instant::now();
+    let mut roles = measure_at(crew, begun, context.phase_limit, |second| {
         if let Some(coordinator) = context.coordinator {
             let now: Reading = second.roles.iter().copied().sum();
             coordinator.show(now, now.since(last), second.progress.elapsed, second.sample);
             last = now;
         }
-        watch(second.progress)
+        progress = second.progress;
+        went_on = watch(progress);
+        went_on
     });
     let servers = match context.coordinator {
         Some(coordinator) => asked.and_then(|_| coordinator.gathered()).map_err(|error| text(&error))?,
         None => Vec::new(),
     };
+    // Nobody is charged for this: all that is measured has been read.
+    let mut looked = Instant::now();
+    let mut go_on = || {
+        if looked.elapsed() >= LOOK {
+            (looked, went_on) = (Instant::now(), watch(progress));
+        }
+        went_on && context.phase_limit.is_none_or(|limit| begun.elapsed() < limit)
+    };
+    if let Some((_, measured)) = roles.first_mut() {
+        workload.read_back(site, &mut measured.tally, &mut go_on);
+    }
     let roles = roles.into_iter().map(|(role, measured)| (role.to_owned(), measured)).collect();
     let mut machines = Machines { servers, ..Machines::default() };
     keep_own_servers(&mut machines, context, phase);

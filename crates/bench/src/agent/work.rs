@@ -28,7 +28,7 @@ const PLACES_MAX: usize = 1024;
 /// Does `task`, and tells what came of it.
 pub(super) fn work(task: &Task, settings: &Settings, line: &Line, starts: &Receiver<Duration>, stop: &AtomicBool) {
     let is_stopped = || stop.load(Ordering::Relaxed) || line.ends.load(Ordering::Relaxed);
-    let (crew, caches) = match prepare(task, settings) {
+    let (crew, site, caches) = match prepare(task, settings) {
         Ok(ready) => ready,
         Err(why) => {
             line.tell_or_end(&Tell::Refused { run: task.run, why: short(&why) });
@@ -51,7 +51,7 @@ pub(super) fn work(task: &Task, settings: &Settings, line: &Line, starts: &Recei
     let mut told = vec![Reading::default(); roles.len()];
     let mut number = 0;
     let limit = task.limit_s.and_then(|limit| Duration::try_from_secs_f64(limit).ok());
-    let measured = measure_at(crew, line.clock.instant_of(start), limit, |second| {
+    let mut measured = measure_at(crew, line.clock.instant_of(start), limit, |second| {
         let deltas = roles.iter().zip(second.roles).zip(&mut told).map(|((role, now), told)| {
             let delta = now.since(*told);
             *told = *now;
@@ -66,11 +66,14 @@ pub(super) fn work(task: &Task, settings: &Settings, line: &Line, starts: &Recei
         // Nobody has asked for what was done by halves: the coordinator is to see that this agent is gone.
         return;
     }
+    if let Some((_, first)) = measured.first_mut() {
+        task.phase.workload().read_back(&site, &mut first.tally, &mut || !is_stopped());
+    }
     line.tell_or_end(&done(task.run, measured, &told));
 }
 
-/// Workers that are getting ready, and what could come from a memory.
-fn prepare(task: &Task, settings: &Settings) -> Result<(Crew, Caches), String> {
+/// Workers that are getting ready, where they work, and what could come from a memory.
+fn prepare(task: &Task, settings: &Settings) -> Result<(Crew, Site, Caches), String> {
     let phase = task.phase.workload();
     phase.check().map_err(|error| error.to_string())?;
     if task.parts.is_empty() || task.parts.end > phase.parts() {
@@ -86,7 +89,7 @@ fn prepare(task: &Task, settings: &Settings) -> Result<(Crew, Caches), String> {
     let target = |system: Option<(Vec<Place>, Arc<dyn Target>)>| system.map(|(_, target)| target);
     let site = Site { target: target(home), copies: target(copies), peers: Vec::new(), content };
     let crew = phase.crew(&site, task.parts.clone()).map_err(|error| error.to_string())?;
-    Ok((crew, caches))
+    Ok((crew, site, caches))
 }
 
 /// A system with the trial's folder. No other folder is worked in, whoever asks for it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{AnalysisError, ChurnError, DaqError, FailureError, ForeignError, GenerateError, SmallError, StreamError};
 use crate::content::Content;
-use crate::load::Crew;
+use crate::load::{Crew, Tally};
 use crate::network::{Far, SpecError};
 use crate::target::{Manner, RelName, Target};
 
@@ -208,6 +208,9 @@ pub trait Workload {
     /// # Errors
     /// [`Workload::check`]; and where `site` lacks something.
     fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError>;
+
+    /// Reads back what somebody else has written and compares it, for as long as `go_on` says so: after all that is measured, and outside of it.
+    fn read_back(&self, _site: &Site, _tally: &mut Tally, _go_on: &mut dyn FnMut() -> bool) {}
 }
 
 impl Site {

@@ -7,7 +7,7 @@ mod xrdcp;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::access::Access;
 use super::kind::{Names, Site, Unit, WorkError, Workload, word_of};
@@ -134,6 +134,16 @@ impl Workload for ForeignSpec {
 
     fn parts(&self) -> u32 {
         1
+    }
+
+    fn read_back(&self, site: &Site, tally: &mut Tally, go_on: &mut dyn FnMut() -> bool) {
+        // fio does not say what is in its files.
+        let is_ours = self.tool == Tool::Xrdcp && self.work.access.writes() && self.work.verify;
+        let Some(target) = site.target.as_deref().filter(|_| is_ours && tally.operations > 0) else { return };
+        let since = Instant::now();
+        if let Err(error) = xrdcp::read_back(self, target, &site.content, tally, go_on) {
+            tally.add_failure(since.elapsed(), &error);
+        }
     }
 
     fn crew(&self, site: &Site, _parts: Range<u32>) -> Result<Crew, WorkError> {

@@ -43,11 +43,7 @@ pub(super) fn run(
     let files: u64 = copied?.into_iter().sum();
     let took = start.elapsed();
     worker.span(start, took);
-    let mut tally = told(worker, files * spec.work.file_bytes, files, took);
-    if writes && spec.work.verify {
-        verify(spec, target, content, &mut tally, worker)?;
-    }
-    Ok(tally)
+    Ok(told(worker, files * spec.work.file_bytes, files, took))
 }
 
 /// Files copied.
@@ -104,13 +100,13 @@ impl Drop for Source {
     }
 }
 
-/// Reads all that was written and compares it: a tool that says that it is done is not taken at its word.
-fn verify(
+/// Reads all that was written and compares it, for as long as `go_on` says so: a tool that says that it is done is not taken at its word.
+pub(super) fn read_back(
     spec: &ForeignSpec,
     target: &dyn Target,
     content: &Content,
     tally: &mut Tally,
-    worker: &Worker,
+    go_on: &mut dyn FnMut() -> bool,
 ) -> Result<(), TargetError> {
     let mut session = target.session()?;
     let (since, mut memory) = (Instant::now(), Some(Memory::new(BLOCK)?));
@@ -120,7 +116,10 @@ fn verify(
         let manner = Manner { direct: false, ..spec.work.manner };
         let mut open = session.open(&name, Purpose::Read, manner)?;
         let mut at = 0;
-        while at < spec.work.file_bytes && !worker.is_stopped() {
+        while at < spec.work.file_bytes {
+            if !go_on() {
+                return Ok(());
+            }
             let asked = usize::try_from(spec.work.file_bytes - at).unwrap_or(BLOCK).min(BLOCK);
             let mut block = memory.take().map_or_else(|| Memory::new(BLOCK), Ok)?;
             block.show(0..asked);
