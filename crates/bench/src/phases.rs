@@ -10,7 +10,7 @@ use crate::load::Reading;
 use crate::measure::{Measured, Progress, measure_at};
 use crate::result::{Caches, Machines, PhaseRecord, TrialRecord};
 use crate::run::{Context, now_secs};
-use crate::target::Place;
+use crate::target::{Place, Target};
 use crate::workload::Site;
 
 /// How often it is asked whether to go on while something is read back.
@@ -36,7 +36,13 @@ struct Done {
 
 type Watch<'a> = dyn FnMut(&str, Progress) -> bool + 'a;
 
-/// Does all phases of `work`, and records them.
+/// The phases of a work that this driver can do at all: their places in it.
+pub(crate) fn suited(work: &Work, target: Option<&dyn Target>) -> Vec<usize> {
+    let suits = |(_, phase): &(usize, &Phase)| target.is_none_or(|target| phase.workload().suits(target));
+    work.phases.iter().enumerate().filter(suits).map(|(number, _)| number).collect()
+}
+
+/// Does all phases of `work`, and records them; and why that ended early, if it did.
 pub(crate) fn run_phases(
     context: &Context<'_>,
     work: &Work,
@@ -44,12 +50,27 @@ pub(crate) fn run_phases(
     record: &mut TrialRecord,
     watch: &mut Watch<'_>,
 ) {
+    let numbers = suited(work, homes.site.target.as_deref());
+    if let Err((at, why)) = do_phases(context, work, &numbers, homes, record, watch) {
+        record.ended = Some(why);
+        record.not_done = numbers.into_iter().filter(|number| *number >= at).collect();
+    }
+}
+
+/// Where it ended early, and why.
+type Ended = (usize, String);
+
+fn do_phases(
+    context: &Context<'_>,
+    work: &Work,
+    numbers: &[usize],
+    homes: &Homes,
+    record: &mut TrialRecord,
+    watch: &mut Watch<'_>,
+) -> Result<(), Ended> {
     let (mut went_on, mut uncertain) = (true, false);
-    for (number, phase) in work.phases.iter().enumerate() {
+    for (number, phase) in work.phases.iter().enumerate().filter(|(number, _)| numbers.contains(number)) {
         let phase = &if uncertain { phase.of_uncertain() } else { phase.clone() };
-        if homes.site.target.as_ref().is_some_and(|target| !phase.workload().suits(&**target)) {
-            continue;
-        }
         let title = phase.workload().title();
         let began = now_secs();
         let mut faults = Faults::new(context.faults);
@@ -68,14 +89,11 @@ pub(crate) fn run_phases(
         let mut faults = faults.end();
         let done = match done {
             Ok(done) => done,
-            Err(why) => {
-                record.ended = Some(why);
-                return;
-            }
+            Err(why) => return Err((number, format!("{title}: {why}"))),
         };
         let failed = done.roles.iter().any(|(_, measured)| measured.tally.failed() > 0);
         uncertain |= failed && phase.workload().writes();
-        let whole = done.roles.iter().all(|(_, measured)| measured.idle_workers.is_empty());
+        let idle = done.roles.iter().find_map(|(_, measured)| measured.idle_workers.first().cloned());
         let broken = faults.iter().find_map(|fault| Some((fault.command.join(" "), fault.error.clone()?)));
         let missing = done.machines.missing.clone();
         let mut machines = Some(done.machines);
@@ -88,22 +106,19 @@ pub(crate) fn run_phases(
             record.phases.push(PhaseRecord { number, phase, began, caches, faults, measured, machines });
         }
         if let Some((command, error)) = broken {
-            record.ended = Some(format!("{title}: the command `{command}`: {error}"));
-            return;
+            return Err((number, format!("{title}: the command `{command}`: {error}")));
         }
         if !went_on {
-            record.ended = Some("stopped".to_owned());
-            return;
+            return Err((number, "stopped".to_owned()));
         }
         if let Some(ended) = done.ended {
-            record.ended = Some(format!("{title}: {ended}"));
-            return;
+            return Err((number, format!("{title}: {ended}")));
         }
-        if !whole {
-            record.ended = Some(format!("{title}: not all workers could begin"));
-            return;
+        if let Some(why) = idle {
+            return Err((number, format!("{title}: not all workers could begin: {why}")));
         }
     }
+    Ok(())
 }
 
 fn by_this_machine(

@@ -12,7 +12,7 @@ use crate::coordinate::{CoordinateError, Coordinator};
 use crate::fault::Fault;
 use crate::measure::Progress;
 use crate::network::{Far, NetworkError};
-use crate::phases::{Homes, run_phases};
+use crate::phases::{Homes, run_phases, suited};
 use crate::result::TrialRecord;
 use crate::target::{Failure, Place, RelName, Session, Target, TargetError};
 use crate::workload::Site;
@@ -106,6 +106,8 @@ pub fn run_trial(
         parameters: work.parameters.clone(),
         phases: Vec::new(),
         ended: None,
+        not_done: Vec::new(),
+        left: None,
     };
     if let Some(coordinator) = context.coordinator.filter(|coordinator| coordinator.planned() > 0) {
         coordinator.muster()?;
@@ -137,6 +139,7 @@ pub fn run_trial(
     let directories = work.directories();
     if let Err(error) = directories.iter().try_for_each(|name| home.session.make_directory(name)) {
         record.ended = Some(error.to_string());
+        record.not_done = suited(work, Some(&*home.target));
     } else {
         let site = Site {
             target: Some(Arc::clone(&home.target)),
@@ -152,7 +155,7 @@ pub fn run_trial(
     let copies_cleaned = copies.as_mut().map_or(Ok(()), |copies| copies.clean_up(work.copies(), &[]));
     for error in [cleaned, copies_cleaned].into_iter().filter_map(Result::err) {
         let left = format!("not all that it made could be removed: {error}");
-        record.ended = Some(record.ended.map_or(left.clone(), |ended| format!("{ended}; {left}")));
+        record.left = Some(record.left.map_or(left.clone(), |before| format!("{before}; {left}")));
     }
     Ok(record)
 }

@@ -264,6 +264,8 @@ mod tests {
             jobs: None,
             network: None,
             verdict: None,
+            left_out: 0,
+            complaint: None,
             flags: flags.iter().copied().collect(),
         };
         let row = |(phase, values): &(&str, &[f64])| Row {
@@ -273,7 +275,7 @@ mod tests {
             unit: Unit::Bytes,
             cells: vec![cell(values, if *phase == "bad" { &[Flag::WrongData] } else { &[] })],
         };
-        Summary { rows: figures.iter().map(row).collect() }
+        Summary { rows: figures.iter().map(row).collect(), remarks: vec![] }
     }
 
     fn settings(pairs: &[(&str, &str)]) -> Settings {

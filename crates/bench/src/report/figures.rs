@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Cell, Jobs, Row, Unit};
+use super::remarks::plain;
+use super::{Cell, Flag, Jobs, Row, Unit};
 
 /// A rate.
 pub(crate) fn rate(value: f64, unit: Unit) -> String {
@@ -21,8 +22,20 @@ pub(super) fn took(us: u64) -> String {
 
 /// The work of a row with its parameters.
 pub(super) fn title_of(row: &Row) -> String {
-    let parameters: Vec<String> = row.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
-    format!("{}: {}", row.work, parameters.join(", "))
+    titled(&row.work, &row.parameters)
+}
+
+/// A work with its parameters.
+pub(super) fn titled(work: &str, parameters: &[(String, String)]) -> String {
+    let parameters: Vec<String> = parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    format!("{work}: {}", parameters.join(", "))
+}
+
+/// Why there is no figure, with what was said first.
+pub(super) fn why_not(cell: &Cell) -> String {
+    let why: Vec<String> = cell.flags.iter().filter(|flag| flag.is_fatal()).map(Flag::to_string).collect();
+    let first = cell.complaint.as_ref().map(|text| format!(": {}", plain(text))).unwrap_or_default();
+    format!("no figure: {}{first}", why.join("; "))
 }
 
 /// What the client's CPU was spent on: a text with its unit.
@@ -67,6 +80,10 @@ pub(super) fn notes(cell: &Cell, unit: Unit) -> Vec<String> {
         None => format!("never back ({} s still)", recovery.still_s),
     }));
     notes.extend(cell.jobs.as_ref().map(of_jobs));
+    if cell.left_out > 0 {
+        let repeats = if cell.left_out == 1 { "1 repeat that" } else { &format!("{} repeats that", cell.left_out) };
+        notes.push(format!("without {repeats} ended early"));
+    }
     if cell.failed > 0 {
         notes.push(format!("{} failed", cell.failed));
     }

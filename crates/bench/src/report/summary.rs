@@ -8,12 +8,12 @@ use super::ceiling::{At, Ceiling, put};
 use super::flags::{self, Flag};
 use super::jobs::{self, Jobs};
 use super::verdict::{self, Verdict};
-use super::{NetworkDetails, machines};
+use super::{NetworkDetails, Remark, machines};
 use crate::campaign::{Campaign, Phase, System, Work};
 use crate::fault::FaultRecord;
 use crate::latency::Latency;
 use crate::measure::Measured;
-use crate::result::{Caches, PhaseRecord, TrialRecord};
+use crate::result::{Caches, PhaseRecord, TrialRecord, latest};
 use crate::statistics::{Comparison, Interval, Recovery, compare, median, median_interval, recovery, steady};
 use crate::target::Failure;
 use crate::workload::{Unit, Workload};
@@ -83,6 +83,12 @@ pub struct Cell {
     pub network: Option<NetworkDetails>,
     /// What bounded it; `None` where it must not be used.
     pub verdict: Option<Verdict>,
+    /// Repeats that ended before this was done, or within it: they are not in the figure, if there are others.
+    #[serde(default)]
+    pub left_out: u32,
+    /// What went wrong first, where that is why there is no figure.
+    #[serde(default)]
+    pub complaint: Option<String>,
     /// What speaks against it.
     pub flags: BTreeSet<Flag>,
 }
@@ -124,53 +130,101 @@ pub struct Row {
 pub struct Summary {
     /// In the campaign's order.
     pub rows: Vec<Row>,
+    /// What is to be said of trials.
+    #[serde(default)]
+    pub remarks: Vec<Remark>,
 }
 
-/// Where a phase stands: its work, then its place in that; roles follow each other.
-type Place = (usize, usize);
-/// What each system did there, repeat by repeat.
-type BySystem<'a> = BTreeMap<usize, Vec<(Source, &'a TrialRecord, &'a PhaseRecord)>>;
+impl Summary {
+    /// Whether all that was to be measured was, and nothing is wrong with it.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let usable = self.rows.iter().flat_map(|row| &row.cells).all(|cell| cell.usable().is_some());
+        usable && !self.rows.is_empty() && !self.remarks.iter().any(|remark| remark.not_done)
+    }
+}
+
+/// Where a row stands: its work, the phase's place in that, and the role's place in the phase.
+type Place = (usize, usize, usize);
+/// A phase that was recorded.
+type Recorded<'a> = (Source, &'a TrialRecord, &'a PhaseRecord);
+
+/// What one system did there.
+struct Repeats<'a> {
+    /// Its name.
+    system: &'a str,
+    /// Repeats that went to the end of the phase.
+    whole: Vec<Recorded<'a>>,
+    /// Those that ended within it.
+    partial: Vec<Recorded<'a>>,
+    /// How many did not do it, or not to its end.
+    left_out: u32,
+}
+
+/// All systems there, in the campaign's order.
+type BySystem<'a> = BTreeMap<usize, Repeats<'a>>;
 
 /// Sums the trials of a campaign up; `memory_bytes` has the machine that measured, 0 where that is not known.
 #[must_use]
 pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, memory_bytes: u64) -> Summary {
     let works = campaign.works();
-    let mut all: BTreeMap<Place, BySystem<'_>> = BTreeMap::new();
-    for (line, trial) in trials.iter().enumerate() {
-        for (number, phase) in trial.phases.iter().enumerate() {
-            let cells = all.entry((trial.trial.work, number)).or_default();
-            cells.entry(trial.trial.system).or_default().push((Source { trial: line, phase: number }, trial, phase));
-        }
-    }
-    let phase = |work: usize, number: usize| works.get(work).and_then(|work: &Work| work.phases.get(number));
-    let at = |((work, _), cells): (&Place, &BySystem<'_>)| {
-        let (_, _, record) = cells.values().next()?.first()?;
-        let phase = phase(*work, record.number);
-        Some(At { phase, row: row(cells, phase, campaign)? })
+    let latest = latest(trials);
+    let all = by_place(&latest);
+    let at = |(place, cells): (&Place, &BySystem<'_>)| {
+        let work = works.get(place.0);
+        let phase = work.and_then(|work: &Work| work.phases.get(place.1));
+        Some(At { phase, row: row(cells, work?, phase, campaign)? })
     };
     let mut rows: Vec<At<'_>> = all.iter().filter_map(at).collect();
     put(&mut rows, campaign);
     flags::put(&mut rows, trials, campaign, memory_bytes);
     verdict::put(&mut rows, trials, campaign);
-    Summary { rows: rows.into_iter().map(|at| at.row).collect() }
+    let remarks = latest.iter().flat_map(|(_, trial)| Remark::of(trial)).collect();
+    Summary { rows: rows.into_iter().map(|at| at.row).collect(), remarks }
 }
 
-fn row(cells: &BySystem<'_>, of: Option<&Phase>, campaign: &Campaign) -> Option<Row> {
-    let (_, trial, phase) = cells.values().next()?.first()?;
+/// The phases of all trials, those that were not done among them.
+fn by_place<'a>(latest: &[(usize, &'a TrialRecord)]) -> BTreeMap<Place, BySystem<'a>> {
+    let mut all: BTreeMap<Place, BySystem<'a>> = BTreeMap::new();
+    fn of<'b, 'a>(cells: &'b mut BySystem<'a>, trial: &'a TrialRecord) -> &'b mut Repeats<'a> {
+        let nothing = || Repeats { system: &trial.system, whole: Vec::new(), partial: Vec::new(), left_out: 0 };
+        cells.entry(trial.trial.system).or_insert_with(nothing)
+    }
+    for (line, trial) in latest {
+        let (mut role, mut before) = (0, None);
+        for (number, phase) in trial.phases.iter().enumerate() {
+            role = if before == Some(phase.number) { role + 1 } else { 0 };
+            before = Some(phase.number);
+            let repeats = of(all.entry((trial.trial.work, phase.number, role)).or_default(), trial);
+            let some = if trial.is_whole(phase.number) { &mut repeats.whole } else { &mut repeats.partial };
+            some.push((Source { trial: *line, phase: number }, *trial, phase));
+        }
+    }
+    for (_, trial) in latest {
+        // Of records that do not say which phases were not done, those that are there.
+        let recorded = trial.phases.iter().map(|phase| phase.number).filter(|number| !trial.is_whole(*number));
+        for number in trial.not_done.iter().copied().chain(recorded).collect::<BTreeSet<_>>() {
+            let work = trial.trial.work;
+            all.entry((work, number, 0)).or_default();
+            for (_, cells) in all.range_mut((work, number, 0)..=(work, number, usize::MAX)) {
+                of(cells, trial).left_out += 1;
+            }
+        }
+    }
+    all
+}
+
+fn row(cells: &BySystem<'_>, work: &Work, of: Option<&Phase>, campaign: &Campaign) -> Option<Row> {
     let unit = of.map_or(Unit::Operations, |of| of.workload().unit());
-    let made = |(system, some): (&usize, &Vec<_>)| cell(some, of?.workload(), campaign.systems.get(*system));
+    let recorded = cells.values().flat_map(|of| of.whole.iter().chain(&of.partial)).next();
+    let title = recorded.map(|(_, _, phase)| phase.phase.clone()).or_else(|| Some(of?.workload().title()))?;
+    let made = |(system, some): (&usize, &Repeats<'_>)| Some(cell(some, of?.workload(), campaign.systems.get(*system)));
     let mut made: Vec<Cell> = cells.iter().filter_map(made).collect();
-    let first = made.first().map(|cell| cell.values.clone()).unwrap_or_default();
+    let first = made.first().filter(|cell| cell.usable().is_some()).map(|cell| cell.values.clone()).unwrap_or_default();
     for cell in made.iter_mut().skip(1) {
         cell.against_first = compare(&cell.values, &first, CONFIDENCE);
     }
-    Some(Row {
-        work: trial.work.clone(),
-        parameters: trial.parameters.clone(),
-        phase: phase.phase.clone(),
-        unit,
-        cells: made,
-    })
+    Some(Row { work: work.name.clone(), parameters: work.parameters.clone(), phase: title, unit, cells: made })
 }
 
 /// The figure of one repeat.
@@ -212,12 +266,25 @@ fn figure(measured: &Measured, of: &dyn Workload) -> Figure {
 }
 
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts and times
-fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system: Option<&System>) -> Option<Cell> {
-    let (_, first, _) = some.first()?;
+fn cell(repeats: &Repeats<'_>, of: &dyn Workload, system: Option<&System>) -> Cell {
+    let some = if repeats.whole.is_empty() { &repeats.partial } else { &repeats.whole };
     let unit = of.unit();
     let mut flags = BTreeSet::new();
+    if repeats.whole.is_empty() {
+        flags.insert(Flag::EndedEarly);
+    }
+    let mut complaint = None;
+    for (_, _, phase) in repeats.whole.iter().chain(&repeats.partial) {
+        let tally = &phase.measured.tally;
+        // What is wrong, or gone, is so whether the repeat went on or not.
+        flags.extend((tally.wrong > 0).then_some(Flag::WrongData));
+        flags.extend((tally.lost > 0).then_some(Flag::Lost));
+        let said = tally.complaints.first().map(|first| first.text.clone());
+        complaint = complaint.or(said).or_else(|| phase.measured.idle_workers.first().cloned());
+    }
     let (mut values, mut latency) = (Vec::new(), Latency::default());
-    let (mut cpu, mut amount, mut missed, mut lost, mut failed) = (0.0, 0.0, 0, 0, 0);
+    let (mut cpu, mut amount, mut missed, mut failed) = (0.0, 0.0, 0, 0);
+    let lost = repeats.whole.iter().chain(&repeats.partial).map(|(_, _, phase)| phase.measured.tally.lost).sum();
     let mut served: BTreeMap<String, f64> = BTreeMap::new();
     let mut times: [Vec<f64>; 3] = Default::default();
     let mut recoveries = Vec::new();
@@ -230,7 +297,6 @@ fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system
         latency.merge(&measured.tally.latency);
         cpu += measured.client_cpu_s;
         missed += measured.tally.missed;
-        lost += measured.tally.lost;
         failed += measured.tally.failed();
         for (server, bytes) in &measured.tally.served {
             let site = system.map_or(server.as_str(), |system| system.site_of(server));
@@ -256,11 +322,8 @@ fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system
             || !measured.idle_workers.is_empty()
             || measured.tally.operations == 0;
         let found = [
-            (Flag::WrongData, measured.tally.wrong > 0),
-            (Flag::Lost, measured.tally.lost > 0),
             (Flag::Failures, failures && !unsupported),
             (Flag::Unsupported, unsupported),
-            (Flag::EndedEarly, trial.ended.is_some()),
             (Flag::MaybeCached, phase.caches == Caches::Unknown),
             (Flag::MissedDeadlines, measured.tally.missed > 0),
             (Flag::LostAgents, !phase.machines.missing.is_empty()),
@@ -270,12 +333,10 @@ fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system
         ];
         flags.extend(found.into_iter().filter(|(_, is_so)| *is_so).map(|(flag, _)| flag));
     }
-    let middle = median(&values)?;
+    let middle = median(&values).unwrap_or_default();
     let interval = median_interval(&values, CONFIDENCE);
     match interval {
-        None => {
-            flags.insert(Flag::FewRepeats);
-        }
+        None => flags.extend((!values.is_empty()).then_some(Flag::FewRepeats)),
         Some(interval) if interval.high - middle > WIDTH_MAX * middle || middle - interval.low > WIDTH_MAX * middle => {
             flags.insert(Flag::Scattered);
         }
@@ -291,8 +352,8 @@ fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system
     }
     let missing: BTreeSet<&String> = records.iter().flat_map(|phase| &phase.machines.missing).collect();
     let us = |q| latency.quantile(q).map_or(0, |took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-    Some(Cell {
-        system: first.system.clone(),
+    Cell {
+        system: repeats.system.to_owned(),
         values,
         sources: some.iter().map(|(source, _, _)| *source).collect(),
         median: middle,
@@ -315,8 +376,10 @@ fn cell(some: &[(Source, &TrialRecord, &PhaseRecord)], of: &dyn Workload, system
         ceilings: Vec::new(),
         network: NetworkDetails::of(&outcomes),
         verdict: None,
+        left_out: repeats.left_out,
+        complaint: complaint.filter(|_| flags.iter().any(|flag| flag.is_fatal())),
         flags,
-    })
+    }
 }
 
 /// Of the whole.
@@ -333,6 +396,7 @@ mod tests {
     use crate::load::{Reading, Tally};
     use crate::report::Stage;
     use crate::result::Machines;
+    use crate::target::TargetError;
 
     fn campaign() -> Campaign {
         let text = r#"
@@ -387,6 +451,8 @@ mod tests {
             parameters: vec![],
             phases: vec![phase],
             ended: None,
+            not_done: vec![],
+            left: None,
         }
     }
 
@@ -409,14 +475,104 @@ mod tests {
         let mut trials: Vec<_> = (0..3).map(|n| trial(0, n, 200)).collect();
         trials[1].phases[0].measured.tally.wrong = 1;
         trials[2].phases[0].caches = Caches::Unknown;
-        trials[0].ended = Some("stopped".into());
         let flags = &summarise(&trials, &campaign(), 0).rows[0].cells[0].flags;
         assert_eq!(
             flags.iter().copied().collect::<Vec<_>>(),
-            vec![Flag::WrongData, Flag::EndedEarly, Flag::MaybeCached, Flag::FewRepeats]
+            vec![Flag::WrongData, Flag::MaybeCached, Flag::FewRepeats]
         );
         let scattered: Vec<_> = (0..8).map(|n| trial(0, n, 100 + 50 * u64::from(n))).collect();
         assert!(summarise(&scattered, &campaign(), 0).rows[0].cells[0].flags.contains(&Flag::Scattered));
+    }
+
+    fn ended(mut trial: TrialRecord, at: usize) -> TrialRecord {
+        (trial.ended, trial.not_done) = (Some("no agent is left".into()), (at..2).collect());
+        trial.phases.truncate(at + 1);
+        trial
+    }
+
+    /// With a second phase.
+    fn two_phases(repeat: u32) -> TrialRecord {
+        let mut trial = trial(0, repeat, 200);
+        let read = PhaseRecord { number: 1, phase: "read".into(), ..trial.phases[0].clone() };
+        trial.phases.push(read);
+        trial
+    }
+
+    fn reading_campaign() -> Campaign {
+        let mut campaign = campaign();
+        campaign.streams[0].phases.push(crate::workload::Access::Read);
+        campaign
+    }
+
+    #[test]
+    fn a_repeat_that_ended_early_is_left_out_from_there_on() {
+        let mut trials: Vec<_> = (0..7).map(two_phases).collect();
+        // One whose second phase was cut off, with a figure that is none.
+        trials[3] = ended(two_phases(3), 1);
+        trials[3].phases[1].measured.tally.bytes = 1;
+        let summary = summarise(&trials, &reading_campaign(), 0);
+        let [write, read] = &summary.rows[..] else { panic!("{summary:?}") };
+        let (write, read) = (&write.cells[0], &read.cells[0]);
+        assert_eq!((write.values.len(), write.left_out, write.usable()), (7, 0, Some(100e6)));
+        assert_eq!((read.values.len(), read.left_out, read.usable()), (6, 1, Some(100e6)));
+        assert!(!summary.is_whole());
+        let text = crate::report::text(&summary);
+        assert!(text.contains("without 1 repeat that ended early"), "{text}");
+        assert!(text.contains("repeat 4 of w: ") && text.contains(" on a: ended early: no agent is left"), "{text}");
+        // What it read wrong before it ended is wrong all the same.
+        trials[3].phases[1].measured.tally.wrong = 1;
+        assert!(summarise(&trials, &reading_campaign(), 0).rows[1].cells[0].flags.contains(&Flag::WrongData));
+        // Done again, all is well.
+        trials.push(two_phases(3));
+        let again = summarise(&trials, &reading_campaign(), 0);
+        assert_eq!((again.rows[1].cells[0].values.len(), again.is_whole()), (7, true), "{again:?}");
+        assert_eq!(again.rows[1].cells[0].sources.last(), Some(&Source { trial: 7, phase: 1 }));
+    }
+
+    #[test]
+    fn what_was_not_done_has_a_row_that_says_so() {
+        // All agents were lost in the first phase: nothing is recorded of either.
+        let mut trial = ended(two_phases(0), 0);
+        trial.phases.clear();
+        let summary = summarise(&[trial], &reading_campaign(), 0);
+        let phases: Vec<_> = summary.rows.iter().map(|row| row.phase.as_str()).collect();
+        assert_eq!(phases, ["write", "read"]);
+        for row in &summary.rows {
+            let cell = &row.cells[0];
+            assert_eq!((cell.usable(), cell.left_out, &cell.system[..]), (None, 1, "a"));
+            assert!(cell.flags.contains(&Flag::EndedEarly) && row.work == "w", "{cell:?}");
+        }
+        assert!(crate::report::text(&summary).contains("no figure: ended before all was done [E]"));
+    }
+
+    #[test]
+    fn what_could_not_be_removed_is_a_remark() {
+        let mut trials: Vec<_> = (0..6).map(|n| trial(0, n, 200)).collect();
+        trials[2].left = Some("not all that it made could be removed: .nfs0001\u{1b}[2J".into());
+        let summary = summarise(&trials, &campaign(), 0);
+        assert!(summary.is_whole() && summary.rows[0].cells[0].usable().is_some());
+        let text = crate::report::text(&summary);
+        assert!(text.contains(" on a: not all that it made could be removed: .nfs0001 [2J"), "{text}");
+    }
+
+    #[test]
+    fn what_failed_first_is_named() {
+        let mut trials: Vec<_> = (0..6).map(|n| trial(0, n, 200)).collect();
+        let error = TargetError::Short { what: "read x".into(), moved: 1, asked: 2 };
+        trials[1].phases[0].measured.tally.add_failure(std::time::Duration::ZERO, &error);
+        let text = crate::report::text(&summarise(&trials, &campaign(), 0));
+        assert!(text.contains(&format!("no figure: operations failed: {error}")), "{text}");
+    }
+
+    /// A driver that leaves out a phase of the middle has its later ones in their own rows.
+    #[test]
+    fn phases_that_a_system_does_not_do_move_no_others() {
+        let mut other = two_phases(0);
+        (other.trial.system, other.system) = (1, "b".into());
+        other.phases.remove(0);
+        let summary = summarise(&[two_phases(0), other], &reading_campaign(), 0);
+        let systems = |row: &Row| row.cells.iter().map(|cell| cell.system.clone()).collect::<Vec<_>>();
+        assert_eq!(summary.rows.iter().map(systems).collect::<Vec<_>>(), [vec!["a"], vec!["a", "b"]]);
     }
 
     #[test]

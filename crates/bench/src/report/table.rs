@@ -206,6 +206,8 @@ mod tests {
             jobs: None,
             network: None,
             verdict: None,
+            left_out: 0,
+            complaint: None,
             flags: flags.iter().copied().collect::<BTreeSet<_>>(),
         };
         let row = Row {
@@ -215,7 +217,7 @@ mod tests {
             unit: Unit::Bytes,
             cells: vec![cell("x", &[Flag::FewRepeats]), cell("y", &[Flag::WrongData])],
         };
-        Summary { rows: vec![row] }
+        Summary { rows: vec![row], remarks: vec![] }
     }
 
     #[test]

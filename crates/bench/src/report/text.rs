@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::figures::{client_cpu, notes, rate, title_of, took};
-use super::{Bound, Cell, Flag, Row, Summary, Unit};
+use super::figures::{client_cpu, notes, rate, title_of, took, why_not};
+use super::{Bound, Cell, Row, Summary, Unit};
+
+/// Remarks that are printed.
+const REMARKS_MAX: usize = 40;
 
 /// Rows as text. A figure that must not be used is not printed: there is the reason in its place.
 #[must_use]
@@ -31,6 +34,12 @@ pub fn text(summary: &Summary) -> String {
     }
     for note in notes {
         let _ = writeln!(out, "{note}");
+    }
+    for remark in summary.remarks.iter().take(REMARKS_MAX) {
+        let _ = writeln!(out, "{}", remark.line());
+    }
+    if summary.remarks.len() > REMARKS_MAX {
+        let _ = writeln!(out, "and {} remarks more, in summary.json", summary.remarks.len() - REMARKS_MAX);
     }
     for flag in flags {
         let _ = writeln!(out, "[{}] {flag}", flag.letter());
@@ -66,8 +75,7 @@ fn figure(cell: &Cell, unit: Unit) -> String {
     let letters: String = cell.flags.iter().map(|flag| flag.letter()).collect();
     let letters = if letters.is_empty() { letters } else { format!(" [{letters}]") };
     if cell.flags.iter().any(|flag| flag.is_fatal()) {
-        let why: Vec<String> = cell.flags.iter().filter(|flag| flag.is_fatal()).map(Flag::to_string).collect();
-        return format!("no figure: {}{letters}", why.join("; "));
+        return why_not(cell) + &letters;
     }
     let mut out = rate(cell.median, unit);
     if let Some(interval) = cell.interval {

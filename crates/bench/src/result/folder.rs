@@ -190,6 +190,7 @@ impl ResultFolder {
 mod tests {
     use super::*;
     use crate::campaign::Trial;
+    use crate::result::{latest, whole};
     use crate::sampling::Settings;
 
     fn head(campaign: &str) -> RunHead {
@@ -206,7 +207,16 @@ mod tests {
 
     fn record(work: usize) -> TrialRecord {
         let trial = Trial { system: 0, work, repeat: 0 };
-        TrialRecord { trial, system: "a".into(), work: "w".into(), parameters: vec![], phases: vec![], ended: None }
+        TrialRecord {
+            trial,
+            system: "a".into(),
+            work: "w".into(),
+            parameters: vec![],
+            phases: vec![],
+            ended: None,
+            not_done: vec![],
+            left: None,
+        }
     }
 
     #[test]
@@ -223,6 +233,17 @@ mod tests {
         assert_eq!(again.trials, vec![record(1)]);
         again.add(record(3)).unwrap();
         assert_eq!(ResultFolder::read(&path).unwrap().trials, vec![record(1), record(3)]);
+    }
+
+    #[test]
+    fn what_ended_early_is_to_be_done_again_and_replaced_by_that() {
+        let ended = TrialRecord { ended: Some("no agent is left".into()), not_done: vec![0], ..record(1) };
+        let mut trials = vec![ended.clone(), record(2), TrialRecord { left: Some("x".into()), ..record(3) }];
+        let works = |trials: &[TrialRecord]| whole(trials).into_iter().map(|trial| trial.work).collect::<Vec<_>>();
+        assert_eq!(works(&trials), [2, 3]);
+        trials.extend([ended, record(1)]);
+        assert_eq!(works(&trials), [1, 2, 3]);
+        assert_eq!(latest(&trials).into_iter().map(|(line, _)| line).collect::<Vec<_>>(), [1, 2, 4]);
     }
 
     #[test]

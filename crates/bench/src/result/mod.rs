@@ -4,4 +4,6 @@ mod folder;
 mod record;
 
 pub use folder::{Beside, FolderError, ResultFolder};
-pub use record::{AgentRecord, AgentRole, Caches, Machines, PhaseRecord, RunHead, ServerRecord, TrialRecord, VERSION};
+pub use record::{
+    AgentRecord, AgentRole, Caches, Machines, PhaseRecord, RunHead, ServerRecord, TrialRecord, VERSION, latest, whole,
+};

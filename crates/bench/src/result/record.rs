@@ -1,5 +1,7 @@
 //! What is recorded. `docs/bench-schema.json` describes it; the version is raised when a field changes its meaning.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 use crate::campaign::Trial;
@@ -147,4 +149,33 @@ pub struct TrialRecord {
     pub phases: Vec<PhaseRecord>,
     /// Why it ended early, if it did.
     pub ended: Option<String>,
+    /// The phases that were not done then, or not to their end: their places in the work.
+    #[serde(default)]
+    pub not_done: Vec<usize>,
+    /// What it made and could not remove, if that is so: nothing is wrong with its figures.
+    #[serde(default)]
+    pub left: Option<String>,
+}
+
+impl TrialRecord {
+    /// Whether a phase of it was done to its end.
+    #[must_use]
+    pub fn is_whole(&self, number: usize) -> bool {
+        // Records of before this was told: nobody knows which.
+        self.ended.is_none() || (!self.not_done.is_empty() && !self.not_done.contains(&number))
+    }
+}
+
+/// The last record of each trial, with its line, from 0: what was done again replaces what ended early.
+#[must_use]
+pub fn latest(trials: &[TrialRecord]) -> Vec<(usize, &TrialRecord)> {
+    let last: BTreeMap<&Trial, usize> = trials.iter().enumerate().map(|(line, record)| (&record.trial, line)).collect();
+    trials.iter().enumerate().filter(|(line, record)| last.get(&record.trial) == Some(line)).collect()
+}
+
+/// The trials of which nothing is left to be done.
+#[must_use]
+pub fn whole(trials: &[TrialRecord]) -> BTreeSet<Trial> {
+    let whole = latest(trials).into_iter().filter(|(_, record)| record.ended.is_none());
+    whole.map(|(_, record)| record.trial.clone()).collect()
 }

@@ -23,7 +23,7 @@ use bench::campaign::{Campaign, System, Trial, Work, estimate, order};
 use bench::content::Content;
 use bench::measure::Progress;
 use bench::report::{Page, Summary, csv, difference, summarise, text};
-use bench::result::{Beside, ResultFolder, RunHead, VERSION};
+use bench::result::{Beside, ResultFolder, RunHead, VERSION, whole};
 use bench::run::{Context, RunError, run_trial};
 use bench::sampling::{Settings, machine_settings, memory_bytes};
 use bench::target::{Failure as Refused, Place};
@@ -140,7 +140,7 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
         machine: settings_here(campaign),
     };
     let mut results = ResultFolder::open(&path, head).map_err(usage)?;
-    let done: BTreeSet<Trial> = results.trials.iter().map(|record| record.trial.clone()).collect();
+    let done: BTreeSet<Trial> = whole(&results.trials);
     let stop = Arc::new(AtomicBool::new(false));
     crate::signals::set_on_end(&stop).map_err(failed)?;
     let machines = machines::Machines::start(campaign, &how.machines, how.quiet, &stop)?;
@@ -221,8 +221,7 @@ fn exit_of(error: &RunError) -> Exit {
 
 /// What a run of which figures are wrong, or missing, ends with.
 fn verdict(summary: &Summary) -> Exit {
-    let fatal = summary.rows.iter().flat_map(|row| &row.cells).flat_map(|cell| &cell.flags).any(|flag| flag.is_fatal());
-    if fatal || summary.rows.is_empty() { Exit::Wrong } else { Exit::Done }
+    if summary.is_whole() { Exit::Done } else { Exit::Wrong }
 }
 
 fn settings(stop: &Arc<AtomicBool>) -> client::Settings {
@@ -248,7 +247,7 @@ fn print(results: &ResultFolder, summary: &Summary, json: bool) -> Result<(), Fa
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).map_err(failed)?;
     if !json {
-        writeln!(out, "\n{} trials in {}", results.trials.len(), results.path().display()).map_err(failed)?;
+        writeln!(out, "\n{} trials in {}", whole(&results.trials).len(), results.path().display()).map_err(failed)?;
     }
     Ok(())
 }

@@ -16,11 +16,13 @@ use super::figures::title_of;
 use super::table::{latex, markdown};
 use super::{Flag, Summary};
 use crate::campaign::{Campaign, order};
-use crate::result::{RunHead, TrialRecord};
+use crate::result::{RunHead, TrialRecord, whole};
 
 const STYLE: &str = include_str!("style.css");
 /// Rows that have plots; those behind them are in the tables.
 const ROWS_PLOTTED_MAX: usize = 400;
+/// Remarks on trials that the page has.
+const REMARKS_MAX: usize = 400;
 /// Points of all lines of a page together, about: what keeps it at some megabytes.
 const POINTS_MAX: usize = 250_000;
 /// Points of one line.
@@ -59,6 +61,7 @@ impl Page<'_> {
         self.contents(&mut out);
         self.rows(&mut out);
         self.flags(&mut out);
+        self.remarks(&mut out);
         self.all_figures(&mut out);
         self.provenance(&mut out);
         out.push_str("</body></html>\n");
@@ -68,12 +71,13 @@ impl Page<'_> {
     fn about(&self, out: &mut String) {
         let began =
             jiff::Timestamp::from_second(self.head.began).map(|time| time.strftime("%Y-%m-%d %H:%M UTC").to_string());
+        let done = whole(self.trials).len();
         let _ = write!(
             out,
             "<dl class=\"about\"><dt>Begun</dt><dd>{}</dd><dt>Measured by</dt><dd>{}</dd><dt>Trials done</dt><dd>{} of {}</dd>",
             escape(&began.unwrap_or_default()),
             escape(&self.head.program),
-            self.trials.len(),
+            done,
             order(self.campaign).len(),
         );
         for (number, system) in self.campaign.systems.iter().enumerate() {
@@ -151,6 +155,21 @@ impl Page<'_> {
             let _ = write!(out, "<dt>{}</dt><dd>{}</dd>", rows::flag(flag), escape(&flag.to_string()));
         }
         out.push_str("</dl>");
+    }
+
+    fn remarks(&self, out: &mut String) {
+        let remarks = &self.summary.remarks;
+        if remarks.is_empty() {
+            return;
+        }
+        out.push_str("<h2>Remarks</h2><ul>");
+        for remark in remarks.iter().take(REMARKS_MAX) {
+            let _ = write!(out, "<li>{}</li>", escape(&remark.line()));
+        }
+        if remarks.len() > REMARKS_MAX {
+            let _ = write!(out, "<li>{} more are in summary.json.</li>", remarks.len() - REMARKS_MAX);
+        }
+        out.push_str("</ul>");
     }
 
     fn all_figures(&self, out: &mut String) {

@@ -6,7 +6,7 @@ use super::charts::{latencies, over_time, repeats};
 use super::plot::COLOURS;
 use super::view::{Colours, RowView};
 use super::{escape, machines};
-use crate::report::figures::{client_cpu, notes, rate, title_of, took};
+use crate::report::figures::{client_cpu, notes, rate, title_of, took, why_not};
 use crate::report::{Cell, Flag, Row, Summary};
 use crate::result::PhaseRecord;
 use crate::sampling::Sample;
@@ -54,9 +54,7 @@ fn cells(out: &mut String, colour: usize, row: &Row, cell: &Cell) {
     let flags: String = cell.flags.iter().map(|found| flag(*found)).collect();
     let _ = write!(out, "<td class=\"s\">{}{}</td>", key(colour), escape(&cell.system));
     if cell.usable().is_none() {
-        let why: Vec<String> = cell.flags.iter().filter(|flag| flag.is_fatal()).map(Flag::to_string).collect();
-        let _ =
-            write!(out, "<td colspan=\"7\" class=\"bad\">no figure: {}</td><td>{flags}</td>", escape(&why.join("; ")));
+        let _ = write!(out, "<td colspan=\"7\" class=\"bad\">{}</td><td>{flags}</td>", escape(&why_not(cell)));
         return;
     }
     let interval = cell.interval.map(|i| format!("{} to {}", rate(i.low, row.unit), rate(i.high, row.unit)));

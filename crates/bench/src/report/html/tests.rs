@@ -64,6 +64,8 @@ fn trial(system: usize, work: usize, repeat: u32, seconds: u32) -> TrialRecord {
             machines: Machines { servers, ..Machines::default() },
         }],
         ended: None,
+        not_done: vec![],
+        left: None,
     }
 }
 
