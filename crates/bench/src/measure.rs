@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::load::{Crew, Group, Reading, Tally};
 use crate::network::Outcome;
-use crate::sampling::{Counters, Sample};
+use crate::sampling::{Counters, Sample, Series};
 use crate::workload::Unit;
 
 /// What came of it.
@@ -17,18 +17,28 @@ pub struct Measured {
     pub wall_s: f64,
     /// What all workers did together.
     pub tally: Tally,
-    /// What had been done at the end of each second, from the start; the last entry is of the end.
+    /// What had been done at the end of each second, or of each `second_s` seconds, from the start; the last entry is of the end.
     pub seconds: Vec<Reading>,
+    /// Seconds between two of these: more than one where there would be too many.
+    #[serde(default = "one")]
+    pub second_s: u32,
     /// CPU time of this process and of the programs that it ran, user and system, in seconds; of a crew with several roles all of it is told with the first.
     pub client_cpu_s: f64,
     /// The part of it that the kernel spent, in seconds, to a hundredth.
     #[serde(default)]
     pub client_system_s: f64,
-    /// This machine, second by second.
+    /// This machine, second by second; longer samples where there would be too many.
     pub client: Vec<Sample>,
     /// Workers that did nothing, and why.
     pub idle_workers: Vec<String>,
 }
+
+fn one() -> u32 {
+    1
+}
+
+/// Most samples of this machine: one a second for an hour, then longer ones.
+const SAMPLES_MAX: usize = 3600;
 
 /// How far it is, for those who watch.
 #[derive(Clone, Copy, Default, Debug)]
@@ -56,7 +66,7 @@ impl Measured {
         if self.wall_s > 0.0 { self.tally.bytes as f64 / self.wall_s } else { 0.0 }
     }
 
-    /// What was done in each whole second: bytes, or operations.
+    /// The rate of each whole second, or of each `second_s` seconds: bytes, or operations, a second.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // a rate
     pub fn series(&self, unit: Unit) -> Vec<f64> {
@@ -68,7 +78,7 @@ impl Measured {
                 let done = count(reading, unit);
                 let in_it = done.saturating_sub(before);
                 before = done;
-                in_it as f64
+                in_it as f64 / f64::from(self.second_s.max(1))
             })
             .collect()
     }
@@ -117,7 +127,7 @@ pub fn measure_at(
     let counters = || Counters::read(Path::new("/proc"), Path::new("/sys"), &[], Instant::now());
     let times_before = ProcessTimes::read();
     let (mut last_counters, mut last, mut client, mut elapsed) =
-        (counters(), Reading::default(), Vec::new(), Duration::ZERO);
+        (counters(), Reading::default(), Series::new(SAMPLES_MAX), Duration::ZERO);
     let mut sample = || {
         let now = counters();
         let sample = Sample::between(&last_counters, &now, ticks);
@@ -125,18 +135,22 @@ pub fn measure_at(
         sample
     };
     let finished = crew.run_at(start, limit, |roles| {
-        client.push(sample());
+        let sample = sample();
+        client.push(sample.clone());
         // Seconds of the work itself: how long it took to get ready is nobody's time.
         elapsed += Duration::from_secs(1);
         let done = roles.iter().copied().sum();
         let progress = Progress { elapsed, done, last: Reading::since(done, last) };
         last = done;
-        client.last().is_none_or(|sample| watch(Second { progress, roles, sample }))
+        watch(Second { progress, roles, sample: &sample })
     });
-    client.push(sample());
+    // What is left of the last second stands by itself: an agent tells it at its end.
+    let last_sample = sample();
     let times = ProcessTimes::read();
     let spent = |of: fn(&ProcessTimes) -> Duration| of(&times).saturating_sub(of(&times_before)).as_secs_f64();
     let mut cpu = Some((spent(ProcessTimes::all), spent(ProcessTimes::system)));
+    let mut client = client.into_samples();
+    client.push(last_sample);
     let mut client = Some(client);
     finished.roles.into_iter().map(|group| (group.role, measured(group, &mut cpu, &mut client))).collect()
 }
@@ -165,6 +179,7 @@ fn measured(group: Group, cpu: &mut Option<(f64, f64)>, client: &mut Option<Vec<
         wall_s: arrived.unwrap_or(group.wall.as_secs_f64()),
         tally,
         seconds: group.seconds,
+        second_s: group.second_s,
         client_cpu_s,
         client_system_s,
         client: client.take().unwrap_or_default(),

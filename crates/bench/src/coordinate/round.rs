@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::PeerId;
 use super::clock::Offset;
 use super::message::{Ask, RoleDone, Task, Tell};
-use crate::load::{Reading, Tally};
+use crate::load::{HISTORY_MAX, History, Reading, Tally};
 use crate::measure::Measured;
 use crate::result::{AgentRecord, AgentRole, Caches, ServerRecord};
 use crate::sampling::Series;
@@ -18,6 +18,8 @@ pub(super) const STOP_MAX: Duration = Duration::from_secs(60);
 /// Time for the word to reach all before they start, beside what their round trips take.
 const LEAD: Duration = Duration::from_millis(100);
 const LEAD_MAX: Duration = Duration::from_secs(2);
+/// Entries of the histories of all members together, of one role: some tens of megabytes.
+const HISTORIES_MAX: usize = 2_000_000;
 /// How many seconds more than have passed an agent may tell of, as nobody's second is exact.
 const EARLY_SECONDS: u64 = 5;
 
@@ -57,6 +59,8 @@ struct Member {
     name: String,
     prepared: Option<Caches>,
     seconds: u32,
+    /// What it had done at the end of each second, by role, and by now.
+    histories: BTreeMap<String, (History, Reading)>,
     series: Series,
     offset: Option<Offset>,
     done: Option<Done>,
@@ -71,8 +75,8 @@ pub(super) struct Round {
     missing: Vec<String>,
     refused: Option<String>,
     done: Reading,
-    /// What all did in each second, by role.
-    seconds: BTreeMap<String, Vec<Reading>>,
+    /// Entries of a member's history of one role.
+    history_max: usize,
 }
 
 impl Round {
@@ -85,14 +89,17 @@ impl Round {
         samples_max: usize,
         mut ask: impl FnMut(PeerId, Ask),
     ) -> Self {
+        let history_max = (HISTORIES_MAX / shares.len().max(1)).clamp(60, HISTORY_MAX);
         let mut members = BTreeMap::new();
         for (peer, name, task) in shares {
             let series = Series::new(samples_max);
-            members.insert(peer, Member { name, prepared: None, seconds: 0, series, offset: None, done: None });
+            let histories = BTreeMap::new();
+            let member = Member { name, prepared: None, seconds: 0, histories, series, offset: None, done: None };
+            members.insert(peer, member);
             ask(peer, Ask::Prepare(Box::new(task)));
         }
         let step = Step::Preparing { since: now };
-        Self { run, step, members, missing, refused: None, done: Reading::default(), seconds: BTreeMap::new() }
+        Self { run, step, members, missing, refused: None, done: Reading::default(), history_max }
     }
 
     /// Takes in what a member says. What belongs to a phase before this one was late, and is left out.
@@ -130,36 +137,27 @@ impl Round {
                 if number != member.seconds || u64::from(number) > passed.saturating_add(EARLY_SECONDS) {
                     return Err("told of a second that was not due");
                 }
-                member.seconds += 1;
                 member.series.push(sample);
-                self.count(number, roles);
+                let done: Reading = roles.iter().map(|(_, reading)| *reading).sum();
+                member.second(roles, self.history_max);
+                self.done = [self.done, done].into_iter().sum();
             }
             Tell::Done { roles, cpu_s, system_s, sample, .. } => {
                 passed.ok_or("was done before the start")?;
                 member.series.push(sample);
-                let (number, rests) =
-                    (member.seconds, roles.iter().map(|role| (role.role.clone(), role.rest)).collect());
+                for role in &roles {
+                    member.add(&role.role, role.rest, self.history_max);
+                    self.done = [self.done, role.rest].into_iter().sum();
+                }
                 member.done = Some(Done { roles, cpu_s, system_s });
-                self.count(number, rests);
             }
             Tell::Clock { .. } | Tell::Watched { .. } => {}
         }
         Ok(())
     }
 
-    fn count(&mut self, number: u32, roles: Vec<(String, Reading)>) {
-        for (role, reading) in roles {
-            let seconds = self.seconds.entry(role).or_default();
-            let place = number as usize;
-            if seconds.len() <= place {
-                seconds.resize(place + 1, Reading::default());
-            }
-            seconds[place] = [seconds[place], reading].into_iter().sum();
-            self.done = [self.done, reading].into_iter().sum();
-        }
-    }
-
-    /// A member is gone. What the others do goes on: their files are their own, and what they did is what the figure is of.
+    /// A member is gone, and all that it has told of. What the others do goes on: their files are their own, and what they did is what the
+    /// figure is of.
     pub(super) fn lost(&mut self, who: PeerId, why: &str) {
         if self.members.get(&who).is_some_and(|member| member.done.is_none())
             && let Some(member) = self.members.remove(&who)
@@ -262,7 +260,7 @@ impl Round {
             missing: self.missing,
             refused: self.refused,
         };
-        let mut seconds = self.seconds;
+        let mut histories: BTreeMap<String, Vec<(History, Reading)>> = BTreeMap::new();
         let mut members: Vec<Member> = self.members.into_values().collect();
         members.sort_by(|one, other| one.name.cmp(&other.name));
         for member in members {
@@ -275,6 +273,9 @@ impl Round {
                 ahead_us: offset.ahead_us,
                 round_trip_us: u64::try_from(offset.round_trip.as_micros()).unwrap_or(u64::MAX),
             });
+            for (role, history) in member.histories {
+                histories.entry(role).or_default().push(history);
+            }
             for role in done.roles {
                 let measured = measured_of(&mut outcome.roles, &role.role);
                 measured.wall_s = measured.wall_s.max(role.wall_s);
@@ -288,7 +289,7 @@ impl Round {
             }
         }
         for (role, measured) in &mut outcome.roles {
-            measured.seconds = sums(seconds.remove(role).unwrap_or_default());
+            (measured.seconds, measured.second_s) = History::together(histories.remove(role).unwrap_or_default());
         }
         outcome
     }
@@ -300,6 +301,7 @@ fn measured_of<'a>(roles: &'a mut Vec<(String, Measured)>, role: &str) -> &'a mu
             wall_s: 0.0,
             tally: Tally::default(),
             seconds: Vec::new(),
+            second_s: 1,
             client_cpu_s: 0.0,
             client_system_s: 0.0,
             client: Vec::new(),
@@ -311,14 +313,28 @@ fn measured_of<'a>(roles: &'a mut Vec<(String, Measured)>, role: &str) -> &'a mu
     &mut roles[place].1
 }
 
-/// What had been done at the end of each second.
-fn sums(deltas: Vec<Reading>) -> Vec<Reading> {
-    let mut sum = Reading::default();
-    let so_far = |delta| {
-        sum = [sum, delta].into_iter().sum();
-        sum
-    };
-    deltas.into_iter().map(so_far).collect()
+impl Member {
+    /// Counts what it did in its next second.
+    fn second(&mut self, roles: Vec<(String, Reading)>, history_max: usize) {
+        for (role, reading) in roles {
+            self.add(&role, reading, history_max);
+        }
+        for (history, done) in self.histories.values_mut() {
+            history.push(*done);
+        }
+        self.seconds += 1;
+    }
+
+    fn add(&mut self, role: &str, reading: Reading, history_max: usize) {
+        if let Some((_, done)) = self.histories.get_mut(role) {
+            *done = [*done, reading].into_iter().sum();
+            return;
+        }
+        // Of the seconds before this role did anything.
+        let mut history = History::new(history_max);
+        (0..self.seconds).for_each(|_| history.push(Reading::default()));
+        self.histories.insert(role.to_owned(), (history, reading));
+    }
 }
 
 impl AgentRole {

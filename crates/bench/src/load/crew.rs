@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Meter, Reading, Tally};
+use super::{HISTORY_MAX, History, Meter, Reading, Tally};
 use crate::target::TargetError;
 
 /// How often the crew is looked at.
@@ -98,8 +98,10 @@ pub struct Group {
     pub wall: Duration,
     /// What each worker did, or why it did nothing.
     pub workers: Vec<Result<Tally, TargetError>>,
-    /// What they had done at the end of each second, from the start; the last entry is of the end.
+    /// What they had done at the end of each second, or of each `second_s` seconds, from the start; the last entry is of the end.
     pub seconds: Vec<Reading>,
+    /// Seconds between two of these.
+    pub second_s: u32,
 }
 
 /// What a crew did.
@@ -187,7 +189,7 @@ impl Crew {
         let mut gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
         gate.start = Some(start);
         self.shared.changed.notify_all();
-        let mut seconds = vec![Vec::new(); self.roles.len()];
+        let mut histories = vec![History::new(HISTORY_MAX); self.roles.len()];
         let mut next = start + SECOND;
         while gate.left < all {
             let now = Instant::now();
@@ -197,7 +199,9 @@ impl Crew {
             if now >= next {
                 next += SECOND;
                 drop(gate);
-                if !watch(&self.read(&mut seconds)) {
+                let done = self.read();
+                histories.iter_mut().zip(&done).for_each(|(history, done)| history.push(*done));
+                if !watch(&done) {
                     self.shared.stop.store(true, Ordering::Relaxed);
                 }
                 gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
@@ -213,16 +217,18 @@ impl Crew {
         let walls: Vec<Duration> = gate.begins.iter().zip(&gate.ends).map(wall).collect();
         let last = gate.ends.iter().flatten().max().map_or(Duration::ZERO, |end| *end - start);
         drop(gate);
-        self.read(&mut seconds);
+        let ends = self.read();
         let mut results = self.threads.into_iter().map(|thread| match thread.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         });
+        let seconds = histories.into_iter().zip(ends).map(|(history, end)| (history.each_s(), history.ended(end)));
         let groups = self.roles.iter().zip(seconds).zip(&walls).map(|(((role, workers), seconds), wall)| Group {
             role,
             wall: *wall,
             workers: results.by_ref().take(*workers).collect(),
-            seconds,
+            seconds: seconds.1,
+            second_s: seconds.0,
         });
         let roles = groups.collect();
         Finished { wall: last, roles }
@@ -233,16 +239,10 @@ impl Crew {
         self.roles.iter().map(|(role, _)| *role).collect::<Vec<_>>().into_iter()
     }
 
-    /// Adds what each role has done so far to its `seconds`, and tells it.
-    fn read(&self, seconds: &mut [Vec<Reading>]) -> Vec<Reading> {
+    /// What each role has done so far.
+    fn read(&self) -> Vec<Reading> {
         let mut meters = self.shared.meters.iter();
-        let mut all = Vec::new();
-        for ((_, workers), seconds) in self.roles.iter().zip(seconds) {
-            let reading: Reading = meters.by_ref().take(*workers).map(Meter::read).sum();
-            seconds.push(reading);
-            all.push(reading);
-        }
-        all
+        self.roles.iter().map(|(_, workers)| meters.by_ref().take(*workers).map(Meter::read).sum()).collect()
     }
 }
 

@@ -1,11 +1,13 @@
 //! Load: workers that start together, each on a thread of its own, and what they did.
 
 mod crew;
+mod history;
 mod meter;
 mod pace;
 mod tally;
 
 pub use crew::{Crew, Finished, Group, Worker};
+pub use history::{HISTORY_MAX, History};
 pub use meter::{Meter, Reading};
 pub use pace::Pace;
 pub use tally::{Complaint, JobTally, Tally};

@@ -59,7 +59,8 @@ mod tests {
         let measured = Measured {
             wall_s: 1.0,
             tally: Tally::default(),
-            seconds: Vec::new(),
+            seconds: vec![],
+            second_s: 1,
             client_cpu_s: 0.0,
             client_system_s: 0.0,
             client: Vec::new(),

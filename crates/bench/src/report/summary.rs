@@ -250,13 +250,14 @@ fn figure(measured: &Measured, of: &dyn Workload) -> Figure {
     let series = measured.series(unit);
     // What is broken on purpose has no steady state, and nobody leaves that out.
     // A job's efficiency is that of the whole job.
-    if series.len() < STEADY_SECONDS_MIN || of.expects_failures() || unit == Unit::Efficiency {
+    let each = measured.second_s.max(1) as usize;
+    if series.len() * each < STEADY_SECONDS_MIN || of.expects_failures() || unit == Unit::Efficiency {
         return whole;
     }
     let Some(found) = steady(&series) else { return Figure { is_steady: false, ..whole } };
     let is_steady = found.trend.is_none();
-    let cut = found.warm_up;
-    let before: f64 = series.iter().take(cut).sum();
+    let before = series.iter().take(found.warm_up).sum::<f64>() * each as f64;
+    let cut = found.warm_up * each;
     let left = measured.wall_s - cut as f64;
     if cut == 0 || left <= 0.0 {
         return Figure { is_steady, ..whole };
@@ -310,12 +311,11 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, system: Option<&System>) -> Ce
             Unit::Bytes | Unit::Efficiency => measured.tally.bytes as f64 / 1e9,
             Unit::Operations => measured.tally.operations as f64 / 1e6,
         };
-        let series = measured.series(Unit::Bytes);
         let at = |fault: &FaultRecord| (fault.what == "fail").then(|| fault.at_s.round() as usize);
         // The faults stand with the first role; what checks afterwards has not met them.
         let failed_at = trial.phases.iter().filter(|other| other.number == phase.number);
         let failed_at = failed_at.flat_map(|other| &other.faults).find_map(at).filter(|_| phase.phase != "check");
-        recoveries.extend(failed_at.and_then(|at_s| recovery(&series, at_s)));
+        recoveries.extend(failed_at.and_then(|at_s| recovered(measured, at_s)));
         let of_failures = |failure| measured.tally.failures.get(&failure).copied().unwrap_or(0);
         let unsupported = of_failures(Failure::Unsupported) > 0 && measured.tally.operations == 0;
         let failures = (measured.tally.failed() > 0 && !of.expects_failures())
@@ -382,6 +382,17 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, system: Option<&System>) -> Ce
     }
 }
 
+/// What a failure did to the rate of a phase, up to that phase's own end: its series goes on until all roles have ended.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // some seconds
+fn recovered(measured: &Measured, at_s: usize) -> Option<Recovery> {
+    let each = measured.second_s.max(1) as usize;
+    let mut series = measured.series(Unit::Bytes);
+    series.truncate(measured.wall_s.max(0.0).floor() as usize / each);
+    let found = recovery(&series, at_s / each)?;
+    let back_after_s = found.back_after_s.map(|after| after * each);
+    Some(Recovery { still_s: found.still_s * each, back_after_s, ..found })
+}
+
 /// Of the whole.
 fn shares(mut served: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let all: f64 = served.values().sum();
@@ -436,6 +447,7 @@ mod tests {
             wall_s: 2.0,
             tally,
             seconds: vec![reading],
+            second_s: 1,
             client_cpu_s: 0.1,
             client_system_s: 0.0,
             client: vec![],
@@ -598,6 +610,53 @@ mod tests {
         let falling: Vec<_> = (0..6).map(|n| long(n, |second| 1_000_000 - 10_000 * u64::from(second))).collect();
         let cell = summarise(&falling, &campaign(), 0).rows.remove(0).cells.remove(0);
         assert!(cell.flags.contains(&Flag::NotSteady));
+    }
+
+    #[test]
+    fn seconds_that_are_put_together_are_as_long_as_they_are() {
+        let long = |second_s: u32| {
+            let mut trial = trial(0, 0, 0);
+            let measured = &mut trial.phases[0].measured;
+            let rate = |second: u32| if second < 16 * second_s { 100_000 } else { 1_000_000 };
+            let mut done = 0;
+            let all: Vec<Reading> = (0..100 * second_s)
+                .map(|second| {
+                    done += rate(second);
+                    Reading { operations: 1, bytes: done, failures: 0 }
+                })
+                .collect();
+            measured.seconds = all.into_iter().skip(second_s as usize - 1).step_by(second_s as usize).collect();
+            measured.seconds.push(Reading { operations: 1, bytes: done, failures: 0 });
+            (measured.second_s, measured.tally.bytes, measured.wall_s) = (second_s, done, f64::from(100 * second_s));
+            summarise(&[trial], &campaign(), 0).rows.remove(0).cells.remove(0)
+        };
+        for second_s in [1, 8] {
+            let cell = long(second_s);
+            assert!((cell.median - 1e6).abs() < 1e3, "{second_s}: {}", cell.median);
+            assert_eq!(cell.warm_up_s, 20 * second_s, "{second_s}");
+        }
+    }
+
+    #[test]
+    fn what_comes_after_the_end_of_a_phase_is_no_standing_still() {
+        let mut trial = trial(0, 0, 0);
+        let measured = &mut trial.phases[0].measured;
+        // Twenty seconds at 100, of which five stood still; then other roles went on for ten.
+        let rates = (0..30).map(|second| if second >= 20 || (10..15).contains(&second) { 0 } else { 100 });
+        let mut done = 0;
+        let sums = rates.map(|rate| {
+            done += rate;
+            Reading { operations: 1, bytes: done, failures: 0 }
+        });
+        measured.seconds = sums.collect();
+        measured.wall_s = 20.4;
+        let found = recovered(measured, 10).unwrap();
+        assert_eq!((found.still_s, found.back_after_s), (5, Some(5)));
+        // The same in entries of two seconds.
+        measured.seconds = measured.seconds.iter().skip(1).step_by(2).copied().collect();
+        measured.second_s = 2;
+        let found = recovered(measured, 10).unwrap();
+        assert_eq!((found.still_s, found.back_after_s), (4, Some(4)));
     }
 
     #[test]

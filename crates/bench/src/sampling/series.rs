@@ -152,7 +152,8 @@ mod tests {
 
     #[test]
     fn a_long_run_keeps_its_sums_in_few_samples() {
-        for (max, seconds) in [(2, 3_u32), (7, 8), (8, 1000), (9, 1001), (100, 99)] {
+        // The last is a week.
+        for (max, seconds) in [(2, 3_u32), (7, 8), (8, 1000), (9, 1001), (100, 99), (3600, 7 * 86_400)] {
             let mut series = Series::new(max);
             (0..seconds).for_each(|second| series.push(sample(second)));
             let samples = series.into_samples();

@@ -42,6 +42,24 @@ fn all_begin_at_the_same_moment_whatever_their_clocks_say() {
 }
 
 #[test]
+fn what_a_lost_agent_had_told_of_is_in_nothing() {
+    let mut world = World::new(5);
+    (1..=5).for_each(|peer| world.join(peer, Agent { seconds: 20, ..Agent::default() }));
+    world.input(Input::Muster);
+    world.input(Input::Begin(Box::new(job(10))));
+    world.steps(10);
+    world.input(Input::Gone { peer: 3, why: "gone".to_owned() });
+    world.steps(15);
+    let outcome = world.outcomes.remove(0);
+    let (_, measured) = &outcome.roles[0];
+    assert_eq!(measured.tally.bytes, 8 * RATE * 20);
+    // Each second is of the four that finished, as the tally is: so is what a warm-up would take off.
+    let seconds: Vec<u64> = measured.seconds.iter().map(|reading| reading.bytes / RATE).collect();
+    assert_eq!(seconds, (1..=20).map(|second| 8 * second).chain([160]).collect::<Vec<_>>());
+    assert_eq!(outcome.missing.len(), 1);
+}
+
+#[test]
 fn more_agents_than_parts_leave_some_without_work() {
     let mut world = World::new(4);
     (1..=4).for_each(|peer| world.join(peer, Agent::default()));

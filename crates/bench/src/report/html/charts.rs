@@ -87,11 +87,11 @@ pub(super) fn repeats(view: &RowView<'_>) -> String {
 /// What was done in each second, and in what is left of the last.
 #[allow(clippy::cast_precision_loss)] // a rate
 fn series(measured: &Measured, unit: Unit) -> Vec<(f64, f64)> {
-    let (mut before, mut from) = (0, 0.0);
+    let (mut before, mut from, each) = (0, 0.0, f64::from(measured.second_s.max(1)));
     let mut points = Vec::new();
     for (second, reading) in measured.seconds.iter().enumerate() {
         let count = count(reading, unit);
-        let until = if second + 1 == measured.seconds.len() { measured.wall_s } else { second as f64 + 1.0 };
+        let until = if second + 1 == measured.seconds.len() { measured.wall_s } else { (second as f64 + 1.0) * each };
         // A rate over next to no time is none.
         if until - from >= 0.2 {
             points.push((until, count.saturating_sub(before) as f64 / (until - from)));
@@ -193,6 +193,7 @@ mod tests {
             wall_s: 2.5,
             tally: Tally::default(),
             seconds: vec![reading(100), reading(300), reading(400)],
+            second_s: 1,
             client_cpu_s: 0.0,
             client_system_s: 0.0,
             client: vec![],

@@ -36,6 +36,7 @@ fn trial(system: usize, work: usize, repeat: u32, seconds: u32) -> TrialRecord {
         wall_s: f64::from(seconds),
         tally,
         seconds: (0..seconds).map(reading).collect(),
+        second_s: 1,
         client_cpu_s: 0.1,
         client_system_s: 0.0,
         client: vec![sample; seconds as usize],
