@@ -28,8 +28,13 @@ impl Latency {
     /// Counts one in. In open-loop runs `took` counts from when the operation was due, so that what waited behind a slow one counts with
     /// its wait.
     pub fn add(&mut self, took: Duration) {
+        self.add_many(took, 1);
+    }
+
+    /// Counts in `count` that took as long.
+    pub fn add_many(&mut self, took: Duration, count: u64) {
         let us = u64::try_from(took.as_nanos().div_ceil(1000)).unwrap_or(LONGEST_US);
-        self.counts.saturating_record(us.clamp(1, LONGEST_US));
+        self.counts.saturating_record_n(us.clamp(1, LONGEST_US), count);
     }
 
     /// Counts all of `other` in.

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::tool::Running;
 use super::{ForeignSpec, location, told};
+use crate::latency::Latency;
 use crate::load::{Tally, Worker};
 use crate::target::{Durability, Target, TargetError};
 use crate::workload::Access;
@@ -24,7 +25,7 @@ pub(super) fn run(spec: &ForeignSpec, target: &dyn Target, worker: &Worker) -> R
     }
     // It lays itself out, forks and sums up before and after: its own clock counts, so that it is not charged for that.
     worker.span(start, found.took);
-    Ok(told(worker, found.bytes, found.operations, found.took))
+    Ok(told(worker, found.bytes, found.operations, found.latency))
 }
 
 /// Its command line.
@@ -38,10 +39,8 @@ fn arguments(spec: &ForeignSpec, directory: &str) -> Vec<String> {
         _ => "read",
     };
     // Its job n has the files n * files and so on, which are the names that are cleaned up.
-    let engine = if work.manner.direct && work.manner.window > 1 { "libaio" } else { "psync" };
     let mut all = vec![
         "--name=weir-bench".to_owned(),
-        "--output-format=json".to_owned(),
         "--thread=1".to_owned(),
         "--fallocate=none".to_owned(),
         "--allow_file_create=1".to_owned(),
@@ -49,8 +48,9 @@ fn arguments(spec: &ForeignSpec, directory: &str) -> Vec<String> {
         format!("--rw={kind}"),
         format!("--bs={}", work.block_bytes),
         format!("--direct={}", u8::from(work.manner.direct)),
-        format!("--ioengine={engine}"),
-        format!("--iodepth={}", if engine == "libaio" { work.manner.window } else { 1 }),
+        // One request after the other, as our own driver does by path whatever `window` says.
+        "--ioengine=psync".to_owned(),
+        "--iodepth=1".to_owned(),
         format!("--end_fsync={}", u8::from(work.access.writes() && work.manner.durability == Durability::Close)),
         format!("--sync={}", if work.manner.durability == Durability::Write { "dsync" } else { "none" }),
     ];
@@ -65,15 +65,14 @@ fn arguments(spec: &ForeignSpec, directory: &str) -> Vec<String> {
     all.push("--invalidate=0".to_owned());
     // Global options end where the first job begins; what follows is of that job. A job for each stream, with its own list of files.
     let common = all;
-    let mut out = vec!["--output-format=json".to_owned()];
+    // `json+` is JSON with the histograms of latencies.
+    let mut out = vec!["--output-format=json+".to_owned()];
     for stream in 0..work.streams {
         let names: Vec<String> = (0..work.files)
             .map(|file| format!("{directory}/{}", spec.name(stream, file)).replace(':', "\\:"))
             .collect();
         out.push(format!("--name=stream{stream}"));
-        out.extend(
-            common.iter().filter(|option| !option.starts_with("--name=") && !option.starts_with("--output")).cloned(),
-        );
+        out.extend(common.iter().filter(|option| !option.starts_with("--name=")).cloned());
         out.push(format!("--filename={}", names.join(":")));
         out.push("--file_service_type=sequential".to_owned());
     }
@@ -84,13 +83,14 @@ struct Found {
     bytes: u64,
     operations: u64,
     took: Duration,
+    latency: Latency,
 }
 
 /// The sums of its JSON, and the longest time: each job tells of itself. (Of a group it would tell the sum of the times.)
 fn read(out: &str) -> Option<Found> {
     // Notes may stand before the JSON.
     let value: Value = serde_json::from_str(out.get(out.find('{')?..)?).ok()?;
-    let mut found = Found { bytes: 0, operations: 0, took: Duration::ZERO };
+    let mut found = Found { bytes: 0, operations: 0, took: Duration::ZERO, latency: Latency::default() };
     for job in value.get("jobs")?.as_array()? {
         let mut took_ms = 0;
         for way in ["read", "write"] {
@@ -99,6 +99,10 @@ fn read(out: &str) -> Option<Found> {
             found.bytes += number("io_bytes");
             found.operations += number("total_ios");
             took_ms = took_ms.max(number("runtime"));
+            let bins = way.get("clat_ns").and_then(|latency| latency.get("bins")).and_then(Value::as_object);
+            for (ns, count) in bins.into_iter().flatten() {
+                found.latency.add_many(Duration::from_nanos(ns.parse().ok()?), count.as_u64()?);
+            }
         }
         // With the flush at the end, which its runtime of the writes may leave out.
         took_ms = took_ms.max(job.get("job_runtime").and_then(Value::as_u64).unwrap_or(0));
@@ -116,12 +120,29 @@ mod tests {
         let out = r#"note: something
             {"fio version": "fio-3.33", "jobs": [{"jobname": "a", "job_runtime": 1500,
                 "read": {"io_bytes": 0, "runtime": 0, "total_ios": 0},
-                "write": {"io_bytes": 1048576, "runtime": 1000, "total_ios": 4}},
+                "write": {"io_bytes": 1048576, "runtime": 1000, "total_ios": 4,
+                    "clat_ns": {"N": 4, "percentile": {"50.000000": 2000000}, "bins": {"2000000": 3, "40000000": 1}}}},
                {"jobname": "b", "job_runtime": 900,
                 "read": {"io_bytes": 0, "runtime": 0, "total_ios": 0},
                 "write": {"io_bytes": 1048576, "runtime": 900, "total_ios": 4}}]}"#;
         let found = read(out).unwrap();
         assert_eq!((found.bytes, found.operations, found.took), (2 << 20, 8, Duration::from_millis(1500)));
+        // Of single requests, not of the run; of the second job nothing is told.
+        assert_eq!(found.latency.steps().map(|(us, count)| (us / 1000, count)).collect::<Vec<_>>(), [(2, 3), (40, 1)]);
         assert!(read("fio: failed").is_none() && read(r#"{"jobs": []}"#).is_none());
+    }
+
+    #[test]
+    fn it_does_one_request_after_the_other_as_we_do() {
+        let work: crate::workload::StreamSpec = serde_json::from_value(serde_json::json!({
+            "access": "random-read", "streams": 2, "files": 1, "file_bytes": 1 << 20, "block_bytes": 4096, "chunks": 1,
+            "manner": {"direct": true, "durability": "none", "window": 8}, "rate": null, "write_percent": 50,
+            "verify": false, "generation": 0, "oldest_generation": 0, "seed": 1
+        }))
+        .unwrap();
+        let all = arguments(&ForeignSpec { tool: crate::workload::Tool::Fio, work }, "/x");
+        let has = |option: &str| all.iter().filter(|one| *one == option).count();
+        assert_eq!((has("--ioengine=psync"), has("--iodepth=1"), has("--direct=1")), (2, 2, 2));
+        assert_eq!(all.iter().filter(|one| one.starts_with("--iodepth") || one.starts_with("--ioengine")).count(), 4);
     }
 }

@@ -7,11 +7,12 @@ mod xrdcp;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::access::Access;
 use super::kind::{Names, Site, Unit, WorkError, Workload, word_of};
 use super::stream::StreamSpec;
+use crate::latency::Latency;
 use crate::load::{Crew, Tally, Worker};
 use crate::target::{Manner, RelName, Target, TargetError};
 
@@ -132,6 +133,11 @@ impl Workload for ForeignSpec {
         self.work.is_cold()
     }
 
+    /// The tool's jobs, or processes.
+    fn workers(&self) -> u32 {
+        self.work.streams
+    }
+
     fn parts(&self) -> u32 {
         1
     }
@@ -169,11 +175,8 @@ fn location(spec: &ForeignSpec, target: &dyn Target) -> Result<String, TargetErr
     target.location().filter(fits).ok_or(TargetError::Unsupported { what: "another tool on the same work", by })
 }
 
-/// What a tool did, as our own work would be told.
-fn told(worker: &Worker, bytes: u64, operations: u64, took: Duration) -> Tally {
+/// What a tool did, as our own work would be told; latencies only where the tool tells those of its requests.
+fn told(worker: &Worker, bytes: u64, operations: u64, latency: Latency) -> Tally {
     worker.meter().add(bytes);
-    let mut tally = Tally { operations, bytes, ..Tally::default() };
-    // No latency of single requests is known; what is told is that it took so long.
-    tally.latency.add(took);
-    tally
+    Tally { operations, bytes, latency, ..Tally::default() }
 }

@@ -10,6 +10,7 @@ use std::time::Instant;
 use super::tool::Running;
 use super::{ForeignSpec, location, told};
 use crate::content::{Content, FileKey};
+use crate::latency::Latency;
 use crate::load::{Tally, Worker};
 use crate::memory::Memory;
 use crate::target::{Manner, OpenFile, Purpose, Target, TargetError};
@@ -43,7 +44,7 @@ pub(super) fn run(
     let files: u64 = copied?.into_iter().sum();
     let took = start.elapsed();
     worker.span(start, took);
-    Ok(told(worker, files * spec.work.file_bytes, files, took))
+    Ok(told(worker, files * spec.work.file_bytes, files, Latency::default()))
 }
 
 /// Files copied.
