@@ -60,23 +60,6 @@ pub fn quantile_interval(values: &[f64], q: f64, confidence: f64) -> Option<Inte
     Some(Interval { low: sorted[first], high: sorted[last], confidence: below[high - 1] - below[low] })
 }
 
-/// How many repeats it takes until the interval of the median is within `wanted` (a share, as 0.05 to each side) of the median, judged
-/// by what the values so far spread. `None` if there are too few to say.
-#[must_use]
-pub fn repeats_for(values: &[f64], wanted: f64, confidence: f64) -> Option<usize> {
-    let interval = median_interval(values, confidence)?;
-    let middle = median(values)?;
-    if middle == 0.0 || wanted <= 0.0 {
-        return None;
-    }
-    let half_width = (interval.high - interval.low) / 2.0 / middle.abs();
-    // The interval of a median narrows with the root of the number of values.
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    // a wish, bounded here
-    let more = ((half_width / wanted).powi(2) * values.len() as f64).ceil().clamp(0.0, 1e9) as usize;
-    Some(more.max(values.len().min(6)))
-}
-
 /// P(number <= k) for k = 0..=n, of n values each of which counts with probability `q`.
 fn cumulative_binomial(n: usize, q: f64) -> Vec<f64> {
     // In logarithms: n may be in the hundred thousands.
@@ -148,14 +131,5 @@ mod tests {
                 .count();
             assert!((3780..=3960).contains(&held), "{q}: {held} of 4000");
         }
-    }
-
-    #[test]
-    fn wider_spread_asks_for_more_repeats() {
-        let narrow: Vec<f64> = (0..20).map(|n| 100.0 + f64::from(n) / 10.0).collect();
-        let wide: Vec<f64> = (0..20).map(|n| 100.0 + 5.0 * f64::from(n)).collect();
-        assert!(repeats_for(&narrow, 0.05, 0.95).is_some_and(|n| n <= 6));
-        assert!(repeats_for(&wide, 0.05, 0.95).is_some_and(|n| n > 20));
-        assert_eq!(repeats_for(&[1.0, 2.0], 0.05, 0.95), None);
     }
 }

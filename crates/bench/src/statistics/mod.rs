@@ -8,7 +8,7 @@ mod recovery;
 mod steady;
 
 pub use compare::{Comparison, compare};
-pub use interval::{Interval, median, median_interval, quantile, quantile_interval, repeats_for};
+pub use interval::{Interval, median, median_interval, quantile, quantile_interval};
 pub use outlier::outliers;
 pub use recovery::{Recovery, recovery};
 pub use steady::{Steady, steady};
