@@ -3,6 +3,8 @@
 use std::fmt;
 
 use super::ceiling::At;
+use super::summary::Cell;
+use super::verdict::{Way, way_to};
 use crate::campaign::Campaign;
 use crate::result::{Caches, TrialRecord};
 use crate::target::{Durability, Place};
@@ -92,7 +94,7 @@ impl fmt::Display for Flag {
             Self::EndedEarly => "ended before all was done",
             Self::MaybeCached => "what was read may have come from a memory: this machine's caches were not emptied, or the server's could not be",
             Self::FitsMemory => "the data fits into this machine's memory, which was not emptied: the figure may be the memory's, not the system's",
-            Self::UnequalDurability => "durability may be unequal: nothing had to be on a disk, and servers put there what they like",
+            Self::UnequalDurability => "durability may be unequal: nothing had to be on a disk, and servers put there what they like; or HTTP, which does not say, beside what does",
             Self::FewRepeats => "too few repeats for an interval of 95 %: six are needed",
             Self::Scattered => "the repeats scatter by more than a tenth to each side",
             Self::NotSteady => "no steady state: there was a trend to the end",
@@ -114,11 +116,23 @@ pub(super) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campai
         // What has to be on the disk within the timing is not only in a memory.
         let lazy = work.writes() && manner.durability == Durability::None;
         let fits = work.moved() > 0 && work.room() < memory_bytes && !manner.direct && (lazy || !work.writes());
-        let is_path = |name: &str| {
+        let places = |name: &str| {
             let system = campaign.systems.iter().find(|system| system.name == name);
-            let places = system.and_then(|system| system.places().ok()).unwrap_or_default();
+            system.and_then(|system| system.places().ok()).unwrap_or_default()
+        };
+        let is_path = |name: &str| {
+            let places = places(name);
             !places.is_empty() && places.iter().all(|place| matches!(place, Place::Path(_)))
         };
+        let is_http = |cell: &Cell| places(&cell.system).iter().any(|place| matches!(place, Place::Http(_)));
+        // An answer of HTTP says nothing of a disk, also where others have made it durable.
+        let https = at.row.cells.iter().filter(|cell| is_http(cell)).count();
+        let unlike =
+            work.writes() && manner.durability == Durability::Close && (1..at.row.cells.len()).contains(&https);
+        // What a server keeps in its memory can only be known of one on this machine.
+        let is_elsewhere = |place: &Place| way_to(&place.to_string()) == Way::Network;
+        let reads = work.moved() > 0 && !work.writes();
+        let may_be_held = |name: &str| work.room() < memory_bytes || places(name).iter().any(is_elsewhere);
         let unequal = lazy && at.row.cells.len() > 1 && at.row.cells.iter().any(|cell| !is_path(&cell.system));
         for cell in &mut at.row.cells {
             let record = |source: &super::Source| trials.get(source.trial)?.phases.get(source.phase);
@@ -126,7 +140,10 @@ pub(super) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campai
             if fits && !emptied && is_path(&cell.system) {
                 cell.flags.insert(Flag::FitsMemory);
             }
-            if unequal {
+            if reads && !is_path(&cell.system) && may_be_held(&cell.system) {
+                cell.flags.insert(Flag::MaybeCached);
+            }
+            if unequal || unlike {
                 cell.flags.insert(Flag::UnequalDurability);
             }
         }

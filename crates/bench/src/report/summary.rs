@@ -13,7 +13,7 @@ use crate::campaign::{Campaign, Phase, System, Work};
 use crate::fault::FaultRecord;
 use crate::latency::Latency;
 use crate::measure::Measured;
-use crate::result::{Caches, PhaseRecord, TrialRecord, latest};
+use crate::result::{Caches, PhaseRecord, RunHead, TrialRecord, latest};
 use crate::statistics::{Comparison, Interval, Recovery, compare, median, median_interval, recovery, steady};
 use crate::target::Failure;
 use crate::workload::{Unit, Workload};
@@ -164,9 +164,9 @@ struct Repeats<'a> {
 /// All systems there, in the campaign's order.
 type BySystem<'a> = BTreeMap<usize, Repeats<'a>>;
 
-/// Sums the trials of a campaign up; `memory_bytes` has the machine that measured, 0 where that is not known.
+/// Sums the trials of a campaign up; `head` has what is known of the machine that measured.
 #[must_use]
-pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, memory_bytes: u64) -> Summary {
+pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) -> Summary {
     let works = campaign.works();
     let latest = latest(trials);
     let all = by_place(&latest);
@@ -177,8 +177,8 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, memory_bytes: u64)
     };
     let mut rows: Vec<At<'_>> = all.iter().filter_map(at).collect();
     put(&mut rows, campaign);
-    flags::put(&mut rows, trials, campaign, memory_bytes);
-    verdict::put(&mut rows, trials, campaign);
+    flags::put(&mut rows, trials, campaign, head.memory_bytes);
+    verdict::put(&mut rows, trials, campaign, &head.machine);
     let remarks = latest.iter().flat_map(|(_, trial)| Remark::of(trial)).collect();
     Summary { rows: rows.into_iter().map(|at| at.row).collect(), remarks }
 }
@@ -472,7 +472,7 @@ mod tests {
     fn systems_stand_side_by_side() {
         let trials: Vec<_> =
             (0..8).flat_map(|n| [trial(0, n, 200 + u64::from(n)), trial(1, n, 400 + u64::from(n))]).collect();
-        let summary = summarise(&trials, &campaign(), 0);
+        let summary = summarise(&trials, &campaign(), &RunHead::default());
         let [row] = &summary.rows[..] else { panic!("{summary:?}") };
         let [a, b] = &row.cells[..] else { panic!("{row:?}") };
         assert_eq!((row.unit, a.median, b.median), (Unit::Bytes, 101.75e6, 201.75e6));
@@ -487,13 +487,15 @@ mod tests {
         let mut trials: Vec<_> = (0..3).map(|n| trial(0, n, 200)).collect();
         trials[1].phases[0].measured.tally.wrong = 1;
         trials[2].phases[0].caches = Caches::Unknown;
-        let flags = &summarise(&trials, &campaign(), 0).rows[0].cells[0].flags;
+        let flags = &summarise(&trials, &campaign(), &RunHead::default()).rows[0].cells[0].flags;
         assert_eq!(
             flags.iter().copied().collect::<Vec<_>>(),
             vec![Flag::WrongData, Flag::MaybeCached, Flag::FewRepeats]
         );
         let scattered: Vec<_> = (0..8).map(|n| trial(0, n, 100 + 50 * u64::from(n))).collect();
-        assert!(summarise(&scattered, &campaign(), 0).rows[0].cells[0].flags.contains(&Flag::Scattered));
+        assert!(
+            summarise(&scattered, &campaign(), &RunHead::default()).rows[0].cells[0].flags.contains(&Flag::Scattered)
+        );
     }
 
     fn ended(mut trial: TrialRecord, at: usize) -> TrialRecord {
@@ -522,7 +524,7 @@ mod tests {
         // One whose second phase was cut off, with a figure that is none.
         trials[3] = ended(two_phases(3), 1);
         trials[3].phases[1].measured.tally.bytes = 1;
-        let summary = summarise(&trials, &reading_campaign(), 0);
+        let summary = summarise(&trials, &reading_campaign(), &RunHead::default());
         let [write, read] = &summary.rows[..] else { panic!("{summary:?}") };
         let (write, read) = (&write.cells[0], &read.cells[0]);
         assert_eq!((write.values.len(), write.left_out, write.usable()), (7, 0, Some(100e6)));
@@ -533,10 +535,14 @@ mod tests {
         assert!(text.contains("repeat 4 of w: ") && text.contains(" on a: ended early: no agent is left"), "{text}");
         // What it read wrong before it ended is wrong all the same.
         trials[3].phases[1].measured.tally.wrong = 1;
-        assert!(summarise(&trials, &reading_campaign(), 0).rows[1].cells[0].flags.contains(&Flag::WrongData));
+        assert!(
+            summarise(&trials, &reading_campaign(), &RunHead::default()).rows[1].cells[0]
+                .flags
+                .contains(&Flag::WrongData)
+        );
         // Done again, all is well.
         trials.push(two_phases(3));
-        let again = summarise(&trials, &reading_campaign(), 0);
+        let again = summarise(&trials, &reading_campaign(), &RunHead::default());
         assert_eq!((again.rows[1].cells[0].values.len(), again.is_whole()), (7, true), "{again:?}");
         assert_eq!(again.rows[1].cells[0].sources.last(), Some(&Source { trial: 7, phase: 1 }));
     }
@@ -546,7 +552,7 @@ mod tests {
         // All agents were lost in the first phase: nothing is recorded of either.
         let mut trial = ended(two_phases(0), 0);
         trial.phases.clear();
-        let summary = summarise(&[trial], &reading_campaign(), 0);
+        let summary = summarise(&[trial], &reading_campaign(), &RunHead::default());
         let phases: Vec<_> = summary.rows.iter().map(|row| row.phase.as_str()).collect();
         assert_eq!(phases, ["write", "read"]);
         for row in &summary.rows {
@@ -561,7 +567,7 @@ mod tests {
     fn what_could_not_be_removed_is_a_remark() {
         let mut trials: Vec<_> = (0..6).map(|n| trial(0, n, 200)).collect();
         trials[2].left = Some("not all that it made could be removed: .nfs0001\u{1b}[2J".into());
-        let summary = summarise(&trials, &campaign(), 0);
+        let summary = summarise(&trials, &campaign(), &RunHead::default());
         assert!(summary.is_whole() && summary.rows[0].cells[0].usable().is_some());
         let text = crate::report::text(&summary);
         assert!(text.contains(" on a: not all that it made could be removed: .nfs0001 [2J"), "{text}");
@@ -572,7 +578,7 @@ mod tests {
         let mut trials: Vec<_> = (0..6).map(|n| trial(0, n, 200)).collect();
         let error = TargetError::Short { what: "read x".into(), moved: 1, asked: 2 };
         trials[1].phases[0].measured.tally.add_failure(std::time::Duration::ZERO, &error);
-        let text = crate::report::text(&summarise(&trials, &campaign(), 0));
+        let text = crate::report::text(&summarise(&trials, &campaign(), &RunHead::default()));
         assert!(text.contains(&format!("no figure: operations failed: {error}")), "{text}");
     }
 
@@ -582,7 +588,7 @@ mod tests {
         let mut other = two_phases(0);
         (other.trial.system, other.system) = (1, "b".into());
         other.phases.remove(0);
-        let summary = summarise(&[two_phases(0), other], &reading_campaign(), 0);
+        let summary = summarise(&[two_phases(0), other], &reading_campaign(), &RunHead::default());
         let systems = |row: &Row| row.cells.iter().map(|cell| cell.system.clone()).collect::<Vec<_>>();
         assert_eq!(summary.rows.iter().map(systems).collect::<Vec<_>>(), [vec!["a"], vec!["a", "b"]]);
     }
@@ -604,11 +610,11 @@ mod tests {
         };
         let starting: Vec<_> =
             (0..6).map(|n| long(n, |second| if second < 15 { 300_000 } else { 1_000_000 })).collect();
-        let cell = summarise(&starting, &campaign(), 0).rows.remove(0).cells.remove(0);
+        let cell = summarise(&starting, &campaign(), &RunHead::default()).rows.remove(0).cells.remove(0);
         assert_eq!(cell.warm_up_s, 15);
         assert!((cell.median - 1e6).abs() < 1e3 && !cell.flags.contains(&Flag::NotSteady), "{cell:?}");
         let falling: Vec<_> = (0..6).map(|n| long(n, |second| 1_000_000 - 10_000 * u64::from(second))).collect();
-        let cell = summarise(&falling, &campaign(), 0).rows.remove(0).cells.remove(0);
+        let cell = summarise(&falling, &campaign(), &RunHead::default()).rows.remove(0).cells.remove(0);
         assert!(cell.flags.contains(&Flag::NotSteady));
     }
 
@@ -628,7 +634,7 @@ mod tests {
             measured.seconds = all.into_iter().skip(second_s as usize - 1).step_by(second_s as usize).collect();
             measured.seconds.push(Reading { operations: 1, bytes: done, failures: 0 });
             (measured.second_s, measured.tally.bytes, measured.wall_s) = (second_s, done, f64::from(100 * second_s));
-            summarise(&[trial], &campaign(), 0).rows.remove(0).cells.remove(0)
+            summarise(&[trial], &campaign(), &RunHead::default()).rows.remove(0).cells.remove(0)
         };
         for second_s in [1, 8] {
             let cell = long(second_s);
@@ -665,7 +671,8 @@ mod tests {
             (0..6).flat_map(|n| [trial(0, n, 200 + u64::from(n)), trial(1, n, 400 + u64::from(n))]).collect();
         let mut campaign = campaign();
         let flags = |campaign: &Campaign, memory: u64| -> Vec<Vec<Flag>> {
-            let row = summarise(&trials, campaign, memory).rows.remove(0);
+            let row =
+                summarise(&trials, campaign, &RunHead { memory_bytes: memory, ..RunHead::default() }).rows.remove(0);
             row.cells.iter().map(|cell| cell.flags.iter().copied().collect()).collect()
         };
         // Made durable inside the timing: nothing of it is a memory's doing.
@@ -679,6 +686,36 @@ mod tests {
         assert_eq!(flags(&campaign, 100 << 20), [vec![], vec![]]);
         campaign.streams[0].direct = true;
         assert_eq!(flags(&campaign, 1 << 40), [vec![], vec![]]);
+        // HTTP promises nothing at a close, whatever others do.
+        campaign.streams[0].durability = crate::target::Durability::Close;
+        assert_eq!(flags(&campaign, 1 << 40), [vec![], vec![]]);
+        campaign.systems[0].place = crate::campaign::Many::One("http://a/".to_owned());
+        assert_eq!(flags(&campaign, 1 << 40), [vec![equal], vec![equal]]);
+    }
+
+    #[test]
+    fn reads_that_a_servers_memory_can_serve_are_told() {
+        let trials: Vec<_> = (0..6)
+            .flat_map(|n| {
+                let mut other = trial(1, n, 400);
+                (other.phases[0].number, other.phases[0].phase) = (1, "random-read".into());
+                let mut one = two_phases(n);
+                one.phases[1].phase = "random-read".into();
+                [one, other]
+            })
+            .collect();
+        let mut campaign = campaign();
+        campaign.streams[0].phases.push(crate::workload::Access::RandomRead);
+        let flags = |campaign: &Campaign, memory_bytes: u64| -> Vec<Vec<Flag>> {
+            let row = summarise(&trials, campaign, &RunHead { memory_bytes, ..RunHead::default() }).rows.remove(1);
+            row.cells.iter().map(|cell| cell.flags.iter().copied().collect()).collect()
+        };
+        // What a server elsewhere has is not known; by path this machine's memory counts.
+        assert_eq!(flags(&campaign, 1), [vec![Flag::MaybeCached], vec![]]);
+        assert_eq!(flags(&campaign, 1 << 40), [vec![Flag::MaybeCached], vec![Flag::FitsMemory]]);
+        campaign.systems[0].place = crate::campaign::Many::One("root://localhost//".to_owned());
+        assert_eq!(flags(&campaign, 1), [vec![], vec![]]);
+        assert_eq!(flags(&campaign, 1 << 40), [vec![Flag::MaybeCached], vec![Flag::FitsMemory]]);
     }
 
     #[test]
@@ -702,7 +739,7 @@ mod tests {
                 trials.push(flows);
             }
         }
-        let summary = summarise(&trials, &campaign(), 0);
+        let summary = summarise(&trials, &campaign(), &RunHead::default());
         let row = summary.rows.iter().find(|row| row.work == "w" && row.cells.len() == 2).unwrap();
         let ceilings = |cell: &Cell| -> Vec<_> { cell.ceilings.iter().map(|c| (c.stage, c.rate, c.share)).collect() };
         // root:// sums what it sends.

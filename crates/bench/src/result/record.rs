@@ -13,7 +13,7 @@ use crate::sampling::{Sample, Settings};
 pub const VERSION: u32 = 1;
 
 /// What all trials of a run have in common.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct RunHead {
     /// Of the records.
     pub version: u32,

@@ -146,7 +146,8 @@ impl Workload for SmallSpec {
     }
 
     fn fixed_time(&self) -> Option<Duration> {
-        self.rate.map(|rate| Duration::from_secs(u64::from(self.files / rate.max(1))))
+        let paced = self.rate.filter(|_| self.phase != SmallPhase::List);
+        paced.map(|rate| Duration::from_secs(u64::from(self.files / rate.max(1))))
     }
 
     fn directories(&self) -> Vec<RelName> {
@@ -158,7 +159,9 @@ impl Workload for SmallSpec {
     }
 
     fn asked_rate(&self, _role: &str) -> Option<f64> {
-        self.rate.map(|rate| f64::from(rate) * f64::from(self.clients))
+        // A list is one answer for all, and is never paced.
+        let paced = self.rate.filter(|_| self.phase != SmallPhase::List);
+        paced.map(|rate| f64::from(rate) * f64::from(self.clients))
     }
 
     fn manner(&self) -> Option<Manner> {

@@ -139,7 +139,11 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
         memory_bytes: memory_bytes(),
         machine: settings_here(campaign),
     };
+    let machine = head.machine.clone();
     let mut results = ResultFolder::open(&path, head).map_err(usage)?;
+    for difference in differences(&results.head.machine, &machine) {
+        say(&format!("warning: other settings of this machine than when the run began: {difference}"));
+    }
     let done: BTreeSet<Trial> = whole(&results.trials);
     let stop = Arc::new(AtomicBool::new(false));
     crate::signals::set_on_end(&stop).map_err(failed)?;
@@ -184,10 +188,20 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
         }
         results.add(record).map_err(failed)?;
     }
-    let summary = summarise(&results.trials, campaign, results.head.memory_bytes);
+    let summary = summarise(&results.trials, campaign, &results.head);
     print(&results, &summary, how.json)?;
     write_reports(&results, campaign, &summary)?;
     Ok(verdict(&summary))
+}
+
+/// Settings that are not what they were, in words.
+fn differences(before: &Settings, now: &Settings) -> Vec<String> {
+    let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    let word = |settings: &Settings, name: &String| {
+        settings.get(name).map_or("nothing".to_owned(), |value| format!("`{value}`"))
+    };
+    let all = names.into_iter().filter(|name| before.get(*name) != now.get(*name));
+    all.map(|name| format!("{name}: {} then, {} now", word(before, name), word(now, name))).collect()
 }
 
 /// Tells people something on a line of its own, whatever stands on the line now.
@@ -267,7 +281,7 @@ fn read(folder: &Path) -> Result<(ResultFolder, Campaign, Summary), Failure> {
     let results = ResultFolder::read(folder).map_err(usage)?;
     let campaign = Campaign::parse(&results.head.campaign)
         .map_err(|error| usage(error).while_doing(format!("the campaign in {}", folder.display())))?;
-    let summary = summarise(&results.trials, &campaign, results.head.memory_bytes);
+    let summary = summarise(&results.trials, &campaign, &results.head);
     Ok((results, campaign, summary))
 }
 

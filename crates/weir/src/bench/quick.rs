@@ -2,8 +2,8 @@
 
 use bench::campaign::Campaign;
 
-use super::{do_campaign, usage};
-use crate::cli::QuickArgs;
+use super::{default_folder, do_campaign, usage};
+use crate::cli::{HowArgs, QuickArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -44,7 +44,10 @@ pub(super) fn run(args: &QuickArgs) -> Result<Exit, Failure> {
         source.push_str(&format!("\n[[system]]\nname = {name}\nplace = {place}\n"));
     }
     let campaign = Campaign::parse(&source).map_err(usage)?;
-    do_campaign(&campaign, &source, &args.how, Some(args.time))
+    // A run of its own each time: figures of another day, or of other settings, are no repeats of these.
+    let folder = || default_folder(&format!("quick {}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")));
+    let how = HowArgs { results: Some(args.how.results.clone().unwrap_or_else(folder)), ..args.how.clone() };
+    do_campaign(&campaign, &source, &how, Some(args.time))
 }
 
 /// What a place is called in the table: its last part, or all of it where that is not enough to tell it from others.

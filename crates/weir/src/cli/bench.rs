@@ -195,7 +195,7 @@ pub struct RunArgs {
 }
 
 /// How a bench runs.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct HowArgs {
     /// A folder for the results: a new one, or the one of a run to go on with [default: weir-bench-results/NAME].
     #[arg(long, value_name = "FOLDER")]

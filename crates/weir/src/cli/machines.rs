@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 /// Which other machines take part in a run.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct MachinesArgs {
     /// Have the work done by so many agents (`weir bench agent`), and begin when all are there. Without it this machine works by itself.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=4000), requires = "listen")]

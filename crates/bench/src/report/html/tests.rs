@@ -73,7 +73,7 @@ fn trial(system: usize, work: usize, repeat: u32, seconds: u32) -> TrialRecord {
 fn page(works: usize, trials: &[TrialRecord]) -> String {
     let source = campaign(works);
     let campaign = Campaign::parse(&source).unwrap();
-    let summary = summarise(trials, &campaign, 0);
+    let summary = summarise(trials, &campaign, &RunHead::default());
     let head = RunHead {
         version: VERSION,
         name: EVIL.into(),

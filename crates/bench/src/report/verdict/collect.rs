@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use super::{Evidence, Growth, Machine, Way, decide};
 use crate::campaign::{Campaign, Phase};
+use crate::measure::Measured;
 use crate::report::ceiling::At;
 use crate::report::summary::{Cell, Row};
 use crate::result::{PhaseRecord, TrialRecord};
-use crate::sampling::Sample;
+use crate::sampling::{Sample, Settings};
+use crate::workload::Unit;
 
 /// The parameter that says whose directories files are in.
 const DIRECTORIES: &str = "directories";
@@ -15,7 +17,7 @@ const DIRECTORIES: &str = "directories";
 const WORKERS: [&str; 4] = ["clients", "streams", "recorders", "jobs"];
 
 /// Puts its verdict to each figure that may be used. Ceilings are there already.
-pub(in crate::report) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campaign) {
+pub(in crate::report) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campaign, settings: &Settings) {
     let siblings = Siblings::new(rows);
     let verdicts: Vec<Vec<_>> = rows
         .iter()
@@ -26,7 +28,7 @@ pub(in crate::report) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campai
                 if at.phase.is_some_and(|phase| phase.workload().expects_failures()) {
                     return None;
                 }
-                Some(decide(&evidence(at, cell, &siblings, trials, campaign)))
+                Some(decide(&evidence(at, cell, &siblings, trials, campaign, settings)))
             };
             at.row.cells.iter().map(give).collect()
         })
@@ -48,6 +50,7 @@ fn evidence(
     siblings: &Siblings<'_>,
     trials: &[TrialRecord],
     campaign: &Campaign,
+    settings: &Settings,
 ) -> Evidence {
     let phases: Vec<&PhaseRecord> =
         cell.sources.iter().filter_map(|source| trials.get(source.trial)?.phases.get(source.phase)).collect();
@@ -78,10 +81,18 @@ fn evidence(
     };
     let agents = all(|phase| phase.machines.agents.iter().map(|one| (one.name.as_str(), &one.samples[..])).collect());
     let servers = all(|phase| phase.machines.servers.iter().map(|one| (one.name.as_str(), &one.samples[..])).collect());
+    let seconds = wall / phases.len().max(1) as f64;
+    let way = way_of(at.phase, &places, campaign);
     Evidence {
-        way: way_of(at.phase, &places, campaign),
+        way,
+        is_networked: way == Way::Network || (way == Way::Path && is_network_mount(&cell.system, settings)),
+        is_foreign: matches!(at.phase, Some(Phase::Foreign(_))),
+        seconds,
         figure: cell.median,
         asked: at.phase.and_then(|phase| phase.workload().asked_rate(&at.row.phase)),
+        at_once: f64::from(workers) * sum(&|phase| count(&phase.measured, at.row.unit))
+            / operations
+            / seconds.max(1e-9),
         ceilings: cell.ceilings.clone(),
         clients: if agents.is_empty() { Machine::of("this client", samples).into_iter().collect() } else { agents },
         servers,
@@ -92,6 +103,15 @@ fn evidence(
         operation_bytes: sum(&|phase| phase.measured.tally.bytes as f64) / operations,
         growth: growth(at, cell, siblings, workers),
         own_directories: own_directories(at, cell, siblings),
+    }
+}
+
+/// What a figure counts of a phase.
+#[allow(clippy::cast_precision_loss)] // counts
+fn count(measured: &Measured, unit: Unit) -> f64 {
+    match unit {
+        Unit::Bytes | Unit::Efficiency => measured.tally.bytes as f64,
+        Unit::Operations => measured.tally.operations as f64,
     }
 }
 
@@ -109,8 +129,33 @@ fn way_of(phase: Option<&Phase>, places: &[String], campaign: &Campaign) -> Way 
     [Way::Network, Way::SameMachine].into_iter().find(|way| ways.contains(way)).unwrap_or(Way::Path)
 }
 
+/// File systems of servers elsewhere, as the kernel calls them. Those in user space (`fuse.glusterfs`, `fuse.ceph`) are nearly all of that kind.
+const NETWORK_FILE_SYSTEMS: [&str; 14] = [
+    "9p",
+    "afs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "glusterfs",
+    "gpfs",
+    "lustre",
+    "nfs",
+    "nfs4",
+    "orangefs",
+    "pvfs2",
+    "smb3",
+    "smbfs",
+];
+
+/// Whether a system's place is a mount of a network file system, by the settings of the machine that measured; where these do not say, it is not.
+fn is_network_mount(system: &str, settings: &Settings) -> bool {
+    let mount = settings.get(&format!("mount of {system}"));
+    let kind = mount.and_then(|mount| mount.split(' ').next()).unwrap_or_default();
+    kind.starts_with("fuse.") || NETWORK_FILE_SYSTEMS.contains(&kind)
+}
+
 /// How data gets to a place, by its text.
-fn way_to(place: &str) -> Way {
+pub(in crate::report) fn way_to(place: &str) -> Way {
     let Some((scheme, rest)) = place.split_once("://") else { return Way::Path };
     if scheme == "file" {
         return Way::Path;
@@ -183,6 +228,17 @@ fn own_directories(at: &At<'_>, cell: &Cell, siblings: &Siblings<'_>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_mounted_from_elsewhere_is_reached_over_a_network() {
+        let is_networked = |mount: &str| {
+            let settings = [("mount of a".to_owned(), mount.to_owned())].into();
+            is_network_mount("a", &settings)
+        };
+        assert!(is_networked("nfs4 rw,noatime") && is_networked("lustre rw") && is_networked("fuse.glusterfs rw"));
+        assert!(!is_networked("ext4 rw,relatime") && !is_networked("fuseblk rw") && !is_networked("tmpfs rw"));
+        assert!(!is_network_mount("b", &Settings::new()));
+    }
 
     #[test]
     fn the_way_is_that_of_the_place() {

@@ -30,7 +30,9 @@ pub struct Machine {
     pub core: f64,
     /// The network interface that moved the most, the loopback aside.
     pub link: Option<Link>,
-    /// Share of TCP segments that were sent once more.
+    /// TCP segments that it sent.
+    pub segments: f64,
+    /// Share of these that were sent once more.
     pub retransmitted: f64,
     /// The disk that was busiest.
     pub disk: Option<DiskUse>,
@@ -76,10 +78,18 @@ pub struct Growth {
 pub struct Evidence {
     /// How the data reaches the system.
     pub way: Way,
+    /// Whether it is reached over a network: a server elsewhere, or a file system of one that is mounted here.
+    pub is_networked: bool,
+    /// Whether another tool did the work.
+    pub is_foreign: bool,
+    /// How long a repeat took, on average, in seconds.
+    pub seconds: f64,
     /// The figure.
     pub figure: f64,
     /// The rate that was asked for, if one was.
     pub asked: Option<f64>,
+    /// What the first operation of each worker adds to the figure.
+    pub at_once: f64,
     /// What the stages below reached by themselves.
     pub ceilings: Vec<Ceiling>,
     /// The clients.
@@ -144,6 +154,7 @@ impl Machine {
             cpu: mean(&|sample| 1.0 - sample.cpu.idle - sample.cpu.iowait),
             core: mean(&|sample| sample.busiest_core),
             link: links.filter(|link| link.rate > 0.0).max_by(|a, b| a.rate.total_cmp(&b.rate)),
+            segments: sent * seconds,
             retransmitted: if sent > 0.0 { again / sent } else { 0.0 },
             disk: disks.filter(|disk| disk.busy > 0.0).max_by(|a, b| a.busy.total_cmp(&b.busy)),
             pressure: counted.then(|| PressureShares {
@@ -166,6 +177,22 @@ impl Evidence {
     pub fn with_disks(&self) -> impl Iterator<Item = &Machine> {
         let local = matches!(self.way, Way::Path | Way::SameMachine);
         self.clients.iter().filter(move |_| local).chain(&self.servers)
+    }
+
+    /// Machines between which there is a network; none where the system is not reached over one.
+    pub fn networked(&self) -> impl Iterator<Item = &Machine> {
+        self.machines().filter(|_| self.is_networked)
+    }
+
+    /// Whether all machines that do something were looked at.
+    pub fn is_seen(&self) -> bool {
+        let at_servers = !self.servers.is_empty() || self.way == Way::SameMachine;
+        !self.clients.is_empty() && (at_servers || (self.way == Way::Path && !self.is_networked))
+    }
+
+    /// Whether it was too short to see anything of a machine.
+    pub fn is_short(&self) -> bool {
+        self.seconds < SECONDS_MIN
     }
 
     /// All machines.
@@ -201,6 +228,7 @@ mod tests {
         let samples = [sample(3.0, 1.0), sample(1.0, 0.2)];
         let machine = Machine::of("a", samples.iter()).unwrap();
         assert!((machine.cpu - 0.8).abs() < 1e-9 && (machine.core - 0.8).abs() < 1e-9 && machine.retransmitted == 0.02);
+        assert!((machine.segments - 400.0).abs() < 1e-9);
         assert_eq!(machine.link, Some(Link { name: "eth0".into(), rate: 3e6, speed: Some(125e6) }));
         assert!(machine.disk.is_some_and(|disk| (disk.busy - 0.8).abs() < 1e-9) && machine.pressure.is_none());
         assert_eq!(Machine::of("a", samples[..0].iter()), None);

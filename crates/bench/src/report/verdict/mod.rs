@@ -6,7 +6,7 @@ mod table;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::collect::put;
+pub(super) use self::collect::{put, way_to};
 pub use self::evidence::{DiskUse, Evidence, Growth, Link, Machine, Way};
 pub use self::table::{Bound, RULES, Rule};
 
@@ -26,6 +26,11 @@ impl Bound {
         crate::workload::word_of(self)
     }
 
+    /// Whether it is told from figures alone, and no machine is looked at.
+    fn is_of_figures(self) -> bool {
+        matches!(self, Self::AskedRate | Self::Generator | Self::NetworkStage | Self::DiskStage | Self::NotKnown)
+    }
+
     /// For people.
     #[must_use]
     pub fn says(self) -> &'static str {
@@ -36,8 +41,10 @@ impl Bound {
 /// The first row of the table that holds.
 #[must_use]
 pub fn decide(found: &Evidence) -> Verdict {
+    // Of what was too short for counters only what figures alone say is known.
+    let mut rules = RULES.iter().filter(|rule| !found.is_short() || rule.bound.is_of_figures());
     let holds = |rule: &Rule| Some(Verdict { bound: rule.bound, evidence: (rule.test)(found)? });
-    RULES.iter().find_map(holds).unwrap_or(Verdict { bound: Bound::NotKnown, evidence: String::new() })
+    rules.find_map(holds).unwrap_or(Verdict { bound: Bound::NotKnown, evidence: String::new() })
 }
 
 #[cfg(test)]

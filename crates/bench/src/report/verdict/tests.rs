@@ -14,6 +14,7 @@ fn idle(name: &str) -> Machine {
         cpu: 0.2,
         core: 0.4,
         link: Some(Link { name: "eth0".into(), rate: 300e6, speed: Some(1250e6) }),
+        segments: 50_000.0,
         retransmitted: 0.001,
         disk: Some(DiskUse { name: "sda".into(), busy: 0.3, queue: 4.0, rate: 200e6 }),
         pressure: Some(PressureShares { cpu: 0.1, memory: 0.0, io: 0.2, io_full: 0.1 }),
@@ -24,8 +25,12 @@ fn idle(name: &str) -> Machine {
 fn nothing() -> Evidence {
     Evidence {
         way: Way::Network,
+        is_networked: true,
+        is_foreign: false,
+        seconds: 10.0,
         figure: 300e6,
         asked: None,
+        at_once: 0.0,
         ceilings: vec![ceiling(Stage::Client, 0.3), ceiling(Stage::Disk, 0.5)],
         clients: vec![idle("this client")],
         servers: Vec::new(),
@@ -77,6 +82,9 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
     vec![
         (Bound::AskedRate, "98 %", Evidence { asked: Some(305e6), ..nothing() }),
         (Bound::NotKnown, "no server was watched", Evidence { asked: Some(400e6), ..nothing() }),
+        (Bound::AskedRate, "107 %", Evidence { asked: Some(280e6), at_once: 15e6, ..nothing() }),
+        // More than was asked for: that rate bounds nothing.
+        (Bound::NotKnown, "no server was watched", Evidence { asked: Some(200e6), ..nothing() }),
         (Bound::Generator, "90 %", Evidence { ceilings: vec![ceiling(Stage::Client, 0.9)], ..nothing() }),
         (Bound::Generator, "alone", Evidence { way: Way::None, ..nothing() }),
         (Bound::NetworkStage, "95 %", Evidence { ceilings: vec![ceiling(Stage::Network, 0.95)], ..nothing() }),
@@ -103,8 +111,14 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::ClientCore, "one processor of this client", with_client(|m| m.core = 1.0)),
         (Bound::NotKnown, "one of them 90 %", with_client(|m| m.core = 0.9)),
         (Bound::ClientCore, "7.60 processors", Evidence { bench_cores: 7.6, ..nothing() }),
+        (Bound::NotKnown, "", Evidence { bench_cores: 7.6, is_foreign: true, ..nothing() }),
         (Bound::ServerCore, "server a", with_server(|m| m.core = 0.99)),
         (Bound::Link, "eth1 of this client moved 120 MB/s of the 125", with_client(|m| m.link = link(120e6))),
+        // A local disk knows nothing of what else goes through the network.
+        (Bound::NotKnown, "eth1", Evidence { is_networked: false, ..with_client(|m| m.link = link(120e6)) }),
+        (Bound::NotKnown, "", Evidence { is_networked: false, ..with_client(|m| m.retransmitted = 0.03) }),
+        // One of some segments says nothing.
+        (Bound::NotKnown, "", with_client(|m| (m.segments, m.retransmitted) = (40.0, 0.03))),
         (Bound::Link, "server a", with_server(|m| m.link = link(124e6))),
         (Bound::NotKnown, "eth1 100 MB/s of 125 MB/s", with_client(|m| m.link = link(100e6))),
         (Bound::Retransmits, "3.0 %", with_client(|m| m.retransmitted = 0.03)),
@@ -117,15 +131,24 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::Memory, "for memory 20 %", with_client(|m| m.pressure = pressure(0.2, 0.5))),
         (Bound::OneDirectory, "3.00 times", Evidence { own_directories: Some(3.0), ..small(nothing()) }),
         (Bound::Answers, "8 workers", Evidence { own_directories: Some(1.1), ..small(nothing()) }),
-        (Bound::Locks, "8 workers did 1.02 times what 2", grown(1.02)),
-        (Bound::Locks, "0.70", small(grown(0.7))),
+        (Bound::Locks, "8 workers did 1.02 times what 2", Evidence { servers: vec![idle("server a")], ..grown(1.02) }),
+        (Bound::Locks, "0.70", Evidence { way: Way::Path, is_networked: false, ..small(grown(0.7)) }),
+        // What the server did nobody knows.
+        (Bound::NotKnown, "no server was watched", grown(1.02)),
+        (Bound::NotKnown, "", Evidence { way: Way::Path, ..grown(1.02) }),
         // Twice the workers are needed to tell.
         (Bound::NotKnown, "", Evidence { growth: Some(Growth { fewer: 6, ratio: 1.0 }), ..nothing() }),
         (Bound::Answers, "4 ms", small(nothing())),
         (Bound::NotKnown, "", Evidence { under_way: 4.0, ..small(nothing()) }),
+        // Half of it was computing, within the system calls.
+        (Bound::NotKnown, "", Evidence { bench_cores: 4.0, ..small(nothing()) }),
         (Bound::Between, "8.0 requests", with_server(|_| ())),
         (Bound::NotKnown, "", Evidence { under_way: 4.0, ..with_server(|_| ()) }),
         (Bound::NotKnown, "too short", Evidence { clients: vec![], ..nothing() }),
+        (Bound::NotKnown, "too short", Evidence { seconds: 0.4, bench_cores: 8.0, ..with_client(|m| m.cpu = 1.0) }),
+        (Bound::NotKnown, "too short", Evidence { seconds: 0.4, ..small(nothing()) }),
+        (Bound::AskedRate, "100 %", Evidence { seconds: 0.4, asked: Some(300e6), ..nothing() }),
+        (Bound::DiskStage, "93 %", Evidence { seconds: 0.4, ceilings: vec![ceiling(Stage::Disk, 0.93)], ..nothing() }),
     ]
 }
 
