@@ -424,9 +424,15 @@ impl Client {
             let connected = self.session_for(&at);
             let reached = connected.is_ok();
             let kept = connected.as_ref().is_ok_and(|(_, kept)| *kept);
-            let failed = match connected.and_then(|(mut session, _)| Ok((session.call(&what, &asked)?, session))) {
-                Ok((Answer::Done(body), session)) => return Ok((session, at, body)),
-                Ok((Answer::Elsewhere(redirect), session)) => {
+            let answered = connected.map(|(mut session, _)| (session.call(&what, &asked), session));
+            let failed = match answered {
+                Ok((Ok(Answer::Done(body)), session)) => return Ok((session, at, body)),
+                // A refusal is an answer like any other: the connection is as good as before.
+                Ok((Err(refused @ ClientError::Refused { .. }), session)) => {
+                    self.give_back(session, &at);
+                    return Err(refused);
+                }
+                Ok((Ok(Answer::Elsewhere(redirect)), session)) => {
                     self.give_back(session, &at);
                     redirects += 1;
                     if redirects > self.settings.redirects_max {
@@ -437,7 +443,7 @@ impl Client {
                     retarget(&mut asked, &at);
                     continue;
                 }
-                Err(error) => error,
+                Ok((Err(error), _)) | Err(error) => error,
             };
             // A connection that was kept may have been lost long ago: that says nothing of the server.
             if !(kept && repeatable && failed.is_connection()) {
