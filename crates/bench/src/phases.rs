@@ -1,12 +1,13 @@
 //! The phases of a trial, one after the other: by this machine, or by all agents.
 
+use std::mem::discriminant;
 use std::time::Duration;
 
 use crate::campaign::{Phase, Work};
 use crate::coordinate::message::Home;
 use crate::coordinate::{CoordinateError, Coordinator, Job, Outcome, View};
 use crate::fault::Faults;
-use crate::load::Reading;
+use crate::load::{Reading, Tally};
 use crate::measure::{Measured, Progress, measure_at};
 use crate::result::{Caches, Machines, PhaseRecord, TrialRecord};
 use crate::run::{Context, now_secs};
@@ -42,12 +43,22 @@ pub(crate) fn run_phases(
     watch: &mut Watch<'_>,
 ) {
     let (mut went_on, mut uncertain) = (true, false);
+    let by_agents = |phase: &Phase| {
+        let coordinator = context.coordinator.filter(|coordinator| coordinator.planned() > 0);
+        // The far sides of flows know this machine alone.
+        coordinator.filter(|_| !phase.workload().needs_peers())
+    };
+    let mut cut = Vec::new();
     for (number, phase) in work.phases.iter().enumerate() {
-        let phase = &if uncertain { phase.of_uncertain() } else { phase.clone() };
+        let phase = &if uncertain { phase.of_uncertain(by_agents(phase).is_some()) } else { phase.clone() };
         if homes.site.target.as_ref().is_some_and(|target| !phase.workload().suits(&**target)) {
             continue;
         }
         let title = phase.workload().title();
+        if cut.contains(&discriminant(phase)) && phase.needs_whole_files(by_agents(phase).is_some()) {
+            record.ended = Some(format!("{title}: not done, because the time limit cut what was to write its files"));
+            return;
+        }
         let began = now_secs();
         let mut faults = Faults::new(context.faults);
         let mut watch = |progress: Progress| {
@@ -55,12 +66,9 @@ pub(crate) fn run_phases(
             went_on &= watch(&title, progress);
             went_on
         };
-        let done = match context.coordinator {
-            // The far sides of flows know this machine alone.
-            Some(coordinator) if coordinator.planned() > 0 && !phase.workload().needs_peers() => {
-                by_agents(context, coordinator, phase, homes, &mut watch)
-            }
-            _ => by_this_machine(context, phase, &homes.site, &mut watch),
+        let done = match by_agents(phase) {
+            Some(coordinator) => by_all_agents(context, coordinator, phase, homes, &mut watch),
+            None => by_this_machine(context, phase, &homes.site, &mut watch),
         };
         let mut faults = faults.end();
         let done = match done {
@@ -70,8 +78,12 @@ pub(crate) fn run_phases(
                 return;
             }
         };
-        let failed = done.roles.iter().any(|(_, measured)| measured.tally.failed() > 0);
-        uncertain |= failed && phase.workload().writes();
+        if phase.workload().writes() || phase.workload().makes_files() {
+            let of_any = |count: fn(&Tally) -> u64| done.roles.iter().any(|(_, measured)| count(&measured.tally) > 0);
+            let was_cut = of_any(|tally| tally.cut);
+            uncertain |= was_cut || of_any(Tally::failed);
+            cut.extend(was_cut.then(|| discriminant(phase)));
+        }
         let whole = done.roles.iter().all(|(_, measured)| measured.idle_workers.is_empty());
         let broken = faults.iter().find_map(|fault| Some((fault.command.join(" "), fault.error.clone()?)));
         let missing = done.machines.missing.clone();
@@ -134,7 +146,7 @@ fn by_this_machine(
     Ok(Done { roles, caches, machines, ended: None })
 }
 
-fn by_agents(
+fn by_all_agents(
     context: &Context<'_>,
     coordinator: &Coordinator,
     phase: &Phase,

@@ -44,7 +44,13 @@ fn run(spec: &DaqSpec, watch: impl FnMut(weir_bench::load::Reading) -> bool) -> 
     let mut session = main.session().unwrap();
     spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
     let copies = (spec.copiers > 0).then_some(copies);
-    let site = Site { target: Some(main), copies, peers: Vec::new(), content: Arc::new(Content::new(5)) };
+    let site = Site {
+        target: Some(main),
+        copies,
+        peers: Vec::new(),
+        content: Arc::new(Content::new(5)),
+        known: Arc::default(),
+    };
     let finished = spec.crew(&site, 0..spec.parts()).unwrap().run(None, watch);
     (folder, finished)
 }
@@ -90,7 +96,13 @@ fn machines_share_the_recorders() {
     let (main, copies) = (target(&main), target(&copies));
     let mut session = main.session().unwrap();
     spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
-    let site = Site { target: Some(main), copies: Some(copies), peers: Vec::new(), content: Arc::new(Content::new(5)) };
+    let site = Site {
+        target: Some(main),
+        copies: Some(copies),
+        peers: Vec::new(),
+        content: Arc::new(Content::new(5)),
+        known: Arc::default(),
+    };
     for parts in [0..1, 1..4] {
         let finished = spec.crew(&site, parts.clone()).unwrap().run(None, |_| true);
         let bytes = u64::from(parts.end - parts.start) * spec.file_bytes;
@@ -143,6 +155,7 @@ fn what_makes_no_sense_is_refused() {
         copies: None,
         peers: Vec::new(),
         content: Arc::new(Content::new(1)),
+        known: Arc::default(),
     };
     assert_eq!(spec().crew(&site, 0..2).err(), Some(DaqError::CopiesWhere.into()));
 }

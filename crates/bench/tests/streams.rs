@@ -15,7 +15,13 @@ use weir_bench::target::{Durability, Failure, Manner, Place, Purpose, RelName, T
 use weir_bench::workload::{Access, Site, StreamSpec, Workload};
 
 fn site(target: &Arc<dyn Target>) -> Site {
-    Site { target: Some(Arc::clone(target)), copies: None, peers: Vec::new(), content: Arc::new(Content::new(9)) }
+    Site {
+        target: Some(Arc::clone(target)),
+        copies: None,
+        peers: Vec::new(),
+        content: Arc::new(Content::new(9)),
+        known: Arc::default(),
+    }
 }
 
 fn target(folder: &Path) -> Arc<dyn Target> {
@@ -207,6 +213,35 @@ fn a_pace_is_kept_and_a_limit_ends_it() {
         "{:?}",
         finished.wall
     );
+}
+
+#[test]
+fn what_was_cut_short_is_read_as_far_as_it_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path());
+    make(&target, 2);
+    let site = site(&target);
+    let of = |access, files| StreamSpec { files, file_bytes: 1 << 20, generation: 1, ..spec(access) };
+    let run = |spec: &StreamSpec, limit| {
+        let finished = spec.crew(&site, 0..spec.parts()).unwrap().run(limit, |_| true);
+        let mut sum = Tally::default();
+        finished.roles[0].workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
+        sum
+    };
+    // Two files and a part of the third in half a second.
+    let paced = StreamSpec { rate: Some(5 << 20), generation: 0, ..of(Access::Write, 10) };
+    let written = run(&paced, Some(Duration::from_millis(500)));
+    assert_eq!((written.cut, written.failed()), (2, 0));
+    assert!(written.bytes > 4 << 20 && written.bytes < 8 << 20, "{}", written.bytes);
+    for (access, chunks) in [(Access::Read, 1), (Access::ReadOthers, 1), (Access::RandomRead, 3), (Access::Rewrite, 2)]
+    {
+        let done = run(&StreamSpec { chunks, ..of(access, 10) }, None);
+        assert_eq!((done.bytes, done.failed(), done.wrong), (written.bytes, 0, 0), "{access:?}: {:?}", done.complaints);
+        assert!((14..=16).contains(&done.left_out) && done.cut == 0, "{access:?}: {}", done.left_out);
+    }
+    // What was acknowledged is missed all the same.
+    std::fs::remove_file(folder.path().join("run/s000000/f000001")).unwrap();
+    assert_eq!(run(&of(Access::Read, 10), None).failed(), 1);
 }
 
 #[test]

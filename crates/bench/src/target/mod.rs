@@ -232,6 +232,11 @@ pub trait OpenFile: Send {
         Ok(Trips { requests, in_turn: requests })
     }
 
+    /// Whether a new file that is closed before all of it was written is there so far. Where it is not, it is given up instead.
+    fn keeps_part(&self) -> bool {
+        true
+    }
+
     /// Makes durable what was written. Nothing may be under way.
     ///
     /// # Errors

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AnalysisError, ChurnError, DaqError, FailureError, ForeignError, GenerateError, SmallError, StreamError};
+use super::{
+    AnalysisError, ChurnError, DaqError, FailureError, ForeignError, GenerateError, Known, SmallError, StreamError,
+};
 use crate::content::Content;
 use crate::load::Crew;
 use crate::network::{Far, SpecError};
@@ -74,6 +76,8 @@ pub struct Site {
     pub peers: Vec<Far>,
     /// Contents of all files.
     pub content: Arc<Content>,
+    /// What is known of the files from the phases before.
+    pub known: Arc<Known>,
 }
 
 /// Names of files, made one by one: there may be millions.

@@ -5,6 +5,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::Known;
 use super::access::{Access, Operation, Operations, Part};
 use super::kind::{Names, Site, Unit, WorkError, Workload, word_of, workers_of};
 use crate::content::{Content, FileKey};
@@ -232,8 +233,8 @@ impl Workload for StreamSpec {
     fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
         self.check()?;
         let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
-        let workers = workers_of(&parts, self.chunks);
-        Ok(Crew::hire(&[("", workers)], move |worker| Stream::new(&spec, &*target, &content, worker)?.run()))
+        let (workers, known) = (workers_of(&parts, self.chunks), Arc::clone(&site.known));
+        Ok(Crew::hire(&[("", workers)], move |worker| Stream::new(&spec, &*target, &content, &known, worker)?.run()))
     }
 }
 
@@ -246,6 +247,7 @@ struct Stream<'a> {
     window: usize,
     stream: u32,
     chunk: u32,
+    known: &'a Known,
     /// Memory to write from, in which the table lies, that nothing is under way with.
     to_write: Vec<Memory>,
     /// Memory to read into.
@@ -260,6 +262,7 @@ impl<'a> Stream<'a> {
         spec: &'a StreamSpec,
         target: &dyn Target,
         content: &'a Content,
+        known: &'a Known,
         worker: &'a Worker,
     ) -> Result<Self, TargetError> {
         let number = u32::try_from(worker.number).unwrap_or(u32::MAX);
@@ -271,6 +274,7 @@ impl<'a> Stream<'a> {
             window: if spec.access.is_stdio() { 1 } else { spec.manner.window.min(target.window_max()).max(1) },
             stream: spec.stream_of(number / spec.chunks),
             chunk: number % spec.chunks,
+            known,
             to_write: Vec::new(),
             to_read: Vec::new(),
             under_way: VecDeque::new(),
@@ -296,20 +300,46 @@ impl<'a> Stream<'a> {
     fn run(mut self) -> Result<Tally, TargetError> {
         let start = self.worker.start();
         let mut pace = Pace::of_bytes(start, self.spec.block_bytes, self.spec.rate);
-        for file in 0..self.spec.files {
+        let makes_files = self.spec.access.makes_files();
+        let known = self.known.lengths.of(self.stream);
+        let mut lengths = match known {
+            Some(lengths) => lengths,
+            None if makes_files => vec![None; self.spec.files as usize],
+            // Another machine has made them.
+            None => vec![Some(self.spec.file_bytes); self.spec.files as usize],
+        };
+        for (file, length) in (0..self.spec.files).zip(&mut lengths) {
             if self.worker.is_stopped() {
+                self.tally.cut = 1;
                 break;
             }
-            if let Err(error) = self.one_file(file, start, &mut pace) {
+            let bytes = if makes_files { Some(self.spec.file_bytes) } else { *length };
+            self.tally.left_out += u64::from(self.chunk == 0 && bytes != Some(self.spec.file_bytes));
+            let Some(bytes) = bytes else { continue };
+            let done = self.one_file(file, bytes, start, &mut pace);
+            if makes_files {
+                *length = done.as_ref().ok().copied().flatten();
+            }
+            if let Err(error) = done {
                 self.worker.meter().add_failure();
                 self.tally.add_failure(start.elapsed(), &error);
                 self.fill_up()?;
             }
         }
+        if makes_files {
+            self.known.lengths.keep(self.stream, lengths);
+        }
         Ok(self.tally)
     }
 
-    fn one_file(&mut self, number: u32, start: Instant, pace: &mut Pace) -> Result<(), TargetError> {
+    /// Works on the first `bytes` of a file. Says how many it got to; `None`: what was written so far is not kept.
+    fn one_file(
+        &mut self,
+        number: u32,
+        bytes: u64,
+        start: Instant,
+        pace: &mut Pace,
+    ) -> Result<Option<u64>, TargetError> {
         let spec = self.spec;
         let purpose = match spec.access {
             Access::Write => Purpose::Create { len: spec.file_bytes },
@@ -324,12 +354,12 @@ impl<'a> Stream<'a> {
         } else {
             self.session.open(&name, purpose, spec.manner)?
         };
-        let part =
-            Part::of(spec.file_bytes, u64::from(spec.block_bytes), u64::from(self.chunk), u64::from(spec.chunks));
-        let before = self.tally.bytes;
+        let part = Part::of(bytes, u64::from(spec.block_bytes), u64::from(self.chunk), u64::from(spec.chunks));
+        let (before, mut end) = (self.tally.bytes, bytes);
         let seed = spec.seed ^ (u64::from(self.stream) << 32) ^ u64::from(number);
         for operation in Operations::new(spec.access, part, spec.block_bytes as usize, spec.write_percent, seed) {
             if self.worker.is_stopped() {
+                (self.tally.cut, end) = (1, operation.offset);
                 break;
             }
             let late = pace.wait().elapsed();
@@ -342,7 +372,11 @@ impl<'a> Stream<'a> {
             self.finish(&mut *file, &name, key, start)?;
         }
         self.tally.add_served(file.server(), self.tally.bytes - before);
-        file.close()
+        if end < bytes && !file.keeps_part() {
+            return Ok(None);
+        }
+        file.close()?;
+        Ok(Some(end))
     }
 
     fn begin(

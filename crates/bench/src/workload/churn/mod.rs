@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use plan::{Files, Mix, Plan, Sizes, Step};
+pub use worker::Slot;
 
 use self::worker::Churner;
 use super::kind::{Names, Site, Unit, WorkError, Workload, word_of, workers_of};
@@ -53,8 +54,6 @@ pub struct ChurnSpec {
     pub mix: Mix,
     /// Whether all files were made before the mixture; otherwise it begins with none.
     pub filled: bool,
-    /// Whether the mixture was done before.
-    pub mixed: bool,
     /// All in one directory; otherwise each client has its own.
     pub one_directory: bool,
     /// How files are opened.
@@ -145,16 +144,6 @@ impl ChurnSpec {
         Plan::new(self.begin(), self.mix, self.operations, seed)
     }
 
-    /// What a client's files are after all phases before this one.
-    fn before(&self, client: u32) -> Files {
-        if !self.mixed {
-            return self.begin();
-        }
-        let mut plan = self.plan(client);
-        plan.by_ref().for_each(drop);
-        plan.files().clone()
-    }
-
     /// Bytes of all files, if all are there and of ordinary size: the mean of what is spread evenly over powers of two.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // an estimate
     fn bytes(&self) -> u64 {
@@ -235,8 +224,9 @@ impl Workload for ChurnSpec {
     fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
         self.check()?;
         let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
+        let known = Arc::clone(&site.known);
         Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
-            Churner::new(&spec, &*target, &content, worker)?.run()
+            Churner::new(&spec, &*target, &content, &known, worker)?.run()
         }))
     }
 }

@@ -58,7 +58,7 @@ fn one_file(
         tally.add(len as u64, begun.elapsed());
     }
     source.close()?;
-    copy.close()
+    if at >= spec.file_bytes || copy.keeps_part() { copy.close() } else { Ok(()) }
 }
 
 /// The memory of the one request that is under way, which has to have moved all of it.

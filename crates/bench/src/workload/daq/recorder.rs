@@ -108,8 +108,11 @@ impl Recorder<'_> {
         while !self.under_way.is_empty() {
             self.finish(&mut *open, file)?;
         }
-        open.close()?;
-        Ok(offset >= spec.file_bytes)
+        let is_whole = offset >= spec.file_bytes;
+        if is_whole || open.keeps_part() {
+            open.close()?;
+        }
+        Ok(is_whole)
     }
 
     fn finish(&mut self, open: &mut dyn OpenFile, file: u32) -> Result<(), TargetError> {
