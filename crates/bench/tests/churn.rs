@@ -175,5 +175,7 @@ fn nonsense_is_refused() {
     assert_eq!(ChurnSpec { mix, ..good.clone() }.check(), Err(ChurnError::NoMix));
     let sizes = Sizes { least: 5, most: 4 };
     assert_eq!(ChurnSpec { sizes, ..good.clone() }.check(), Err(ChurnError::Sizes { least: 5, most: 4 }));
+    let many = ChurnSpec { clients: 5000, ..good.clone() }.check();
+    assert!(matches!(many, Err(ChurnError::Bounds { what: "clients", value: 5000, most: 4096 })));
     assert!(matches!(ChurnSpec { clients: 0, ..good }.check(), Err(ChurnError::Bounds { what: "clients", .. })));
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
+mod fake;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,6 +135,24 @@ fn a_pace_is_kept_and_a_detector_that_is_too_fast_loses_data() {
     let fast = DaqSpec { rate: Some(1 << 50), buffer_bytes: 1, ..paced };
     let (_, finished) = run(&fast, |_| true);
     assert!(tally(&finished, 0).missed > 10);
+}
+
+#[test]
+fn a_recorder_hears_of_answers_when_they_come() {
+    let site = Site {
+        target: Some(Arc::new(fake::Distant(Duration::from_millis(5)))),
+        copies: None,
+        peers: Vec::new(),
+        content: Arc::new(Content::new(5)),
+        known: Arc::default(),
+    };
+    let manner = Manner { window: 4, ..spec().manner };
+    // One block each 62 ms.
+    let paced = DaqSpec { recorders: 1, files: 1, file_bytes: 4 * MIB, rate: Some(4 * MIB), ..spec() };
+    let paced = DaqSpec { followers: 0, copiers: 0, manner, ..paced };
+    let finished = paced.crew(&site, 0..1).unwrap().run(None, |_| true);
+    let median = tally(&finished, 0).latency.quantile(0.5).unwrap();
+    assert!(median < Duration::from_millis(30), "{median:?}");
 }
 
 #[test]

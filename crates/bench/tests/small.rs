@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_bench::content::Content;
 use weir_bench::load::Tally;
 use weir_bench::target::{Durability, Failure, Manner, Place, RelName, Target};
-use weir_bench::workload::{Site, SmallPhase, SmallSpec, Workload};
+use weir_bench::workload::{Site, SmallError, SmallPhase, SmallSpec, Workload};
 
 fn site(target: &Arc<dyn Target>) -> Site {
     Site {
@@ -131,4 +131,10 @@ fn files_that_were_not_made_in_time_are_left_out() {
             }
         }
     }
+}
+
+#[test]
+fn more_clients_than_a_machine_can_have_are_refused() {
+    assert!(SmallSpec { clients: 4096, ..spec(SmallPhase::Create, false) }.check().is_ok());
+    assert_eq!(SmallSpec { clients: 4097, ..spec(SmallPhase::Create, false) }.check(), Err(SmallError::Many(4097)));
 }

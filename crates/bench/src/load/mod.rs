@@ -5,7 +5,7 @@ mod meter;
 mod pace;
 mod tally;
 
-pub use crew::{Crew, Finished, Group, Worker};
+pub use crew::{Crew, Finished, Group, HireError, Worker};
 pub use meter::{Meter, Reading};
 pub use pace::Pace;
 pub use tally::{Complaint, JobTally, Tally};

@@ -133,7 +133,7 @@ impl Workload for GenerateSpec {
         let (spec, content) = (self.clone(), Arc::clone(&site.content));
         Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
             if spec.work.checks() { check(&spec, &content, worker) } else { make(&spec, &content, worker) }
-        }))
+        })?)
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     AnalysisError, ChurnError, DaqError, FailureError, ForeignError, GenerateError, Known, SmallError, StreamError,
 };
 use crate::content::Content;
-use crate::load::Crew;
+use crate::load::{Crew, HireError};
 use crate::network::{Far, SpecError};
 use crate::target::{Manner, RelName, Target};
 
@@ -45,6 +45,9 @@ pub enum WorkError {
     /// Of analysis.
     #[error(transparent)]
     Analysis(#[from] AnalysisError),
+    /// Workers that cannot be started.
+    #[error(transparent)]
+    Hire(#[from] HireError),
     /// Nothing to work on.
     #[error("{0} needs files; put `write` before it")]
     NoFiles(String),
@@ -52,6 +55,9 @@ pub enum WorkError {
     #[error("{0} needs a system")]
     NoSystem(String),
 }
+
+/// Most workers of one kind of work on one machine, each a thread with connections of its own.
+pub(super) const WORKERS_MAX: u64 = 4096;
 
 /// What a figure counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]

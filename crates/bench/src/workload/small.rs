@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Known;
-use super::kind::{Names, Site, Unit, WorkError, Workload, word_of, workers_of};
+use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, word_of, workers_of};
 use crate::content::{Content, FileKey};
 use crate::load::{Crew, Pace, Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Manner, OpenFile, Purpose, RelName, Session, Target, TargetError};
+use crate::target::{Manner, Purpose, RelName, Session, Target, TargetError};
 
 /// What is done with the files.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
@@ -60,6 +60,9 @@ pub enum SmallError {
     /// Something that has to be at least 1.
     #[error("{0} is 0; give at least 1")]
     Zero(&'static str),
+    /// More than one machine can have.
+    #[error("{0} clients; at most {WORKERS_MAX}")]
+    Many(u32),
     /// Larger than one request.
     #[error("files of {0} bytes are not small; at most 16 MiB, or take the streams' workload")]
     Large(u32),
@@ -80,6 +83,9 @@ impl SmallSpec {
             if value == 0 {
                 return Err(SmallError::Zero(what));
             }
+        }
+        if u64::from(self.clients) > WORKERS_MAX {
+            return Err(SmallError::Many(self.clients));
         }
         if self.file_bytes > FILE_MAX {
             return Err(SmallError::Large(self.file_bytes));
@@ -180,7 +186,7 @@ impl Workload for SmallSpec {
         let known = Arc::clone(&site.known);
         Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
             Client::new(&spec, &*target, &content, &known, worker)?.run()
-        }))
+        })?)
     }
 }
 
@@ -310,7 +316,8 @@ impl<'a> Client<'a> {
             self.session.open(name, Purpose::Create { len: u64::from(self.spec.file_bytes) }, self.spec.manner)?;
         if self.spec.file_bytes > 0 {
             file.write(0, memory)?;
-            self.memory = finished(&mut *file)?;
+            let asked = self.spec.file_bytes as usize;
+            self.memory = Some(file.done_whole(asked, &|| format!("write {name}"))?);
         } else {
             self.memory = Some(memory);
         }
@@ -324,10 +331,7 @@ impl<'a> Client<'a> {
         let mut file = self.session.open(name, Purpose::Read, self.spec.manner)?;
         if asked > 0 {
             file.read(0, memory)?;
-            memory = finished(&mut *file)?.ok_or_else(|| short(name, 0, asked))?;
-            if memory.len() < asked {
-                return Err(short(name, memory.len(), asked));
-            }
+            memory = file.done_whole(asked, &|| format!("read {name}"))?;
             if self.spec.verify {
                 match self.content.check(number, 0..=0, 0, &memory) {
                     Ok(()) => self.tally.verified += asked as u64,
@@ -389,12 +393,4 @@ impl<'a> Client<'a> {
         }
         self.tally.left_out += mine.iter().filter(|length| length.is_none()).count() as u64;
     }
-}
-
-fn finished(file: &mut dyn OpenFile) -> Result<Option<Memory>, TargetError> {
-    Ok(file.done()?.map(|done| done.memory))
-}
-
-fn short(name: &RelName, moved: usize, asked: usize) -> TargetError {
-    TargetError::Short { what: format!("read {name}"), moved, asked }
 }

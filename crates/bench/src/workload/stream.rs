@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::Known;
 use super::access::{Access, Operation, Operations, Part};
-use super::kind::{Names, Site, Unit, WorkError, Workload, word_of, workers_of};
+use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, word_of, workers_of};
 use crate::content::{Content, FileKey};
 use crate::load::{Crew, Pace, Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Manner, OpenFile, Purpose, RelName, Session, Target, TargetError};
+use crate::target::{Done, Manner, OpenFile, Purpose, RelName, Session, Target, TargetError};
 
 /// What streams do.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
@@ -51,12 +51,25 @@ pub enum StreamError {
     /// Something that has to be at least 1.
     #[error("{0} is 0; give at least 1")]
     Zero(&'static str),
+    /// More than one machine can have.
+    #[error("{streams} streams of {chunks} chunks at a time; at most {WORKERS_MAX} workers")]
+    Many {
+        /// Streams.
+        streams: u32,
+        /// Workers of each.
+        chunks: u32,
+    },
     /// Blocks larger than memory allows.
     #[error("blocks of {0} bytes; at most 256 MiB")]
     Block(u32),
-    /// Direct I/O of odd blocks.
-    #[error("direct I/O with blocks of {0} bytes; they have to be a multiple of 4,096")]
-    Unaligned(u32),
+    /// Direct I/O of odd lengths.
+    #[error("direct I/O with blocks of {block} bytes in files of {file}: {} a multiple of 4,096", odd(*.block, *.file))]
+    Unaligned {
+        /// The block.
+        block: u32,
+        /// The file.
+        file: u64,
+    },
     /// In-place patterns verify by pages.
     #[error("{access:?} with blocks of {block} bytes cannot be verified; they have to be a multiple of 4,096")]
     Unverifiable {
@@ -76,6 +89,15 @@ pub enum StreamError {
 const BLOCK_MAX: u32 = 256 << 20;
 const PAGE: u32 = 4096;
 
+/// Which of the two is no multiple of a page, for a message.
+fn odd(block: u32, file: u64) -> &'static str {
+    match (block.is_multiple_of(PAGE), file.is_multiple_of(u64::from(PAGE))) {
+        (false, true) => "the block is not",
+        (true, false) => "the file is not (sizes like 100MB are decimal; 100MiB is one)",
+        _ => "neither is",
+    }
+}
+
 impl StreamSpec {
     /// Whether it makes sense.
     ///
@@ -92,12 +114,15 @@ impl StreamSpec {
         if self.manner.window == 0 {
             return Err(StreamError::Zero("window"));
         }
+        if u64::from(self.streams) * u64::from(self.chunks) > WORKERS_MAX {
+            return Err(StreamError::Many { streams: self.streams, chunks: self.chunks });
+        }
         if self.block_bytes > BLOCK_MAX {
             return Err(StreamError::Block(self.block_bytes));
         }
         let aligned = self.block_bytes.is_multiple_of(PAGE);
         if self.manner.direct && !(aligned && self.file_bytes.is_multiple_of(u64::from(PAGE))) {
-            return Err(StreamError::Unaligned(self.block_bytes));
+            return Err(StreamError::Unaligned { block: self.block_bytes, file: self.file_bytes });
         }
         if self.access.writes() && !self.access.makes_files() && !aligned {
             return Err(StreamError::Unverifiable { access: self.access, block: self.block_bytes });
@@ -234,7 +259,7 @@ impl Workload for StreamSpec {
         self.check()?;
         let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
         let (workers, known) = (workers_of(&parts, self.chunks), Arc::clone(&site.known));
-        Ok(Crew::hire(&[("", workers)], move |worker| Stream::new(&spec, &*target, &content, &known, worker)?.run()))
+        Ok(Crew::hire(&[("", workers)], move |worker| Stream::new(&spec, &*target, &content, &known, worker)?.run())?)
     }
 }
 
@@ -299,7 +324,7 @@ impl<'a> Stream<'a> {
 
     fn run(mut self) -> Result<Tally, TargetError> {
         let start = self.worker.start();
-        let mut pace = Pace::of_bytes(start, self.spec.block_bytes, self.spec.rate);
+        let mut pace = Pace::shared(start, self.spec.block_bytes, self.spec.rate, self.spec.chunks);
         let makes_files = self.spec.access.makes_files();
         let known = self.known.lengths.of(self.stream);
         let mut lengths = match known {
@@ -362,7 +387,11 @@ impl<'a> Stream<'a> {
                 (self.tally.cut, end) = (1, operation.offset);
                 break;
             }
-            let late = pace.wait().elapsed();
+            let due = pace.due();
+            if pace.is_fixed() {
+                self.wait(&mut *file, &name, key, start, due)?;
+            }
+            let late = due.elapsed();
             self.begin(&mut *file, &name, key, operation, late)?;
             while self.under_way.len() >= self.window {
                 self.finish(&mut *file, &name, key, start)?;
@@ -402,12 +431,33 @@ impl<'a> Stream<'a> {
         }
     }
 
+    /// Takes what is done until `due`.
+    fn wait(
+        &mut self,
+        file: &mut dyn OpenFile,
+        name: &RelName,
+        key: u64,
+        start: Instant,
+        due: Instant,
+    ) -> Result<(), TargetError> {
+        while !self.under_way.is_empty()
+            && let Some(done) = file.done_until(due)?
+        {
+            self.take(done, name, key, start)?;
+        }
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        Ok(())
+    }
+
     fn finish(&mut self, file: &mut dyn OpenFile, name: &RelName, key: u64, start: Instant) -> Result<(), TargetError> {
-        let lost = |moved, asked| TargetError::Short { what: format!("read or write {name}"), moved, asked };
-        let done = file.done()?.ok_or_else(|| lost(0, self.under_way.len()))?;
+        let done = file.done()?.ok_or_else(|| lost(name, 0, self.under_way.len()))?;
+        self.take(done, name, key, start)
+    }
+
+    fn take(&mut self, done: Done, name: &RelName, key: u64, start: Instant) -> Result<(), TargetError> {
         let place = self.under_way.iter().position(|(operation, _)| operation.offset == done.offset);
         let (operation, late) =
-            place.and_then(|place| self.under_way.remove(place)).ok_or_else(|| lost(0, done.memory.len()))?;
+            place.and_then(|place| self.under_way.remove(place)).ok_or_else(|| lost(name, 0, done.memory.len()))?;
         let moved = done.memory.len();
         if operation.write {
             self.to_write.push(done.memory);
@@ -431,4 +481,9 @@ impl<'a> Stream<'a> {
         self.tally.add(moved as u64, done.took + late);
         Ok(())
     }
+}
+
+/// An answer that nobody has asked for, or none at all.
+fn lost(name: &RelName, moved: usize, asked: usize) -> TargetError {
+    TargetError::Short { what: format!("read or write {name}"), moved, asked }
 }

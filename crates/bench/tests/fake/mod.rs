@@ -1,11 +1,16 @@
-//! A system that does what a test wants to see: a real one on a path, with some of its operations refused.
+//! Systems that do what a test wants to see.
 
+#![allow(dead_code)] // each test takes one of them
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use weir_bench::target::{Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError};
+use weir_bench::memory::Memory;
+use weir_bench::target::{Done, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError};
 
-/// Refuses every so-many-th change of a file, as a system does that is short of something for a moment.
+/// A real one that refuses every so-many-th change of a file, as a system does that is short of something for a moment.
 pub struct Flaky {
     pub inner: Arc<dyn Target>,
     pub every: u64,
@@ -78,5 +83,93 @@ impl Session for FlakySession {
 
     fn room(&mut self) -> Result<Option<Room>, TargetError> {
         self.inner.room()
+    }
+}
+
+/// Keeps nothing, and answers each request so long after it was sent, as a system far away does.
+pub struct Distant(pub Duration);
+
+struct DistantFile {
+    trip: Duration,
+    under_way: VecDeque<(u64, Memory, Instant)>,
+}
+
+impl Target for Distant {
+    fn window_max(&self) -> usize {
+        64
+    }
+
+    fn session(&self) -> Result<Box<dyn Session>, TargetError> {
+        Ok(Box::new(Distant(self.0)))
+    }
+}
+
+impl Session for Distant {
+    fn make_home(&mut self) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn remove_home(&mut self) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn open(&mut self, _: &RelName, _: Purpose, _: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
+        Ok(Box::new(DistantFile { trip: self.0, under_way: VecDeque::new() }))
+    }
+
+    fn make_directory(&mut self, _: &RelName) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn len_of(&mut self, _: &RelName) -> Result<Option<u64>, TargetError> {
+        Ok(None)
+    }
+
+    fn list(&mut self, _: &RelName, _: &mut dyn FnMut(Entry)) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn remove(&mut self, _: &RelName) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn remove_directory(&mut self, _: &RelName) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn room(&mut self) -> Result<Option<Room>, TargetError> {
+        Ok(None)
+    }
+}
+
+impl OpenFile for DistantFile {
+    fn write(&mut self, offset: u64, memory: Memory) -> Result<(), TargetError> {
+        self.under_way.push_back((offset, memory, Instant::now()));
+        Ok(())
+    }
+
+    fn read(&mut self, offset: u64, memory: Memory) -> Result<(), TargetError> {
+        self.write(offset, memory)
+    }
+
+    fn done(&mut self) -> Result<Option<Done>, TargetError> {
+        let Some((offset, memory, since)) = self.under_way.pop_front() else { return Ok(None) };
+        std::thread::sleep(self.trip.saturating_sub(since.elapsed()));
+        Ok(Some(Done { offset, memory, took: since.elapsed() }))
+    }
+
+    fn done_until(&mut self, end: Instant) -> Result<Option<Done>, TargetError> {
+        match self.under_way.front() {
+            Some((_, _, since)) if *since + self.trip <= end => self.done(),
+            _ => Ok(None),
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<(), TargetError> {
+        Ok(())
     }
 }

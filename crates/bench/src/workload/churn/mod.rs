@@ -12,7 +12,7 @@ pub use plan::{Files, Mix, Plan, Sizes, Step};
 pub use worker::Slot;
 
 use self::worker::Churner;
-use super::kind::{Names, Site, Unit, WorkError, Workload, word_of, workers_of};
+use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, word_of, workers_of};
 use crate::load::Crew;
 use crate::splitmix;
 use crate::target::{Manner, RelName};
@@ -104,7 +104,7 @@ impl ChurnSpec {
     /// What does not.
     pub fn check(&self) -> Result<(), ChurnError> {
         let bounds = [
-            ("clients", u64::from(self.clients), 65_536),
+            ("clients", u64::from(self.clients), WORKERS_MAX),
             ("files", u64::from(self.files), 100_000_000),
             ("operations", self.operations, 1 << 40),
             ("rate", u64::from(self.rate.unwrap_or(1)), 1_000_000),
@@ -227,6 +227,6 @@ impl Workload for ChurnSpec {
         let known = Arc::clone(&site.known);
         Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
             Churner::new(&spec, &*target, &content, &known, worker)?.run()
-        }))
+        })?)
     }
 }

@@ -8,7 +8,7 @@ use super::{ChurnPhase, ChurnSpec};
 use crate::content::{Content, FileKey};
 use crate::load::{Pace, Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Failure, OpenFile, Purpose, RelName, Session, Target, TargetError};
+use crate::target::{Failure, Purpose, RelName, Session, Target, TargetError};
 
 /// Bytes of each request: what most programs copy files with, and more than most of these files have.
 const REQUEST_BYTES: usize = 1 << 20;
@@ -190,12 +190,7 @@ impl<'a> Churner<'a> {
         Ok(())
     }
 
-    fn change(
-        &mut self,
-        slot: u32,
-        generation: u32,
-        purpose: impl Fn(u64) -> Purpose,
-    ) -> Result<u64, TargetError> {
+    fn change(&mut self, slot: u32, generation: u32, purpose: impl Fn(u64) -> Purpose) -> Result<u64, TargetError> {
         self.set(slot, Slot::Unknown);
         let bytes = self.write(slot, generation, purpose)?;
         self.set(slot, Slot::Holds(generation));
@@ -223,7 +218,7 @@ impl<'a> Churner<'a> {
             memory.show(0..len);
             self.content.fill(key, at, &mut memory);
             file.write(at, memory)?;
-            memory = moved(&mut *file, || format!("write {name}"), len)?;
+            memory = file.done_whole(len, &|| format!("write {name}"))?;
             at += len as u64;
         }
         self.memory = Some(memory);
@@ -243,7 +238,7 @@ impl<'a> Churner<'a> {
             let len = usize::try_from(size - at).unwrap_or(usize::MAX).min(self.request_bytes());
             memory.show(0..len);
             file.read(at, memory)?;
-            memory = moved(&mut *file, || format!("read {name} at byte {at}"), len)?;
+            memory = file.done_whole(len, &|| format!("read {name} at byte {at}"))?;
             match self.content.check(key, generation..=generation, at, &memory) {
                 Ok(()) => self.tally.verified += len as u64,
                 Err(mismatch) => self.wrong(format!("{name}: {mismatch}")),
@@ -313,13 +308,5 @@ impl<'a> Churner<'a> {
 impl ChurnSpec {
     fn size(&self, client: u32, slot: u32, generation: u32) -> u32 {
         self.sizes.of(self.key(client, slot), generation, self.seed)
-    }
-}
-
-/// The memory of the one request that is under way, which has to have moved `asked` bytes.
-fn moved(file: &mut dyn OpenFile, what: impl Fn() -> String, asked: usize) -> Result<Memory, TargetError> {
-    match file.done()?.map(|done| done.memory) {
-        Some(memory) if memory.len() == asked => Ok(memory),
-        memory => Err(TargetError::Short { what: what(), moved: memory.map_or(0, |memory| memory.len()), asked }),
     }
 }

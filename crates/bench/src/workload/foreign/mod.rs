@@ -142,7 +142,7 @@ impl Workload for ForeignSpec {
         Ok(Crew::hire(&[("", 0..1)], move |worker| match spec.tool {
             Tool::Fio => fio::run(&spec, &*target, worker),
             Tool::Xrdcp => xrdcp::run(&spec, &*target, &content, worker),
-        }))
+        })?)
     }
 }
 

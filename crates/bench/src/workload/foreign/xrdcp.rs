@@ -12,7 +12,7 @@ use super::{ForeignSpec, location, told};
 use crate::content::{Content, FileKey};
 use crate::load::{Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Manner, OpenFile, Purpose, Target, TargetError};
+use crate::target::{Manner, Purpose, Target, TargetError};
 
 /// Where files in memory are.
 const MEMORY: &str = "/dev/shm";
@@ -32,9 +32,11 @@ pub(super) fn run(
         let streams: Vec<_> = (0..spec.work.streams)
             .map(|stream| {
                 let (location, source) = (&location, &source);
-                scope.spawn(move || one_stream(spec, stream, location, source.as_ref(), worker))
+                thread::Builder::new()
+                    .spawn_scoped(scope, move || one_stream(spec, stream, location, source.as_ref(), worker))
+                    .map_err(|source| TargetError::path("start a thread for a process".to_owned(), source))
             })
-            .collect();
+            .collect::<Result<_, _>>()?;
         streams
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -125,7 +127,8 @@ fn verify(
             let asked = usize::try_from(spec.work.file_bytes - at).unwrap_or(BLOCK).min(BLOCK);
             let mut block = memory.take().map_or_else(|| Memory::new(BLOCK), Ok)?;
             block.show(0..asked);
-            let block = whole(&mut *open, at, block, &name)?;
+            open.read(at, block)?;
+            let block = open.done_whole(asked, &|| format!("read {name} at byte {at}"))?;
             match content.check(0, 0..=0, at, &block) {
                 Ok(()) => tally.verified += asked as u64,
                 Err(mismatch) => tally.add_wrong(since.elapsed(), format!("{name}: {mismatch}")),
@@ -136,21 +139,4 @@ fn verify(
         open.close()?;
     }
     Ok(())
-}
-
-fn whole(
-    file: &mut dyn OpenFile,
-    at: u64,
-    memory: Memory,
-    name: &crate::target::RelName,
-) -> Result<Memory, TargetError> {
-    let asked = memory.len();
-    file.read(at, memory)?;
-    match file.done()?.map(|done| done.memory) {
-        Some(memory) if memory.len() == asked => Ok(memory),
-        memory => {
-            let moved = memory.map_or(0, |memory| memory.len());
-            Err(TargetError::Short { what: format!("read {name} at byte {at}"), moved, asked })
-        }
-    }
 }
