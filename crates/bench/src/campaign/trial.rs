@@ -84,6 +84,17 @@ impl Phase {
         }
     }
 
+    /// Of a work's parameters its own: a new file is written by one worker, however many chunks there are later.
+    #[must_use]
+    pub fn parameters(&self, of_work: &[(String, String)]) -> Vec<(String, String)> {
+        let mut parameters = of_work.to_vec();
+        if let Self::Stream(spec) = self {
+            let chunks = parameters.iter_mut().find(|(name, _)| name == "chunks");
+            chunks.into_iter().for_each(|(_, value)| *value = spec.chunks.to_string());
+        }
+        parameters
+    }
+
     /// Whether it can be done only where all files were written that were to be: who does it does not know how far that came, and would take
     /// what was never written for something that is gone.
     #[must_use]

@@ -138,7 +138,8 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, memory_bytes: u64)
     let mut all: BTreeMap<Place, BySystem<'_>> = BTreeMap::new();
     for (line, trial) in trials.iter().enumerate() {
         for (number, phase) in trial.phases.iter().enumerate() {
-            let cells = all.entry((trial.trial.work, number)).or_default();
+            let work = same_phase(&works, trial.trial.work, phase.number);
+            let cells = all.entry((work, number)).or_default();
             cells.entry(trial.trial.system).or_default().push((Source { trial: line, phase: number }, trial, phase));
         }
     }
@@ -155,6 +156,20 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, memory_bytes: u64)
     Summary { rows: rows.into_iter().map(|at| at.row).collect() }
 }
 
+/// The first work that has the very same phase: a new file has one writer, so works that differ in chunks alone write theirs alike, and what
+/// they do there are repeats of one figure.
+fn same_phase(works: &[Work], work: usize, number: usize) -> usize {
+    let Some(this) = works.get(work) else { return work };
+    if !matches!(this.phases.get(number), Some(Phase::Stream(spec)) if spec.makes_files()) {
+        return work;
+    }
+    let is_same = |other: &Work| {
+        let so_far = other.phases.get(..=number) == this.phases.get(..=number);
+        other.name == this.name && other.targets == this.targets && so_far
+    };
+    works.iter().position(is_same).unwrap_or(work)
+}
+
 fn row(cells: &BySystem<'_>, of: Option<&Phase>, campaign: &Campaign) -> Option<Row> {
     let (_, trial, phase) = cells.values().next()?.first()?;
     let unit = of.map_or(Unit::Operations, |of| of.workload().unit());
@@ -166,7 +181,7 @@ fn row(cells: &BySystem<'_>, of: Option<&Phase>, campaign: &Campaign) -> Option<
     }
     Some(Row {
         work: trial.work.clone(),
-        parameters: trial.parameters.clone(),
+        parameters: of.map_or_else(|| trial.parameters.clone(), |of| of.parameters(&trial.parameters)),
         phase: phase.phase.clone(),
         unit,
         cells: made,
@@ -402,6 +417,51 @@ mod tests {
         let against = b.against_first.unwrap();
         assert!((1.9..2.1).contains(&against.ratio) && against.differs() == Some(true));
         assert!(b.latency_us.is_some_and(|[p50, ..]| (4990..5020).contains(&p50)));
+    }
+
+    #[test]
+    fn new_files_have_one_writer_whatever_their_chunks_are_later() {
+        let text = r#"
+            name = "c"
+            repeats = 2
+            [[system]]
+            name = "a"
+            place = "/a"
+            [[streams]]
+            name = "w"
+            phases = ["write", "rewrite"]
+            file = "200MB"
+            block = "1MiB"
+            streams = [1, 6]
+            chunks = [2, 4]
+        "#;
+        let campaign = Campaign::parse(text).unwrap();
+        let works = campaign.works();
+        let mut trials = Vec::new();
+        for (work, repeat) in (0..works.len()).flat_map(|work| [(work, 0), (work, 1)]) {
+            let mut trial = trial(0, repeat, 200);
+            (trial.trial.work, trial.parameters) = (work, works[work].parameters.clone());
+            let mut rewrite = trial.phases[0].clone();
+            (rewrite.number, rewrite.phase) = (1, "rewrite".to_owned());
+            trial.phases.push(rewrite);
+            trials.push(trial);
+        }
+        let summary = summarise(&trials, &campaign, 0);
+        let row = |row: &Row| {
+            let of = |name: &str| row.parameters.iter().find(|(key, _)| key == name).unwrap().1.clone();
+            (row.phase.clone(), of("streams"), of("chunks"), row.cells[0].values.len())
+        };
+        let mut rows: Vec<_> = summary.rows.iter().map(row).collect();
+        rows.sort();
+        let right = [
+            ("rewrite", "1", "2", 2),
+            ("rewrite", "1", "4", 2),
+            ("rewrite", "6", "2", 2),
+            ("rewrite", "6", "4", 2),
+            ("write", "1", "1", 4),
+            ("write", "6", "1", 4),
+        ];
+        assert_eq!(rows, right.map(|(phase, streams, chunks, n)| (phase.into(), streams.into(), chunks.into(), n)));
     }
 
     #[test]
