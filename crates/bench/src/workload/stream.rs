@@ -11,7 +11,7 @@ use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, word_of, 
 use crate::content::{Content, FileKey};
 use crate::load::{Crew, Pace, Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Done, Manner, OpenFile, Purpose, RelName, Session, Target, TargetError};
+use crate::target::{Done, Failure, Manner, OpenFile, Purpose, RelName, Session, Target, TargetError};
 
 /// What streams do.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
@@ -342,7 +342,9 @@ impl<'a> Stream<'a> {
             self.tally.left_out += u64::from(self.chunk == 0 && bytes != Some(self.spec.file_bytes));
             let Some(bytes) = bytes else { continue };
             let done = self.one_file(file, bytes, start, &mut pace);
-            if makes_files {
+            // What cannot be done at all has changed nothing.
+            let is_refused = done.as_ref().is_err_and(|error| error.failure() == Failure::Unsupported);
+            if makes_files && !is_refused {
                 *length = done.as_ref().ok().copied().flatten();
             }
             if let Err(error) = done {
