@@ -78,6 +78,65 @@ def test_a_campaign_measures_both_and_leaves_nothing_behind(campaign, tmp_path, 
     assert "large: file 8.00 MiB" in table and "random-read" in table and "[n]" in table
 
 
+def test_a_phase_that_a_limit_cuts_makes_nothing_look_lost(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "c.toml").write_text(f"""
+name = "cut"
+repeats = 1
+[[system]]
+name = "disk"
+place = "{tmp_path / "disk"}"
+[[repeat]]
+name = "jobs"
+jobs = 2
+files = 100
+sizes = ["100B", "10KiB"]
+operations = 100000
+rate = 500
+[[streams]]
+name = "paced"
+phases = ["write", "rewrite", "read", "random-write", "reread"]
+file = "2MiB"
+block = "64KiB"
+files = 4
+rate = "3MiB"
+""")
+    results = tmp_path / "results"
+    found = cells(json.loads(bench("run", tmp_path / "c.toml", "--results", results, "--phase-limit", "1s", "--json").stdout))
+    assert len(found) == 2 + 5
+    for key, cell in found.items():
+        assert not {"wrong-data", "lost", "failures", "ended-early"} & set(cell["flags"]), (key, cell)
+    trials = [json.loads(line) for line in (results / "trials.jsonl").read_text().splitlines()]
+    tallies = {phase["phase"]: phase["measured"]["tally"] for trial in trials for phase in trial["phases"]}
+    assert tallies["mixed"]["cut"] == 2 and tallies["write"]["cut"] == 1
+    # The file that was begun is read as far as it came.
+    assert tallies["read"]["left_out"] >= 1 and tallies["reread"]["verified"] > 0
+    assert os.listdir(tmp_path / "disk") == []
+
+
+def test_latency_at_a_fixed_rate_is_the_same_with_any_window(node, place, fs, tmp_path):
+    fs("mkdir", f"{place}/paced").ok()
+    (tmp_path / "c.toml").write_text(f"""
+name = "paced"
+repeats = 1
+[[system]]
+name = "weir"
+place = "{node.url}{place}/paced"
+[[streams]]
+name = "paced"
+phases = ["write", "read"]
+file = "1MiB"
+block = "64KiB"
+rate = "1MiB"
+window = [1, 4]
+""")
+    found = json.loads(bench("run", tmp_path / "c.toml", "--results", tmp_path / "results", "--json").stdout)
+    assert len(found["rows"]) == 4
+    # A request is due each 62 ms.
+    for row in found["rows"]:
+        assert row["cells"][0]["latency_us"][0] < 40_000, row
+
+
 def test_a_dry_run_touches_nothing(campaign, tmp_path):
     said = bench("run", campaign, "--dry-run").stdout
     assert "16 trials" in said and "large" in said and "on weir" in said

@@ -202,6 +202,57 @@ def test_agents_do_together_what_one_machine_does(node, place, fs, tmp_path, dis
     assert fs("ls", f"{place}/bench").ok().out.strip() == ""
 
 
+CUT = """
+name = "cut"
+repeats = 1
+[[system]]
+name = "disk"
+place = "{disk}"
+[[robust]]
+name = "robust"
+clients = 2
+files = 2000
+sizes = ["100B", "4KiB"]
+operations = 2000
+rate = 300
+[[small]]
+name = "small"
+clients = 2
+files = 1000
+file = "100B"
+one_directory = true
+rate = 300
+[[streams]]
+name = "paced"
+phases = ["write", "read"]
+file = "2MiB"
+block = "64KiB"
+streams = 2
+files = 4
+rate = "3MiB"
+"""
+
+
+def test_agents_know_from_phase_to_phase_how_far_they_came(tmp_path, disk, token):
+    campaign = tmp_path / "campaign.toml"
+    campaign.write_text(CUT.format(disk=disk))
+    run = Run(campaign, token, "--phase-limit", "1s", agents=2)
+    with agents(run, token, "one", "two") as both:
+        summary = run.end()
+        for one in both:
+            ends(one, 0)
+    rows = {(row["work"], row["phase"]): row["cells"][0] for row in summary["rows"]}
+    assert len(rows) == 3 + 5 + 2
+    for key, cell in rows.items():
+        assert not {"wrong-data", "lost", "failures", "ended-early"} & set(cell["flags"]), (key, cell)
+    tallies = {(t["work"], p["phase"]): p["measured"]["tally"] for t in run.trials() for p in t["phases"]}
+    for made in [("robust", "fill"), ("small", "create"), ("paced", "write")]:
+        assert tallies[made]["cut"] == 2, tallies[made]
+    assert tallies["robust", "read-back"]["verified"] > 0 and tallies["robust", "mixed"]["left_out"] > 0
+    assert tallies["paced", "read"]["verified"] > 0
+    assert list(disk.iterdir()) == []
+
+
 def test_an_agent_that_is_killed_flags_the_figure_and_hangs_nothing(tmp_path, disk, token):
     campaign = tmp_path / "campaign.toml"
     campaign.write_text(SLOW.format(disk=disk, repeats=2, file="6MiB"))

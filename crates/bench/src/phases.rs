@@ -1,12 +1,13 @@
 //! The phases of a trial, one after the other: by this machine, or by all agents.
 
+use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
 use crate::campaign::{Phase, Work};
 use crate::coordinate::message::Home;
 use crate::coordinate::{CoordinateError, Coordinator, Job, Outcome, View};
 use crate::fault::Faults;
-use crate::load::Reading;
+use crate::load::{Reading, Tally};
 use crate::measure::{Measured, Progress, measure_at};
 use crate::result::{Caches, Machines, PhaseRecord, TrialRecord};
 use crate::run::{Context, now_secs};
@@ -69,9 +70,19 @@ fn do_phases(
     watch: &mut Watch<'_>,
 ) -> Result<(), Ended> {
     let (mut went_on, mut uncertain) = (true, false);
+    let by_agents = |phase: &Phase| {
+        let coordinator = context.coordinator.filter(|coordinator| coordinator.planned() > 0);
+        // The far sides of flows know this machine alone.
+        coordinator.filter(|_| !phase.workload().needs_peers())
+    };
+    let mut cut = Vec::new();
     for (number, phase) in work.phases.iter().enumerate().filter(|(number, _)| numbers.contains(number)) {
-        let phase = &if uncertain { phase.of_uncertain() } else { phase.clone() };
+        let phase = &if uncertain { phase.of_uncertain(by_agents(phase).is_some()) } else { phase.clone() };
         let title = phase.workload().title();
+        if cut.contains(&discriminant(phase)) && phase.needs_whole_files(by_agents(phase).is_some()) {
+            let why = format!("{title}: not done, because the time limit cut what was to write its files");
+            return Err((number, why));
+        }
         let began = now_secs();
         let mut faults = Faults::new(context.faults);
         let mut watch = |progress: Progress| {
@@ -79,20 +90,21 @@ fn do_phases(
             went_on &= watch(&title, progress);
             went_on
         };
-        let done = match context.coordinator {
-            // The far sides of flows know this machine alone.
-            Some(coordinator) if coordinator.planned() > 0 && !phase.workload().needs_peers() => {
-                by_agents(context, coordinator, phase, homes, &mut watch)
-            }
-            _ => by_this_machine(context, phase, &homes.site, &mut watch),
+        let done = match by_agents(phase) {
+            Some(coordinator) => by_all_agents(context, coordinator, phase, homes, &mut watch),
+            None => by_this_machine(context, phase, &homes.site, &mut watch),
         };
         let mut faults = faults.end();
         let done = match done {
             Ok(done) => done,
             Err(why) => return Err((number, format!("{title}: {why}"))),
         };
-        let failed = done.roles.iter().any(|(_, measured)| measured.tally.failed() > 0);
-        uncertain |= failed && phase.workload().writes();
+        if phase.workload().writes() || phase.workload().makes_files() {
+            let of_any = |count: fn(&Tally) -> u64| done.roles.iter().any(|(_, measured)| count(&measured.tally) > 0);
+            let was_cut = of_any(|tally| tally.cut);
+            uncertain |= was_cut || of_any(Tally::failed);
+            cut.extend(was_cut.then(|| discriminant(phase)));
+        }
         let idle = done.roles.iter().find_map(|(_, measured)| measured.idle_workers.first().cloned());
         let broken = faults.iter().find_map(|fault| Some((fault.command.join(" "), fault.error.clone()?)));
         let missing = done.machines.missing.clone();
@@ -167,7 +179,7 @@ fn by_this_machine(
     Ok(Done { roles, caches, machines, ended: None })
 }
 
-fn by_agents(
+fn by_all_agents(
     context: &Context<'_>,
     coordinator: &Coordinator,
     phase: &Phase,

@@ -118,7 +118,7 @@ pub fn run_trial(
         });
         greeted?;
         let (peers, content) = (context.peers.clone(), Arc::clone(context.content));
-        let site = Site { target: None, copies: None, peers, content };
+        let site = Site { target: None, copies: None, peers, content, known: Arc::default() };
         run_phases(context, work, &Homes { site, home: None, copies: None }, &mut record, watch);
         return Ok(record);
     }
@@ -146,6 +146,7 @@ pub fn run_trial(
             copies: copies.as_ref().map(|copies| Arc::clone(&copies.target)),
             peers: Vec::new(),
             content: Arc::clone(context.content),
+            known: Arc::default(),
         };
         let of_copies = context.copies.map(|place| of_agents(std::slice::from_ref(place), &folder.with("-copies")));
         let homes = Homes { site, home: Some(of_agents(context.places, &folder)), copies: of_copies };

@@ -117,7 +117,13 @@ fn make(place: &Path, phase: &Phase) -> Site {
     let mut session = target.session().unwrap();
     session.make_home().unwrap();
     phase.workload().directories().iter().for_each(|name| session.make_directory(name).unwrap());
-    Site { target: Some(target), copies: None, peers: Vec::new(), content: Arc::new(Content::new(9)) }
+    Site {
+        target: Some(target),
+        copies: None,
+        peers: Vec::new(),
+        content: Arc::new(Content::new(9)),
+        known: Arc::default(),
+    }
 }
 
 #[test]

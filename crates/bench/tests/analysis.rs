@@ -50,8 +50,13 @@ fn world() -> World {
     let place = Place::Path(folder.path().to_owned());
     let target = place.target(&RelName::new("run").unwrap(), &client::Settings::default());
     target.session().unwrap().make_home().unwrap();
-    let site =
-        Site { target: Some(Arc::clone(&target)), copies: None, peers: Vec::new(), content: Arc::new(Content::new(5)) };
+    let site = Site {
+        target: Some(Arc::clone(&target)),
+        copies: None,
+        peers: Vec::new(),
+        content: Arc::new(Content::new(5)),
+        known: Arc::default(),
+    };
     World { folder, target, site }
 }
 

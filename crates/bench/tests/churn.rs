@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
+mod fake;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_bench::content::Content;
 use weir_bench::load::Tally;
@@ -19,7 +22,6 @@ fn spec(phase: ChurnPhase, one_directory: bool) -> ChurnSpec {
         operations: 400,
         mix: Mix::default(),
         filled: phase != ChurnPhase::Fill,
-        mixed: matches!(phase, ChurnPhase::ReadBack | ChurnPhase::Remove),
         one_directory,
         manner: Manner { direct: false, durability: Durability::None, window: 1 },
         rate: None,
@@ -30,11 +32,21 @@ fn spec(phase: ChurnPhase, one_directory: bool) -> ChurnSpec {
 fn site(folder: &Path) -> Site {
     let place = Place::Path(folder.to_owned());
     let target = place.target(&RelName::new("run").unwrap(), &client::Settings::default());
-    Site { target: Some(target), copies: None, peers: Vec::new(), content: Arc::new(Content::new(9)) }
+    Site {
+        target: Some(target),
+        copies: None,
+        peers: Vec::new(),
+        content: Arc::new(Content::new(9)),
+        known: Arc::default(),
+    }
 }
 
 fn run(spec: &ChurnSpec, site: &Site) -> Tally {
-    let finished = spec.crew(site, 0..spec.parts()).unwrap().run(None, |_| true);
+    run_for(spec, site, None)
+}
+
+fn run_for(spec: &ChurnSpec, site: &Site, limit: Option<Duration>) -> Tally {
+    let finished = spec.crew(site, 0..spec.parts()).unwrap().run(limit, |_| true);
     let mut sum = Tally::default();
     finished.roles[0].workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
     sum
@@ -97,11 +109,73 @@ fn what_is_lost_left_over_or_changed_is_found() {
 }
 
 #[test]
+fn what_was_cut_short_is_not_taken_for_lost() {
+    for (cut, one_directory) in [(ChurnPhase::Fill, true), (ChurnPhase::Mixed, false), (ChurnPhase::Mixed, true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let site = site(folder.path());
+        let long = |phase| ChurnSpec { files: 1000, operations: 3000, ..spec(phase, one_directory) };
+        make(&site, &long(ChurnPhase::Fill));
+        for phase in [ChurnPhase::Fill, ChurnPhase::Mixed, ChurnPhase::ReadBack] {
+            let limit = (phase == cut).then_some(Duration::from_millis(300));
+            let paced = ChurnSpec { rate: (phase == cut).then_some(500), ..long(phase) };
+            let done = run_for(&paced, &site, limit);
+            assert_eq!((done.failed(), done.wrong, done.lost), (0, 0, 0), "{cut:?} {phase:?}: {:?}", done.complaints);
+            assert_eq!(done.cut, if phase == cut { 3 } else { 0 });
+            let leaves_out = cut == ChurnPhase::Fill && phase == ChurnPhase::Mixed;
+            assert_eq!(done.left_out > 0, leaves_out, "{cut:?} {phase:?}");
+            assert!(done.operations > 0);
+        }
+    }
+}
+
+#[test]
+fn what_failed_was_never_acknowledged_and_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = site(folder.path());
+    make(&good, &spec(ChurnPhase::Fill, false));
+    let inner = good.target.clone().unwrap();
+    let flaky = Site { target: Some(Arc::new(fake::Flaky { inner, every: 7, changes: Arc::default() })), ..good };
+    for phase in [ChurnPhase::Fill, ChurnPhase::Mixed] {
+        let done = run(&spec(phase, false), &flaky);
+        assert_eq!((done.wrong, done.lost), (0, 0), "{phase:?}: {:?}", done.complaints);
+        assert!(done.failed() > 10);
+        assert_eq!(done.left_out > 0, phase == ChurnPhase::Mixed);
+    }
+    let read = run(&spec(ChurnPhase::ReadBack, false), &flaky);
+    assert_eq!((read.failed(), read.wrong, read.lost), (0, 0, 0), "{:?}", read.complaints);
+    assert!(read.left_out > 0 && read.operations > 0);
+}
+
+#[test]
+fn a_listing_names_what_is_there_and_nothing_else() {
+    for one_directory in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let site = site(folder.path());
+        make(&site, &spec(ChurnPhase::Fill, one_directory));
+        run(&spec(ChurnPhase::Fill, one_directory), &site);
+        let mix = Mix { create: 0, rewrite: 0, read: 0, stat: 0, list: 1, remove: 0 };
+        let listing = ChurnSpec { mix, operations: 1, ..spec(ChurnPhase::Mixed, one_directory) };
+        let done = run(&listing, &site);
+        assert_eq!((done.operations, done.failed(), done.wrong), (3, 0, 0), "{:?}", done.complaints);
+        let there = files(folder.path());
+        std::fs::rename(&there[3], there[3].with_file_name("f999999")).unwrap();
+        let done = run(&listing, &site);
+        // In the directory that is everybody's another name may be another client's.
+        let text = format!("{:?}", done.complaints);
+        assert_eq!(done.wrong, if one_directory { 1 } else { 2 }, "{text}");
+        assert!(text.contains("f000003 is not listed"), "{text}");
+        assert!(one_directory || text.contains("f999999 is listed, and nobody has made it"), "{text}");
+    }
+}
+
+#[test]
 fn nonsense_is_refused() {
     let good = spec(ChurnPhase::Mixed, false);
     let mix = Mix { create: 0, rewrite: 0, read: 0, stat: 0, list: 0, remove: 0 };
     assert_eq!(ChurnSpec { mix, ..good.clone() }.check(), Err(ChurnError::NoMix));
     let sizes = Sizes { least: 5, most: 4 };
     assert_eq!(ChurnSpec { sizes, ..good.clone() }.check(), Err(ChurnError::Sizes { least: 5, most: 4 }));
+    let many = ChurnSpec { clients: 5000, ..good.clone() }.check();
+    assert!(matches!(many, Err(ChurnError::Bounds { what: "clients", value: 5000, most: 4096 })));
     assert!(matches!(ChurnSpec { clients: 0, ..good }.check(), Err(ChurnError::Bounds { what: "clients", .. })));
 }

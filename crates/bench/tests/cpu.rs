@@ -31,7 +31,7 @@ fn a_programs_time_is_counted_once() {
         *of_worker.lock().unwrap() = (own_user + user + own_system + system, own_system + system);
         Ok(Tally::default())
     });
-    let (_, measured) = measure(crew, None, |_| true).remove(0);
+    let (_, measured) = measure(crew.unwrap(), None, |_| true).remove(0);
     let (all, system) = *told.lock().unwrap();
     assert!(all > 0.15, "{all}");
     let close = |found: f64, right: f64| (found - right).abs() < 0.2 * right + 0.08;

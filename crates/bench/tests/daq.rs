@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
+mod fake;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +46,13 @@ fn run(spec: &DaqSpec, watch: impl FnMut(weir_bench::load::Reading) -> bool) -> 
     let mut session = main.session().unwrap();
     spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
     let copies = (spec.copiers > 0).then_some(copies);
-    let site = Site { target: Some(main), copies, peers: Vec::new(), content: Arc::new(Content::new(5)) };
+    let site = Site {
+        target: Some(main),
+        copies,
+        peers: Vec::new(),
+        content: Arc::new(Content::new(5)),
+        known: Arc::default(),
+    };
     let finished = spec.crew(&site, 0..spec.parts()).unwrap().run(None, watch);
     (folder, finished)
 }
@@ -90,7 +98,13 @@ fn machines_share_the_recorders() {
     let (main, copies) = (target(&main), target(&copies));
     let mut session = main.session().unwrap();
     spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
-    let site = Site { target: Some(main), copies: Some(copies), peers: Vec::new(), content: Arc::new(Content::new(5)) };
+    let site = Site {
+        target: Some(main),
+        copies: Some(copies),
+        peers: Vec::new(),
+        content: Arc::new(Content::new(5)),
+        known: Arc::default(),
+    };
     for parts in [0..1, 1..4] {
         let finished = spec.crew(&site, parts.clone()).unwrap().run(None, |_| true);
         let bytes = u64::from(parts.end - parts.start) * spec.file_bytes;
@@ -124,6 +138,24 @@ fn a_pace_is_kept_and_a_detector_that_is_too_fast_loses_data() {
 }
 
 #[test]
+fn a_recorder_hears_of_answers_when_they_come() {
+    let site = Site {
+        target: Some(Arc::new(fake::Distant(Duration::from_millis(5)))),
+        copies: None,
+        peers: Vec::new(),
+        content: Arc::new(Content::new(5)),
+        known: Arc::default(),
+    };
+    let manner = Manner { window: 4, ..spec().manner };
+    // One block each 62 ms.
+    let paced = DaqSpec { recorders: 1, files: 1, file_bytes: 4 * MIB, rate: Some(4 * MIB), ..spec() };
+    let paced = DaqSpec { followers: 0, copiers: 0, manner, ..paced };
+    let finished = paced.crew(&site, 0..1).unwrap().run(None, |_| true);
+    let median = tally(&finished, 0).latency.quantile(0.5).unwrap();
+    assert!(median < Duration::from_millis(30), "{median:?}");
+}
+
+#[test]
 fn when_it_is_stopped_nobody_waits_for_what_does_not_come() {
     let slow = DaqSpec { rate: Some(MIB), file_bytes: 500 * MIB, ..spec() };
     let (_, finished) = run(&slow, |_| false);
@@ -143,6 +175,7 @@ fn what_makes_no_sense_is_refused() {
         copies: None,
         peers: Vec::new(),
         content: Arc::new(Content::new(1)),
+        known: Arc::default(),
     };
     assert_eq!(spec().crew(&site, 0..2).err(), Some(DaqError::CopiesWhere.into()));
 }

@@ -4,14 +4,21 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_bench::content::Content;
 use weir_bench::load::Tally;
 use weir_bench::target::{Durability, Failure, Manner, Place, RelName, Target};
-use weir_bench::workload::{Site, SmallPhase, SmallSpec, Workload};
+use weir_bench::workload::{Site, SmallError, SmallPhase, SmallSpec, Workload};
 
 fn site(target: &Arc<dyn Target>) -> Site {
-    Site { target: Some(Arc::clone(target)), copies: None, peers: Vec::new(), content: Arc::new(Content::new(9)) }
+    Site {
+        target: Some(Arc::clone(target)),
+        copies: None,
+        peers: Vec::new(),
+        content: Arc::new(Content::new(9)),
+        known: Arc::default(),
+    }
 }
 
 fn target(folder: &Path) -> Arc<dyn Target> {
@@ -79,4 +86,55 @@ fn files_that_are_not_as_they_were_made_are_found() {
     );
     assert_eq!(run(&spec(SmallPhase::Stat, false), &target).wrong, 1);
     assert_eq!(run(&spec(SmallPhase::List, false), &target).wrong, 1);
+}
+
+#[test]
+fn a_listing_is_compared_name_by_name() {
+    for one_directory in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let target = target(folder.path());
+        make(&spec(SmallPhase::Create, one_directory), &target);
+        run(&spec(SmallPhase::Create, one_directory), &target);
+        let directory = folder.path().join("run/d000000");
+        for wrong in ["f000160", "f0000003", "other"] {
+            std::fs::rename(directory.join("f000003"), directory.join(wrong)).unwrap();
+            let listed = run(&spec(SmallPhase::List, one_directory), &target);
+            assert_eq!((listed.failed(), listed.wrong), (0, if one_directory { 3 } else { 1 }), "{wrong}");
+            std::fs::rename(directory.join(wrong), directory.join("f000003")).unwrap();
+        }
+        assert_eq!(run(&spec(SmallPhase::List, one_directory), &target).wrong, 0);
+    }
+}
+
+#[test]
+fn files_that_were_not_made_in_time_are_left_out() {
+    for one_directory in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let target = target(folder.path());
+        make(&spec(SmallPhase::Create, one_directory), &target);
+        let site = site(&target);
+        let mut made = 0;
+        for phase in SmallPhase::ALL {
+            let creates = phase == SmallPhase::Create;
+            let spec = SmallSpec { rate: creates.then_some(50), ..spec(phase, one_directory) };
+            let crew = spec.crew(&site, 0..spec.parts()).unwrap();
+            let finished = crew.run(creates.then_some(Duration::from_millis(500)), |_| true);
+            let mut done = Tally::default();
+            finished.roles[0].workers.iter().for_each(|tally| done.merge(tally.as_ref().unwrap()));
+            assert_eq!((done.failed(), done.wrong), (0, 0), "{phase:?}: {:?}", done.complaints);
+            if creates {
+                made = done.operations;
+                assert!(done.cut == 3 && (30..150).contains(&made), "{made}");
+            } else {
+                let times = if one_directory && phase == SmallPhase::List { 3 } else { 1 };
+                assert_eq!((done.operations, done.left_out), (times * made, 150 - made), "{phase:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn more_clients_than_a_machine_can_have_are_refused() {
+    assert!(SmallSpec { clients: 4096, ..spec(SmallPhase::Create, false) }.check().is_ok());
+    assert_eq!(SmallSpec { clients: 4097, ..spec(SmallPhase::Create, false) }.check(), Err(SmallError::Many(4097)));
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
+mod fake;
+
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -15,7 +17,13 @@ use weir_bench::target::{Durability, Failure, Manner, Place, Purpose, RelName, T
 use weir_bench::workload::{Access, Site, StreamSpec, Workload};
 
 fn site(target: &Arc<dyn Target>) -> Site {
-    Site { target: Some(Arc::clone(target)), copies: None, peers: Vec::new(), content: Arc::new(Content::new(9)) }
+    Site {
+        target: Some(Arc::clone(target)),
+        copies: None,
+        peers: Vec::new(),
+        content: Arc::new(Content::new(9)),
+        known: Arc::default(),
+    }
 }
 
 fn target(folder: &Path) -> Arc<dyn Target> {
@@ -210,12 +218,94 @@ fn a_pace_is_kept_and_a_limit_ends_it() {
 }
 
 #[test]
+fn what_was_cut_short_is_read_as_far_as_it_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path());
+    make(&target, 2);
+    let site = site(&target);
+    let of = |access, files| StreamSpec { files, file_bytes: 1 << 20, generation: 1, ..spec(access) };
+    let run = |spec: &StreamSpec, limit| {
+        let finished = spec.crew(&site, 0..spec.parts()).unwrap().run(limit, |_| true);
+        let mut sum = Tally::default();
+        finished.roles[0].workers.iter().for_each(|tally| sum.merge(tally.as_ref().unwrap()));
+        sum
+    };
+    // Two files and a part of the third in half a second.
+    let paced = StreamSpec { rate: Some(5 << 20), generation: 0, ..of(Access::Write, 10) };
+    let written = run(&paced, Some(Duration::from_millis(500)));
+    assert_eq!((written.cut, written.failed()), (2, 0));
+    assert!(written.bytes > 4 << 20 && written.bytes < 8 << 20, "{}", written.bytes);
+    for (access, chunks) in [(Access::Read, 1), (Access::ReadOthers, 1), (Access::RandomRead, 3), (Access::Rewrite, 2)]
+    {
+        let done = run(&StreamSpec { chunks, ..of(access, 10) }, None);
+        assert_eq!((done.bytes, done.failed(), done.wrong), (written.bytes, 0, 0), "{access:?}: {:?}", done.complaints);
+        assert!((14..=16).contains(&done.left_out) && done.cut == 0, "{access:?}: {}", done.left_out);
+    }
+    // What was acknowledged is missed all the same.
+    std::fs::remove_file(folder.path().join("run/s000000/f000001")).unwrap();
+    assert_eq!(run(&of(Access::Read, 10), None).failed(), 1);
+}
+
+#[test]
+fn answers_are_timed_when_they_come_and_not_when_the_next_request_is_due() {
+    let distant: Arc<dyn Target> = Arc::new(fake::Distant(Duration::from_millis(5)));
+    for (access, window) in [(Access::Write, 1), (Access::Write, 4), (Access::Read, 4)] {
+        // One request each 62 ms.
+        let manner = Manner { window, ..spec(Access::Write).manner };
+        let spec = StreamSpec {
+            manner,
+            streams: 1,
+            files: 1,
+            file_bytes: 1 << 20,
+            rate: Some(1 << 20),
+            verify: false,
+            ..spec(access)
+        };
+        let (_, done) = run(&spec, &distant);
+        let median = done.latency.quantile(0.5).unwrap();
+        assert!(done.operations == 16 && median < Duration::from_millis(30), "{access:?} {window}: {median:?}");
+    }
+}
+
+#[test]
+fn the_workers_of_a_stream_keep_its_rate_together() {
+    let distant: Arc<dyn Target> = Arc::new(fake::Distant(Duration::ZERO));
+    let paced = StreamSpec {
+        streams: 1,
+        files: 1,
+        file_bytes: 4 << 20,
+        rate: Some(4 << 20),
+        verify: false,
+        ..spec(Access::Read)
+    };
+    for chunks in [1, 4] {
+        let (finished, done) = run(&StreamSpec { chunks, ..paced.clone() }, &distant);
+        assert_eq!(done.bytes, 4 << 20);
+        assert!((900..1500).contains(&finished.wall.as_millis()), "{chunks} chunks: {:?}", finished.wall);
+    }
+}
+
+#[test]
+fn which_length_is_odd_is_told() {
+    let direct = |block_bytes, file_bytes| {
+        let manner = Manner { direct: true, ..spec(Access::Write).manner };
+        StreamSpec { manner, block_bytes, file_bytes, ..spec(Access::Write) }.check().unwrap_err().to_string()
+    };
+    let file = direct(1 << 20, 100_000_000);
+    assert!(file.contains("1048576") && file.contains("100000000") && file.contains("the file is not"), "{file}");
+    assert!(direct(1000, 1 << 20).contains("the block is not"));
+    assert!(direct(1000, 1000).contains("neither is"));
+}
+
+#[test]
 fn nonsense_is_refused_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let target = target(folder.path());
     let direct = Manner { direct: true, ..spec(Access::Write).manner };
     for wrong in [
         StreamSpec { streams: 0, ..spec(Access::Read) },
+        StreamSpec { streams: 5000, ..spec(Access::Read) },
+        StreamSpec { streams: 4, chunks: 2000, ..spec(Access::Read) },
         StreamSpec { block_bytes: 0, ..spec(Access::Read) },
         StreamSpec { block_bytes: 1 << 30, ..spec(Access::Read) },
         StreamSpec { manner: direct, block_bytes: 1000, ..spec(Access::Read) },

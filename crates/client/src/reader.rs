@@ -100,21 +100,47 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     /// before a part does, unless it may grow.
     pub fn wait(&mut self) -> Result<Option<Chunk<B>>, ClientError> {
         while !self.pending.is_empty() {
-            match self.next() {
-                Ok(Some(done)) => {
-                    self.pace = Pace::new(Instant::now());
-                    let Pending { offset, want, got, buffer, .. } = self.pending.swap_remove(done);
-                    if got < want && !self.grows {
-                        let (what, end) = (format!("read {}", self.file.url()), offset + got as u64);
-                        return Err(ClientError::Shorter { what, end, expected: offset + want as u64 });
-                    }
-                    return Ok(Some(Chunk { offset, len: got, buffer }));
-                }
-                Ok(None) => {}
-                Err(lost) => self.again(lost)?,
+            if let Some(chunk) = self.step()? {
+                return Ok(Some(chunk));
             }
         }
         Ok(None)
+    }
+
+    /// The same, but waits until `end` at most; `None`: nothing was complete by then, or nothing is under way.
+    ///
+    /// # Errors
+    /// As [`Reader::wait`].
+    pub fn wait_until(&mut self, end: Instant) -> Result<Option<Chunk<B>>, ClientError> {
+        while !self.pending.is_empty() {
+            let until = self.pending.iter().map(|pending| pending.waits.until());
+            match self.file.session.ready_until(until, end) {
+                Ok(false) => return Ok(None),
+                Ok(true) => {}
+                Err(lost) => self.again(lost)?,
+            }
+            if let Some(chunk) = self.step()? {
+                return Ok(Some(chunk));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes what comes next; tells of the part that is complete by it, if one is.
+    fn step(&mut self) -> Result<Option<Chunk<B>>, ClientError> {
+        match self.next() {
+            Ok(Some(done)) => {
+                self.pace = Pace::new(Instant::now());
+                let Pending { offset, want, got, buffer, .. } = self.pending.swap_remove(done);
+                if got < want && !self.grows {
+                    let (what, end) = (format!("read {}", self.file.url()), offset + got as u64);
+                    return Err(ClientError::Shorter { what, end, expected: offset + want as u64 });
+                }
+                Ok(Some(Chunk { offset, len: got, buffer }))
+            }
+            Ok(None) => Ok(None),
+            Err(lost) => self.again(lost).map(|()| None),
+        }
     }
 
     /// Closes the file.

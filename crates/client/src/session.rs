@@ -278,6 +278,16 @@ impl Session {
         }
     }
 
+    /// Waits until something of the next answer is here, or one of the requests is due that are put off `until` then; `false`: neither is at `end`.
+    pub(crate) fn ready_until(
+        &mut self,
+        until: impl Iterator<Item = Option<Instant>>,
+        end: Instant,
+    ) -> Result<bool, ClientError> {
+        let due = until.flatten().min().filter(|due| *due < end);
+        Ok(self.ready(due.unwrap_or(end))? || due.is_some())
+    }
+
     /// Has the server ended it, or said something that nobody has asked for, while nothing was under way?
     pub(crate) fn is_stale(&self) -> bool {
         let mut socket = [PollFd::new(&self.socket, PollFlags::IN)];

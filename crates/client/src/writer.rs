@@ -60,17 +60,43 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
     /// As [`Writer::put`].
     pub fn answered(&mut self) -> Result<Sent<B>, ClientError> {
         while !self.pending.is_empty() {
-            match self.next() {
-                Ok(Some(done)) => {
-                    let chunk = self.pending.remove(done).map(|pending| pending.chunk);
-                    self.file.has_moved(chunk.as_ref().map_or(0, |chunk| chunk.len));
-                    return Ok(chunk);
-                }
-                Ok(None) => {}
-                Err(lost) => self.again(lost)?,
+            if let Some(chunk) = self.step()? {
+                return Ok(Some(chunk));
             }
         }
         Ok(None)
+    }
+
+    /// The same, but waits until `end` at most; `None`: nothing was answered by then, or nothing is under way.
+    ///
+    /// # Errors
+    /// As [`Writer::put`].
+    pub fn answered_until(&mut self, end: Instant) -> Result<Sent<B>, ClientError> {
+        while !self.pending.is_empty() {
+            let until = self.pending.iter().map(|pending| pending.waits.until());
+            match self.file.session.ready_until(until, end) {
+                Ok(false) => return Ok(None),
+                Ok(true) => {}
+                Err(lost) => self.again(lost)?,
+            }
+            if let Some(chunk) = self.step()? {
+                return Ok(Some(chunk));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes what comes next; tells which part has been answered for by it, if one has.
+    fn step(&mut self) -> Result<Sent<B>, ClientError> {
+        match self.next() {
+            Ok(Some(done)) => {
+                let chunk = self.pending.remove(done).map(|pending| pending.chunk);
+                self.file.has_moved(chunk.as_ref().map_or(0, |chunk| chunk.len));
+                Ok(chunk)
+            }
+            Ok(None) => Ok(None),
+            Err(lost) => self.again(lost).map(|()| None),
+        }
     }
 
     /// Waits for all answers and closes the file: it is complete.

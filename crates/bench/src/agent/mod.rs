@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 
 use client::Settings;
 
-use crate::coordinate::message::{Ask, Tell};
+use crate::coordinate::message::{Ask, Home, Tell};
 use crate::coordinate::{Introduction, Kind, PROGRAM, SILENCE_MAX, SteadyClock};
 use crate::peer::{self, FrameError, Fresh, Hello, HelloError, Peer, Role, Token};
+use crate::workload::Known;
 
 /// How long a coordinator that nobody answers for is called again and again: it may be started after its agents.
 const CALL_FOR: Duration = Duration::from_secs(120);
@@ -132,7 +133,7 @@ pub fn run(setting: &Setting, joined: &mut dyn FnMut()) -> Result<Ended, AgentEr
         let line = line.clone();
         thread::Builder::new().name("coordinator".into()).spawn(move || hear(reader, &line, &to)).map_err(failed)?
     };
-    let mut agent = Agent { setting, line, job: None, watch: None };
+    let mut agent = Agent { setting, line, job: None, known: None, watch: None };
     let ended = agent.serve(&asks, joined);
     agent.end();
     // A coordinator that has told to leave waits for this.
@@ -207,6 +208,8 @@ struct Agent<'a> {
     setting: &'a Setting,
     line: Line,
     job: Option<Job>,
+    /// What is known of the files in a folder, for the phases of one trial.
+    known: Option<(Home, Arc<Known>)>,
     watch: Option<watch::Watching>,
 }
 
@@ -280,11 +283,20 @@ impl Agent<'_> {
         let (ends, stops) = (Arc::clone(&self.line.ends), Arc::clone(&stop));
         settings.stop = client::Stop::when(move || ends.load(Ordering::Relaxed) || stops.load(Ordering::Relaxed));
         let (line, stops) = (self.line.clone(), Arc::clone(&stop));
-        let work = move || work::work(&task, &settings, &line, &starts, &stops);
+        let known = self.known(task.home.as_ref());
+        let work = move || work::work(&task, known, &settings, &line, &starts, &stops);
         match thread::Builder::new().name("work".into()).spawn(work) {
             Ok(thread) => self.job = Some(Job { run, start, stop, thread }),
             Err(error) => self.line.tell_or_end(&Tell::Refused { run, why: format!("no thread: {error}") }),
         }
+    }
+
+    /// What was learnt of the files in `home` by the phases before; nothing of another trial's.
+    fn known(&mut self, home: Option<&Home>) -> Arc<Known> {
+        let before = self.known.take().filter(|(before, _)| Some(before) == home);
+        let known = before.map_or_else(Arc::default, |(_, known)| known);
+        self.known = home.map(|home| (home.clone(), Arc::clone(&known)));
+        known
     }
 
     /// Ends the work under way, and waits for that for so long at most.

@@ -17,7 +17,7 @@ use crate::result::Caches;
 use crate::run::FOLDER_BEGINS;
 use crate::sampling::Sample;
 use crate::target::{Place, RelName, Target};
-use crate::workload::Site;
+use crate::workload::{Known, Site};
 
 /// How often one who is ready looks whether it is called off.
 const LOOK: Duration = Duration::from_millis(20);
@@ -26,9 +26,16 @@ const LOOK: Duration = Duration::from_millis(20);
 const PLACES_MAX: usize = 1024;
 
 /// Does `task`, and tells what came of it.
-pub(super) fn work(task: &Task, settings: &Settings, line: &Line, starts: &Receiver<Duration>, stop: &AtomicBool) {
+pub(super) fn work(
+    task: &Task,
+    known: Arc<Known>,
+    settings: &Settings,
+    line: &Line,
+    starts: &Receiver<Duration>,
+    stop: &AtomicBool,
+) {
     let is_stopped = || stop.load(Ordering::Relaxed) || line.ends.load(Ordering::Relaxed);
-    let (crew, site, caches) = match prepare(task, settings) {
+    let (crew, site, caches) = match prepare(task, known, settings) {
         Ok(ready) => ready,
         Err(why) => {
             line.tell_or_end(&Tell::Refused { run: task.run, why: short(&why) });
@@ -73,7 +80,7 @@ pub(super) fn work(task: &Task, settings: &Settings, line: &Line, starts: &Recei
 }
 
 /// Workers that are getting ready, where they work, and what could come from a memory.
-fn prepare(task: &Task, settings: &Settings) -> Result<(Crew, Site, Caches), String> {
+fn prepare(task: &Task, known: Arc<Known>, settings: &Settings) -> Result<(Crew, Site, Caches), String> {
     let phase = task.phase.workload();
     phase.check().map_err(|error| error.to_string())?;
     if task.parts.is_empty() || task.parts.end > phase.parts() {
@@ -87,7 +94,7 @@ fn prepare(task: &Task, settings: &Settings) -> Result<(Crew, Site, Caches), Str
     };
     let content = Arc::new(Content::new(task.seed));
     let target = |system: Option<(Vec<Place>, Arc<dyn Target>)>| system.map(|(_, target)| target);
-    let site = Site { target: target(home), copies: target(copies), peers: Vec::new(), content };
+    let site = Site { target: target(home), copies: target(copies), peers: Vec::new(), content, known };
     let crew = phase.crew(&site, task.parts.clone()).map_err(|error| error.to_string())?;
     Ok((crew, site, caches))
 }

@@ -4,8 +4,8 @@ use super::file::CampaignError;
 use crate::network::NetworkSpec;
 use crate::target::RelName;
 use crate::workload::{
-    AnalysisSpec, ChurnSpec, DaqSpec, FailureSpec, ForeignSpec, GenerateSpec, Names, SmallPhase, SmallSpec, StreamSpec,
-    WorkError, Workload, no_names,
+    Access, AnalysisPhase, AnalysisSpec, ChurnSpec, DaqSpec, FailureSpec, ForeignSpec, GenerateSpec, Names, SmallPhase,
+    SmallSpec, StreamSpec, WorkError, Workload, no_names,
 };
 
 /// What results call the client where it works with no system.
@@ -73,12 +73,37 @@ impl Phase {
         }
     }
 
-    /// The same where something before it failed that was to write: any content that the files had or were to have may be there.
+    /// The same where something before it failed, or was cut, that was to write: any content that the files had or were to have may be there.
+    /// One of several agents does not know which files the others have.
     #[must_use]
-    pub fn of_uncertain(&self) -> Self {
+    pub fn of_uncertain(&self, by_agents: bool) -> Self {
         match self {
             Self::Stream(spec) => Self::Stream(StreamSpec { oldest_generation: 0, ..spec.clone() }),
+            other if by_agents => other.of_fewer(),
             other => other.clone(),
+        }
+    }
+
+    /// Of a work's parameters its own: a new file is written by one worker, however many chunks there are later.
+    #[must_use]
+    pub fn parameters(&self, of_work: &[(String, String)]) -> Vec<(String, String)> {
+        let mut parameters = of_work.to_vec();
+        if let Self::Stream(spec) = self {
+            let chunks = parameters.iter_mut().find(|(name, _)| name == "chunks");
+            chunks.into_iter().for_each(|(_, value)| *value = spec.chunks.to_string());
+        }
+        parameters
+    }
+
+    /// Whether it can be done only where all files were written that were to be: who does it does not know how far that came, and would take
+    /// what was never written for something that is gone.
+    #[must_use]
+    pub fn needs_whole_files(&self, by_agents: bool) -> bool {
+        match self {
+            Self::Stream(spec) => by_agents && spec.access == Access::ReadOthers,
+            Self::Foreign(spec) => spec.needs_files(),
+            Self::Analysis(spec) => spec.phase == AnalysisPhase::Analyse,
+            _ => false,
         }
     }
 

@@ -200,10 +200,11 @@ impl RoleDone {
         said(tally.served.len() <= DEVICES_MAX, "too many servers")?;
         said(tally.served.keys().all(|server| server.len() <= NAME_BYTES_MAX), "the name of a server is too long")?;
         let served = tally.served.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-        let counts = [tally.operations, tally.bytes, tally.verified, tally.wrong, tally.missed, tally.lost, served];
+        let ended = [tally.missed, tally.lost, tally.cut, tally.left_out];
+        let counts = [tally.operations, tally.bytes, tally.verified, tally.wrong, served];
         let failures = tally.failures.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
         said(
-            counts.into_iter().chain([failures, tally.latency.count()]).all(|count| count <= COUNT_MAX),
+            counts.into_iter().chain(ended).chain([failures, tally.latency.count()]).all(|count| count <= COUNT_MAX),
             "impossible counts",
         )?;
         said((0.0..SECONDS_MAX).contains(&self.wall_s), "an impossible time")?;

@@ -1,5 +1,6 @@
 //! Workers that get ready, start together, and are watched once a second.
 
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -113,6 +114,19 @@ pub struct Finished {
     pub roles: Vec<Group>,
 }
 
+/// The system has no more threads, or no memory for them.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no more than {started} workers can be started on this machine: {why}")]
+pub struct HireError {
+    /// Workers that were.
+    pub started: usize,
+    /// What the system says.
+    pub why: String,
+}
+
+/// All that a worker does.
+type Working = dyn FnOnce() -> Result<Tally, TargetError> + Send;
+
 /// Workers under way.
 #[derive(Debug)]
 pub struct Crew {
@@ -124,7 +138,22 @@ pub struct Crew {
 impl Crew {
     /// Starts a thread for each worker; `roles`: names, and the numbers of each one's workers. Each gets ready, calls [`Worker::start`], and works. One
     /// that fails before it was ready ends the others.
-    pub fn hire<F>(roles: &[(&'static str, Range<usize>)], work: F) -> Self
+    ///
+    /// # Errors
+    /// [`HireError`]: those that were started have ended.
+    pub fn hire<F>(roles: &[(&'static str, Range<usize>)], work: F) -> Result<Self, HireError>
+    where
+        F: Fn(&Worker) -> Result<Tally, TargetError> + Send + Sync + 'static,
+    {
+        Self::hire_by(roles, work, |working| thread::Builder::new().spawn(working))
+    }
+
+    /// The same by another way to start a thread.
+    fn hire_by<F>(
+        roles: &[(&'static str, Range<usize>)],
+        work: F,
+        mut spawn: impl FnMut(Box<Working>) -> io::Result<thread::JoinHandle<Result<Tally, TargetError>>>,
+    ) -> Result<Self, HireError>
     where
         F: Fn(&Worker) -> Result<Tally, TargetError> + Send + Sync + 'static,
     {
@@ -137,22 +166,30 @@ impl Crew {
         let shared =
             Arc::new(Shared { meters, stop: AtomicBool::new(false), gate: Mutex::new(gate), changed: Condvar::new() });
         let work = Arc::new(work);
-        let threads = all
-            .enumerate()
-            .map(|(place, (role, number))| {
-                let (worker, work) = (Worker { role, number, place, shared: Arc::clone(&shared) }, Arc::clone(&work));
-                thread::spawn(move || {
-                    let left = Left(Arc::clone(&worker.shared), role);
-                    let result = work(&worker);
-                    if result.is_err() {
-                        worker.shared.stop.store(true, Ordering::Relaxed);
-                    }
-                    drop(left);
-                    result
-                })
-            })
-            .collect();
-        Self { shared, roles: roles.iter().map(|(role, numbers)| (*role, numbers.len())).collect(), threads }
+        let roles = roles.iter().map(|(role, numbers)| (*role, numbers.len())).collect();
+        let mut crew = Self { shared, roles, threads: Vec::new() };
+        for (place, (role, number)) in all.enumerate() {
+            let shared = Arc::clone(&crew.shared);
+            let (worker, work) = (Worker { role, number, place, shared }, Arc::clone(&work));
+            let working = move || {
+                let left = Left(Arc::clone(&worker.shared), role);
+                let result = work(&worker);
+                if result.is_err() {
+                    worker.shared.stop.store(true, Ordering::Relaxed);
+                }
+                drop(left);
+                result
+            };
+            match spawn(Box::new(working)) {
+                Ok(thread) => crew.threads.push(thread),
+                Err(error) => {
+                    let (started, why) = (crew.threads.len(), error.to_string());
+                    crew.call_off();
+                    return Err(HireError { started, why });
+                }
+            }
+        }
+        Ok(crew)
     }
 
     /// Waits until all are ready, or have failed.
@@ -259,5 +296,29 @@ impl Drop for Left {
         }
         drop(gate);
         self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_no_thread_can_be_started_those_that_were_end() {
+        let (mut left, worked) = (3, Arc::new(AtomicBool::new(false)));
+        let told = Arc::clone(&worked);
+        let work = move |worker: &Worker| {
+            let _ = worker.start();
+            told.fetch_or(!worker.is_stopped(), Ordering::Relaxed);
+            Ok(Tally::default())
+        };
+        let spawn = |working: Box<Working>| {
+            left -= 1;
+            if left > 0 { thread::Builder::new().spawn(working) } else { Err(io::ErrorKind::WouldBlock.into()) }
+        };
+        let error = Crew::hire_by(&[("", 0..8)], work, spawn).unwrap_err();
+        assert!(error.started == 2 && error.to_string().contains("no more than 2 workers"), "{error}");
+        // They have ended, and nobody has begun to work.
+        assert!(Arc::strong_count(&worked) == 1 && !worked.load(Ordering::Relaxed));
     }
 }

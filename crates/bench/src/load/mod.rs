@@ -6,7 +6,7 @@ mod meter;
 mod pace;
 mod tally;
 
-pub use crew::{Crew, Finished, Group, Worker};
+pub use crew::{Crew, Finished, Group, HireError, Worker};
 pub use history::{HISTORY_MAX, History};
 pub use meter::{Meter, Reading};
 pub use pace::Pace;

@@ -22,15 +22,33 @@ impl Pace {
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // a rate
     pub fn of_bytes(start: Instant, bytes: u32, rate: Option<u64>) -> Self {
-        Self::new(start, rate.map(|rate| Duration::from_secs_f64(f64::from(bytes) / rate.max(1) as f64)))
+        Self::shared(start, bytes, rate, 1)
+    }
+
+    /// The same for one of `workers` that keep the rate together.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // a rate
+    pub fn shared(start: Instant, bytes: u32, rate: Option<u64>, workers: u32) -> Self {
+        let period = |rate: u64| f64::from(bytes) * f64::from(workers) / rate.max(1) as f64;
+        Self::new(start, rate.map(|rate| Duration::from_secs_f64(period(rate))))
     }
 
     /// Waits until the next operation is due; tells when that was.
     pub fn wait(&mut self) -> Instant {
-        let now = Instant::now();
-        let due = self.next(now);
-        std::thread::sleep(due.saturating_duration_since(now));
+        let due = self.due();
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
         due
+    }
+
+    /// When the next operation is due, for those who have something to do until then.
+    pub fn due(&mut self) -> Instant {
+        self.next(Instant::now())
+    }
+
+    /// Whether operations are due at fixed times.
+    #[must_use]
+    pub fn is_fixed(&self) -> bool {
+        self.period.is_some()
     }
 
     /// When the next operation is due; latency counts from there. `now` where there is no pace.

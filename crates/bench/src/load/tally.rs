@@ -40,6 +40,12 @@ pub struct Tally {
     /// What had been acknowledged and is not there any more.
     #[serde(default)]
     pub lost: u64,
+    /// Workers that were ended before they had done all of theirs.
+    #[serde(default)]
+    pub cut: u64,
+    /// What was not done because a phase before was cut or has failed there: files, or parts of some, and operations on them.
+    #[serde(default)]
+    pub left_out: u64,
     /// Bytes that each server moved, as `HOST:PORT`, where the protocol tells.
     #[serde(default)]
     pub served: BTreeMap<String, u64>,
@@ -145,6 +151,8 @@ impl Tally {
         self.wrong += other.wrong;
         self.missed += other.missed;
         self.lost += other.lost;
+        self.cut += other.cut;
+        self.left_out += other.left_out;
         for (server, bytes) in &other.served {
             *self.served.entry(server.clone()).or_default() += bytes;
         }

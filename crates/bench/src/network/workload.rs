@@ -78,7 +78,7 @@ impl Workload for NetworkSpec {
         Ok(Crew::hire(&[("", 0..peers.len())], move |worker| match peers.get(worker.number) {
             Some(far) => flows(&spec, far, &content, worker),
             None => Ok(Tally::default()),
-        }))
+        })?)
     }
 }
 

@@ -169,7 +169,7 @@ type BySystem<'a> = BTreeMap<usize, Repeats<'a>>;
 pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) -> Summary {
     let works = campaign.works();
     let latest = latest(trials);
-    let all = by_place(&latest);
+    let all = by_place(&works, &latest);
     let at = |(place, cells): (&Place, &BySystem<'_>)| {
         let work = works.get(place.0);
         let phase = work.and_then(|work: &Work| work.phases.get(place.1));
@@ -184,7 +184,7 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) ->
 }
 
 /// The phases of all trials, those that were not done among them.
-fn by_place<'a>(latest: &[(usize, &'a TrialRecord)]) -> BTreeMap<Place, BySystem<'a>> {
+fn by_place<'a>(works: &[Work], latest: &[(usize, &'a TrialRecord)]) -> BTreeMap<Place, BySystem<'a>> {
     let mut all: BTreeMap<Place, BySystem<'a>> = BTreeMap::new();
     fn of<'b, 'a>(cells: &'b mut BySystem<'a>, trial: &'a TrialRecord) -> &'b mut Repeats<'a> {
         let nothing = || Repeats { system: &trial.system, whole: Vec::new(), partial: Vec::new(), left_out: 0 };
@@ -195,7 +195,10 @@ fn by_place<'a>(latest: &[(usize, &'a TrialRecord)]) -> BTreeMap<Place, BySystem
         for (number, phase) in trial.phases.iter().enumerate() {
             role = if before == Some(phase.number) { role + 1 } else { 0 };
             before = Some(phase.number);
-            let repeats = of(all.entry((trial.trial.work, phase.number, role)).or_default(), trial);
+            let repeats = of(
+                all.entry((same_phase(works, trial.trial.work, phase.number), phase.number, role)).or_default(),
+                trial,
+            );
             let some = if trial.is_whole(phase.number) { &mut repeats.whole } else { &mut repeats.partial };
             some.push((Source { trial: *line, phase: number }, *trial, phase));
         }
@@ -204,7 +207,7 @@ fn by_place<'a>(latest: &[(usize, &'a TrialRecord)]) -> BTreeMap<Place, BySystem
         // Of records that do not say which phases were not done, those that are there.
         let recorded = trial.phases.iter().map(|phase| phase.number).filter(|number| !trial.is_whole(*number));
         for number in trial.not_done.iter().copied().chain(recorded).collect::<BTreeSet<_>>() {
-            let work = trial.trial.work;
+            let work = same_phase(works, trial.trial.work, number);
             all.entry((work, number, 0)).or_default();
             for (_, cells) in all.range_mut((work, number, 0)..=(work, number, usize::MAX)) {
                 of(cells, trial).left_out += 1;
@@ -212,6 +215,20 @@ fn by_place<'a>(latest: &[(usize, &'a TrialRecord)]) -> BTreeMap<Place, BySystem
         }
     }
     all
+}
+
+/// The first work that has the very same phase: a new file has one writer, so works that differ in chunks alone write theirs alike, and what
+/// they do there are repeats of one figure.
+fn same_phase(works: &[Work], work: usize, number: usize) -> usize {
+    let Some(this) = works.get(work) else { return work };
+    if !matches!(this.phases.get(number), Some(Phase::Stream(spec)) if spec.makes_files()) {
+        return work;
+    }
+    let is_same = |other: &Work| {
+        let so_far = other.phases.get(..=number) == this.phases.get(..=number);
+        other.name == this.name && other.targets == this.targets && so_far
+    };
+    works.iter().position(is_same).unwrap_or(work)
 }
 
 fn row(cells: &BySystem<'_>, work: &Work, of: Option<&Phase>, campaign: &Campaign) -> Option<Row> {
@@ -224,7 +241,8 @@ fn row(cells: &BySystem<'_>, work: &Work, of: Option<&Phase>, campaign: &Campaig
     for cell in made.iter_mut().skip(1) {
         cell.against_first = compare(&cell.values, &first, CONFIDENCE);
     }
-    Some(Row { work: work.name.clone(), parameters: work.parameters.clone(), phase: title, unit, cells: made })
+    let parameters = of.map_or_else(|| work.parameters.clone(), |of| of.parameters(&work.parameters));
+    Some(Row { work: work.name.clone(), parameters, phase: title, unit, cells: made })
 }
 
 /// The figure of one repeat.
@@ -480,6 +498,51 @@ mod tests {
         let against = b.against_first.unwrap();
         assert!((1.9..2.1).contains(&against.ratio) && against.differs() == Some(true));
         assert!(b.latency_us.is_some_and(|[p50, ..]| (4990..5020).contains(&p50)));
+    }
+
+    #[test]
+    fn new_files_have_one_writer_whatever_their_chunks_are_later() {
+        let text = r#"
+            name = "c"
+            repeats = 2
+            [[system]]
+            name = "a"
+            place = "/a"
+            [[streams]]
+            name = "w"
+            phases = ["write", "rewrite"]
+            file = "200MB"
+            block = "1MiB"
+            streams = [1, 6]
+            chunks = [2, 4]
+        "#;
+        let campaign = Campaign::parse(text).unwrap();
+        let works = campaign.works();
+        let mut trials = Vec::new();
+        for (work, repeat) in (0..works.len()).flat_map(|work| [(work, 0), (work, 1)]) {
+            let mut trial = trial(0, repeat, 200);
+            (trial.trial.work, trial.parameters) = (work, works[work].parameters.clone());
+            let mut rewrite = trial.phases[0].clone();
+            (rewrite.number, rewrite.phase) = (1, "rewrite".to_owned());
+            trial.phases.push(rewrite);
+            trials.push(trial);
+        }
+        let summary = summarise(&trials, &campaign, &RunHead::default());
+        let row = |row: &Row| {
+            let of = |name: &str| row.parameters.iter().find(|(key, _)| key == name).unwrap().1.clone();
+            (row.phase.clone(), of("streams"), of("chunks"), row.cells[0].values.len())
+        };
+        let mut rows: Vec<_> = summary.rows.iter().map(row).collect();
+        rows.sort();
+        let right = [
+            ("rewrite", "1", "2", 2),
+            ("rewrite", "1", "4", 2),
+            ("rewrite", "6", "2", 2),
+            ("rewrite", "6", "4", 2),
+            ("write", "1", "1", 4),
+            ("write", "6", "1", 4),
+        ];
+        assert_eq!(rows, right.map(|(phase, streams, chunks, n)| (phase.into(), streams.into(), chunks.into(), n)));
     }
 
     #[test]

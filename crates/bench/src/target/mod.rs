@@ -13,7 +13,7 @@ mod spread;
 mod stdio;
 mod webdav;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use client::{Span, Trips};
 pub use error::{Failure, TargetError};
@@ -202,6 +202,28 @@ pub trait OpenFile: Send {
     /// Of the system.
     fn done(&mut self) -> Result<Option<Done>, TargetError>;
 
+    /// The memory of the one request that is under way, which has to have moved all of it; `what` says what it is about.
+    ///
+    /// # Errors
+    /// Of the system; [`TargetError::Short`] where it moved less.
+    fn done_whole(&mut self, asked: usize, what: &dyn Fn() -> String) -> Result<Memory, TargetError> {
+        match self.done()?.map(|done| done.memory) {
+            Some(memory) if memory.len() == asked => Ok(memory),
+            memory => Err(TargetError::Short { what: what(), moved: memory.map_or(0, |memory| memory.len()), asked }),
+        }
+    }
+
+    /// The same as [`OpenFile::done`], but waits until `end` at most; `None`: nothing was done by then. Who begins requests at fixed times takes the answers with it that
+    /// come between them, as a request's time ends when it is taken.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn done_until(&mut self, end: Instant) -> Result<Option<Done>, TargetError> {
+        // Where each request is done when the call that starts it returns there is nothing to wait for.
+        let _ = end;
+        self.done()
+    }
+
     /// The server that holds it, as `HOST:PORT`, where the protocol tells.
     fn server(&self) -> Option<String> {
         None
@@ -230,6 +252,11 @@ pub trait OpenFile: Send {
         }
         let requests = spans.len() as u64;
         Ok(Trips { requests, in_turn: requests })
+    }
+
+    /// Whether a new file that is closed before all of it was written is there so far. Where it is not, it is given up instead.
+    fn keeps_part(&self) -> bool {
+        true
     }
 
     /// Makes durable what was written. Nothing may be under way.

@@ -30,6 +30,15 @@ impl RelName {
         Self(format!("{kind}{number:06}"))
     }
 
+    /// Which one of its kind `name` is, if it is exactly what [`RelName::numbered`] makes.
+    #[must_use]
+    pub fn number_of(kind: char, name: &str) -> Option<u64> {
+        let digits = name.strip_prefix(kind)?;
+        let is_padded = digits.len() == 6 || (digits.len() > 6 && !digits.starts_with('0'));
+        let is_number = is_padded && digits.bytes().all(|byte| byte.is_ascii_digit());
+        digits.parse().ok().filter(|_| is_number)
+    }
+
     /// A name in this directory.
     #[must_use]
     pub fn join(&self, name: &Self) -> Self {

@@ -232,6 +232,18 @@ impl OpenFile for RootFile {
         Ok(chunk.map(|chunk| self.finished(chunk)))
     }
 
+    fn done_until(&mut self, end: Instant) -> Result<Option<Done>, TargetError> {
+        if let Some(done) = self.ready.pop_front() {
+            return Ok(Some(done));
+        }
+        let chunk = match &mut self.way {
+            Way::Read(reader) => reader.wait_until(end)?,
+            Way::Write(writer) => writer.answered_until(end)?,
+            Way::Update(_) => return Ok(None),
+        };
+        Ok(chunk.map(|chunk| self.finished(chunk)))
+    }
+
     fn server(&self) -> Option<String> {
         Some(self.server.clone())
     }

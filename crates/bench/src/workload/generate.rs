@@ -133,7 +133,7 @@ impl Workload for GenerateSpec {
         let (spec, content) = (self.clone(), Arc::clone(&site.content));
         Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
             if spec.work.checks() { check(&spec, &content, worker) } else { make(&spec, &content, worker) }
-        }))
+        })?)
     }
 }
 
@@ -192,7 +192,13 @@ mod tests {
     fn a_client_works_for_as_long_as_it_is_told() {
         for work in ClientWork::ALL {
             let spec = GenerateSpec { work, threads: 2, block_bytes: 1 << 16, seconds: 1 };
-            let site = Site { target: None, copies: None, peers: Vec::new(), content: Arc::new(Content::new(1)) };
+            let site = Site {
+                target: None,
+                copies: None,
+                peers: Vec::new(),
+                content: Arc::new(Content::new(1)),
+                known: Arc::default(),
+            };
             let finished = spec.crew(&site, 0..2).unwrap().run(None, |_| true);
             assert!(finished.wall >= Duration::from_secs(1) && finished.wall < Duration::from_secs(3));
             for worker in &finished.roles[0].workers {

@@ -4,9 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AnalysisError, ChurnError, DaqError, FailureError, ForeignError, GenerateError, SmallError, StreamError};
+use super::{
+    AnalysisError, ChurnError, DaqError, FailureError, ForeignError, GenerateError, Known, SmallError, StreamError,
+};
 use crate::content::Content;
-use crate::load::{Crew, Tally};
+use crate::load::{Crew, HireError, Tally};
 use crate::network::{Far, SpecError};
 use crate::target::{Manner, RelName, Target};
 
@@ -43,6 +45,9 @@ pub enum WorkError {
     /// Of analysis.
     #[error(transparent)]
     Analysis(#[from] AnalysisError),
+    /// Workers that cannot be started.
+    #[error(transparent)]
+    Hire(#[from] HireError),
     /// Nothing to work on.
     #[error("{0} needs files; put `write` before it")]
     NoFiles(String),
@@ -50,6 +55,9 @@ pub enum WorkError {
     #[error("{0} needs a system")]
     NoSystem(String),
 }
+
+/// Most workers of one kind of work on one machine, each a thread with connections of its own.
+pub(super) const WORKERS_MAX: u64 = 4096;
 
 /// What a figure counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
@@ -74,6 +82,8 @@ pub struct Site {
     pub peers: Vec<Far>,
     /// Contents of all files.
     pub content: Arc<Content>,
+    /// What is known of the files from the phases before.
+    pub known: Arc<Known>,
 }
 
 /// Names of files, made one by one: there may be millions.

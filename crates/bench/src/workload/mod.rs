@@ -9,6 +9,7 @@ mod failure;
 mod foreign;
 mod generate;
 mod kind;
+mod known;
 mod permutation;
 mod small;
 mod stream;
@@ -18,12 +19,13 @@ pub use analysis::{
     AnalysisError, AnalysisPhase, AnalysisSource, AnalysisSpec, Gaps, Mode, Order, RecordingError, Shared,
     SyntheticSpec,
 };
-pub use churn::{ChurnError, ChurnPhase, ChurnSpec, Files, Mix, Plan, Sizes, Step};
+pub use churn::{ChurnError, ChurnPhase, ChurnSpec, Files, Mix, Plan, Sizes, Slot, Step};
 pub use daq::{DaqError, DaqSpec};
 pub use failure::{FailureError, FailureSpec};
 pub use foreign::{ForeignError, ForeignSpec, Tool};
 pub use generate::{ClientWork, GenerateError, GenerateSpec};
 pub(crate) use kind::word_of;
 pub use kind::{Names, Site, Unit, WorkError, Workload, no_names};
+pub use known::Known;
 pub use small::{SmallError, SmallPhase, SmallSpec};
 pub use stream::{StreamError, StreamSpec};

@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::kind::{Names, Site, Unit, WorkError, Workload, word_of, workers_of};
+use super::Known;
+use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, word_of, workers_of};
 use crate::content::{Content, FileKey};
 use crate::load::{Crew, Pace, Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Manner, OpenFile, Purpose, RelName, Session, Target, TargetError};
+use crate::target::{Manner, Purpose, RelName, Session, Target, TargetError};
 
 /// What is done with the files.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
@@ -59,6 +60,9 @@ pub enum SmallError {
     /// Something that has to be at least 1.
     #[error("{0} is 0; give at least 1")]
     Zero(&'static str),
+    /// More than one machine can have.
+    #[error("{0} clients; at most {WORKERS_MAX}")]
+    Many(u32),
     /// Larger than one request.
     #[error("files of {0} bytes are not small; at most 16 MiB, or take the streams' workload")]
     Large(u32),
@@ -79,6 +83,9 @@ impl SmallSpec {
             if value == 0 {
                 return Err(SmallError::Zero(what));
             }
+        }
+        if u64::from(self.clients) > WORKERS_MAX {
+            return Err(SmallError::Many(self.clients));
         }
         if self.file_bytes > FILE_MAX {
             return Err(SmallError::Large(self.file_bytes));
@@ -179,9 +186,10 @@ impl Workload for SmallSpec {
     fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
         self.check()?;
         let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
+        let known = Arc::clone(&site.known);
         Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
-            Client::new(&spec, &*target, &content, worker)?.run()
-        }))
+            Client::new(&spec, &*target, &content, &known, worker)?.run()
+        })?)
     }
 }
 
@@ -189,6 +197,7 @@ struct Client<'a> {
     spec: &'a SmallSpec,
     content: &'a Content,
     worker: &'a Worker,
+    known: &'a Known,
     session: Box<dyn Session>,
     number: u32,
     memory: Option<Memory>,
@@ -200,6 +209,7 @@ impl<'a> Client<'a> {
         spec: &'a SmallSpec,
         target: &dyn Target,
         content: &'a Content,
+        known: &'a Known,
         worker: &'a Worker,
     ) -> Result<Self, TargetError> {
         let memory = Memory::new(spec.file_bytes as usize)?;
@@ -208,6 +218,7 @@ impl<'a> Client<'a> {
             spec,
             content,
             worker,
+            known,
             session: target.session()?,
             number,
             memory: Some(memory),
@@ -216,18 +227,27 @@ impl<'a> Client<'a> {
     }
 
     fn run(mut self) -> Result<Tally, TargetError> {
+        // What has to be there is worked out before the clock runs.
+        let creates = self.spec.phase == SmallPhase::Create;
+        let mut lengths = if creates { vec![None; self.spec.files as usize] } else { self.lengths() };
+        let unknown = if self.spec.phase == SmallPhase::List { self.unknown() } else { 0 };
         let start = self.worker.start();
         if self.spec.phase == SmallPhase::List {
             // Of one directory, too, each client lists all of it: so do users.
-            self.list(start);
+            self.list(start, &lengths, unknown);
             return Ok(self.tally);
         }
         let period = self.spec.rate.map(|rate| Duration::from_secs(1) / rate.max(1));
         let mut pace = Pace::new(start, period);
         let folder = self.spec.directory(self.number);
-        for number in self.spec.numbers(self.number) {
+        for (number, length) in self.spec.numbers(self.number).zip(&mut lengths) {
             if self.worker.is_stopped() {
+                self.tally.cut = 1;
                 break;
+            }
+            if !creates && length.is_none() {
+                self.tally.left_out += 1;
+                continue;
             }
             let due = pace.wait();
             let name = folder.join(&RelName::numbered('f', number));
@@ -235,6 +255,11 @@ impl<'a> Client<'a> {
                 Ok(bytes) => {
                     self.worker.meter().add(bytes);
                     self.tally.add(bytes, due.elapsed());
+                    match self.spec.phase {
+                        SmallPhase::Create => *length = Some(bytes),
+                        SmallPhase::Remove => *length = None,
+                        SmallPhase::List | SmallPhase::Stat | SmallPhase::Read => {}
+                    }
                 }
                 Err(error) => {
                     self.worker.meter().add_failure();
@@ -242,7 +267,24 @@ impl<'a> Client<'a> {
                 }
             }
         }
+        self.known.lengths.keep(self.number, lengths);
         Ok(self.tally)
+    }
+
+    /// The files of this client that are there.
+    fn lengths(&self) -> Vec<Option<u64>> {
+        let all = || vec![Some(u64::from(self.spec.file_bytes)); self.spec.files as usize];
+        self.known.lengths.of(self.number).unwrap_or_else(all)
+    }
+
+    /// Files in its directory of which nobody knows whether they are there. Another machine's are, as far as is known here.
+    fn unknown(&self) -> u64 {
+        self.clients().map(|client| self.known.lengths.count(client, Option::is_none)).sum()
+    }
+
+    /// Whose files are in its directory.
+    fn clients(&self) -> Range<u32> {
+        if self.spec.one_directory { 0..self.spec.clients } else { self.number..self.number + 1 }
     }
 
     /// Bytes moved.
@@ -277,7 +319,8 @@ impl<'a> Client<'a> {
             self.session.open(name, Purpose::Create { len: u64::from(self.spec.file_bytes) }, self.spec.manner)?;
         if self.spec.file_bytes > 0 {
             file.write(0, memory)?;
-            self.memory = finished(&mut *file)?;
+            let asked = self.spec.file_bytes as usize;
+            self.memory = Some(file.done_whole(asked, &|| format!("write {name}"))?);
         } else {
             self.memory = Some(memory);
         }
@@ -291,10 +334,7 @@ impl<'a> Client<'a> {
         let mut file = self.session.open(name, Purpose::Read, self.spec.manner)?;
         if asked > 0 {
             file.read(0, memory)?;
-            memory = finished(&mut *file)?.ok_or_else(|| short(name, 0, asked))?;
-            if memory.len() < asked {
-                return Err(short(name, memory.len(), asked));
-            }
+            memory = file.done_whole(asked, &|| format!("read {name}"))?;
             if self.spec.verify {
                 match self.content.check(number, 0..=0, 0, &memory) {
                     Ok(()) => self.tally.verified += asked as u64,
@@ -307,41 +347,53 @@ impl<'a> Client<'a> {
     }
 
     /// An entry is an operation; the latency is that of the whole listing.
-    fn list(&mut self, start: Instant) {
-        let folder = self.spec.directory(self.number);
-        let clients = if self.spec.one_directory { self.spec.clients } else { 1 };
-        let expected = u64::from(clients) * u64::from(self.spec.files);
-        let len = Some(u64::from(self.spec.file_bytes));
-        let (mut entries, mut wrong) = (0, 0);
+    fn list(&mut self, start: Instant, mine: &[Option<u64>], unknown: u64) {
+        let spec = self.spec;
+        let folder = spec.directory(self.number);
+        let clients = self.clients();
+        let all = u64::from(spec.files) * u64::from(clients.end - clients.start);
+        let (first, numbers) = (spec.numbers(self.number).start, spec.numbers(clients.start).start);
+        let numbers = numbers..numbers + all;
+        let mut seen = vec![0_u8; mine.len()];
+        let (mut entries, mut wrong, len) = (0_u64, 0_u64, Some(u64::from(spec.file_bytes)));
         let (worker, begun) = (self.worker, Instant::now());
         let listed = self.session.list(&folder, &mut |entry| {
             entries += 1;
-            wrong += u64::from(entry.len != len || !entry.name.starts_with('f'));
             worker.meter().add(0);
+            let number = RelName::number_of('f', &entry.name).filter(|number| numbers.contains(number));
+            let Some(number) = number else {
+                wrong += 1;
+                return;
+            };
+            let own = number.checked_sub(first).and_then(|place| usize::try_from(place).ok());
+            let own = own.filter(|place| *place < mine.len());
+            if let Some(times) = own.and_then(|place| seen.get_mut(place)) {
+                *times = times.saturating_add(1);
+            }
+            // A file that nobody knows of may have any length. Of another client's it is only known whether there are such.
+            let is_known = own.is_none_or(|place| mine[place].is_some()) && (own.is_some() || unknown == 0);
+            wrong += u64::from(is_known && entry.len != len);
         });
-        match listed {
-            Ok(()) => {
-                self.tally.operations += entries;
-                self.tally.latency.add(begun.elapsed());
-                if self.spec.verify && (entries != expected || wrong > 0) {
-                    let text = format!(
-                        "{folder}: {entries} entries instead of {expected}, {wrong} of them not as they were made"
-                    );
-                    self.tally.add_wrong(start.elapsed(), text);
-                }
-            }
-            Err(error) => {
-                worker.meter().add_failure();
-                self.tally.add_failure(start.elapsed(), &error);
-            }
+        if let Err(error) = listed {
+            worker.meter().add_failure();
+            self.tally.add_failure(start.elapsed(), &error);
+            return;
         }
+        self.tally.operations += entries;
+        self.tally.latency.add(begun.elapsed());
+        if !spec.verify {
+            return;
+        }
+        let missing = mine.iter().zip(&seen).filter(|(length, times)| length.is_some() && **times == 0).count();
+        let again = seen.iter().filter(|times| **times > 1).count();
+        let least = all.saturating_sub(unknown);
+        if !(least..=all).contains(&entries) || wrong > 0 || missing > 0 || again > 0 {
+            let text = format!(
+                "{folder}: {entries} entries instead of {all}, {wrong} of them not as they were made; of the client's own {missing} are not listed, \
+                 and {again} more than once"
+            );
+            self.tally.add_wrong(start.elapsed(), text);
+        }
+        self.tally.left_out += mine.iter().filter(|length| length.is_none()).count() as u64;
     }
-}
-
-fn finished(file: &mut dyn OpenFile) -> Result<Option<Memory>, TargetError> {
-    Ok(file.done()?.map(|done| done.memory))
-}
-
-fn short(name: &RelName, moved: usize, asked: usize) -> TargetError {
-    TargetError::Short { what: format!("read {name}"), moved, asked }
 }

@@ -5,12 +5,13 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::Known;
 use super::access::{Access, Operation, Operations, Part};
-use super::kind::{Names, Site, Unit, WorkError, Workload, word_of, workers_of};
+use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, word_of, workers_of};
 use crate::content::{Content, FileKey};
 use crate::load::{Crew, Pace, Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Manner, OpenFile, Purpose, RelName, Session, Target, TargetError};
+use crate::target::{Done, Failure, Manner, OpenFile, Purpose, RelName, Session, Target, TargetError};
 
 /// What streams do.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
@@ -50,12 +51,25 @@ pub enum StreamError {
     /// Something that has to be at least 1.
     #[error("{0} is 0; give at least 1")]
     Zero(&'static str),
+    /// More than one machine can have.
+    #[error("{streams} streams of {chunks} chunks at a time; at most {WORKERS_MAX} workers")]
+    Many {
+        /// Streams.
+        streams: u32,
+        /// Workers of each.
+        chunks: u32,
+    },
     /// Blocks larger than memory allows.
     #[error("blocks of {0} bytes; at most 256 MiB")]
     Block(u32),
-    /// Direct I/O of odd blocks.
-    #[error("direct I/O with blocks of {0} bytes; they have to be a multiple of 4,096")]
-    Unaligned(u32),
+    /// Direct I/O of odd lengths.
+    #[error("direct I/O with blocks of {block} bytes in files of {file}: {} a multiple of 4,096", odd(*.block, *.file))]
+    Unaligned {
+        /// The block.
+        block: u32,
+        /// The file.
+        file: u64,
+    },
     /// In-place patterns verify by pages.
     #[error("{access:?} with blocks of {block} bytes cannot be verified; they have to be a multiple of 4,096")]
     Unverifiable {
@@ -75,6 +89,15 @@ pub enum StreamError {
 const BLOCK_MAX: u32 = 256 << 20;
 const PAGE: u32 = 4096;
 
+/// Which of the two is no multiple of a page, for a message.
+fn odd(block: u32, file: u64) -> &'static str {
+    match (block.is_multiple_of(PAGE), file.is_multiple_of(u64::from(PAGE))) {
+        (false, true) => "the block is not",
+        (true, false) => "the file is not (sizes like 100MB are decimal; 100MiB is one)",
+        _ => "neither is",
+    }
+}
+
 impl StreamSpec {
     /// Whether it makes sense.
     ///
@@ -91,12 +114,15 @@ impl StreamSpec {
         if self.manner.window == 0 {
             return Err(StreamError::Zero("window"));
         }
+        if u64::from(self.streams) * u64::from(self.chunks) > WORKERS_MAX {
+            return Err(StreamError::Many { streams: self.streams, chunks: self.chunks });
+        }
         if self.block_bytes > BLOCK_MAX {
             return Err(StreamError::Block(self.block_bytes));
         }
         let aligned = self.block_bytes.is_multiple_of(PAGE);
         if self.manner.direct && !(aligned && self.file_bytes.is_multiple_of(u64::from(PAGE))) {
-            return Err(StreamError::Unaligned(self.block_bytes));
+            return Err(StreamError::Unaligned { block: self.block_bytes, file: self.file_bytes });
         }
         if self.access.writes() && !self.access.makes_files() && !aligned {
             return Err(StreamError::Unverifiable { access: self.access, block: self.block_bytes });
@@ -232,8 +258,8 @@ impl Workload for StreamSpec {
     fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
         self.check()?;
         let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
-        let workers = workers_of(&parts, self.chunks);
-        Ok(Crew::hire(&[("", workers)], move |worker| Stream::new(&spec, &*target, &content, worker)?.run()))
+        let (workers, known) = (workers_of(&parts, self.chunks), Arc::clone(&site.known));
+        Ok(Crew::hire(&[("", workers)], move |worker| Stream::new(&spec, &*target, &content, &known, worker)?.run())?)
     }
 }
 
@@ -246,6 +272,7 @@ struct Stream<'a> {
     window: usize,
     stream: u32,
     chunk: u32,
+    known: &'a Known,
     /// Memory to write from, in which the table lies, that nothing is under way with.
     to_write: Vec<Memory>,
     /// Memory to read into.
@@ -260,6 +287,7 @@ impl<'a> Stream<'a> {
         spec: &'a StreamSpec,
         target: &dyn Target,
         content: &'a Content,
+        known: &'a Known,
         worker: &'a Worker,
     ) -> Result<Self, TargetError> {
         let number = u32::try_from(worker.number).unwrap_or(u32::MAX);
@@ -271,6 +299,7 @@ impl<'a> Stream<'a> {
             window: if spec.access.is_stdio() { 1 } else { spec.manner.window.min(target.window_max()).max(1) },
             stream: spec.stream_of(number / spec.chunks),
             chunk: number % spec.chunks,
+            known,
             to_write: Vec::new(),
             to_read: Vec::new(),
             under_way: VecDeque::new(),
@@ -295,21 +324,49 @@ impl<'a> Stream<'a> {
 
     fn run(mut self) -> Result<Tally, TargetError> {
         let start = self.worker.start();
-        let mut pace = Pace::of_bytes(start, self.spec.block_bytes, self.spec.rate);
-        for file in 0..self.spec.files {
+        let mut pace = Pace::shared(start, self.spec.block_bytes, self.spec.rate, self.spec.chunks);
+        let makes_files = self.spec.access.makes_files();
+        let known = self.known.lengths.of(self.stream);
+        let mut lengths = match known {
+            Some(lengths) => lengths,
+            None if makes_files => vec![None; self.spec.files as usize],
+            // Another machine has made them.
+            None => vec![Some(self.spec.file_bytes); self.spec.files as usize],
+        };
+        for (file, length) in (0..self.spec.files).zip(&mut lengths) {
             if self.worker.is_stopped() {
+                self.tally.cut = 1;
                 break;
             }
-            if let Err(error) = self.one_file(file, start, &mut pace) {
+            let bytes = if makes_files { Some(self.spec.file_bytes) } else { *length };
+            self.tally.left_out += u64::from(self.chunk == 0 && bytes != Some(self.spec.file_bytes));
+            let Some(bytes) = bytes else { continue };
+            let done = self.one_file(file, bytes, start, &mut pace);
+            // What cannot be done at all has changed nothing.
+            let is_refused = done.as_ref().is_err_and(|error| error.failure() == Failure::Unsupported);
+            if makes_files && !is_refused {
+                *length = done.as_ref().ok().copied().flatten();
+            }
+            if let Err(error) = done {
                 self.worker.meter().add_failure();
                 self.tally.add_failure(start.elapsed(), &error);
                 self.fill_up()?;
             }
         }
+        if makes_files {
+            self.known.lengths.keep(self.stream, lengths);
+        }
         Ok(self.tally)
     }
 
-    fn one_file(&mut self, number: u32, start: Instant, pace: &mut Pace) -> Result<(), TargetError> {
+    /// Works on the first `bytes` of a file. Says how many it got to; `None`: what was written so far is not kept.
+    fn one_file(
+        &mut self,
+        number: u32,
+        bytes: u64,
+        start: Instant,
+        pace: &mut Pace,
+    ) -> Result<Option<u64>, TargetError> {
         let spec = self.spec;
         let purpose = match spec.access {
             Access::Write => Purpose::Create { len: spec.file_bytes },
@@ -324,15 +381,19 @@ impl<'a> Stream<'a> {
         } else {
             self.session.open(&name, purpose, spec.manner)?
         };
-        let part =
-            Part::of(spec.file_bytes, u64::from(spec.block_bytes), u64::from(self.chunk), u64::from(spec.chunks));
-        let before = self.tally.bytes;
+        let part = Part::of(bytes, u64::from(spec.block_bytes), u64::from(self.chunk), u64::from(spec.chunks));
+        let (before, mut end) = (self.tally.bytes, bytes);
         let seed = spec.seed ^ (u64::from(self.stream) << 32) ^ u64::from(number);
         for operation in Operations::new(spec.access, part, spec.block_bytes as usize, spec.write_percent, seed) {
             if self.worker.is_stopped() {
+                (self.tally.cut, end) = (1, operation.offset);
                 break;
             }
-            let late = pace.wait().elapsed();
+            let due = pace.due();
+            if pace.is_fixed() {
+                self.wait(&mut *file, &name, key, start, due)?;
+            }
+            let late = due.elapsed();
             self.begin(&mut *file, &name, key, operation, late)?;
             while self.under_way.len() >= self.window {
                 self.finish(&mut *file, &name, key, start)?;
@@ -342,7 +403,11 @@ impl<'a> Stream<'a> {
             self.finish(&mut *file, &name, key, start)?;
         }
         self.tally.add_served(file.server(), self.tally.bytes - before);
-        file.close()
+        if end < bytes && !file.keeps_part() {
+            return Ok(None);
+        }
+        file.close()?;
+        Ok(Some(end))
     }
 
     fn begin(
@@ -368,12 +433,33 @@ impl<'a> Stream<'a> {
         }
     }
 
+    /// Takes what is done until `due`.
+    fn wait(
+        &mut self,
+        file: &mut dyn OpenFile,
+        name: &RelName,
+        key: u64,
+        start: Instant,
+        due: Instant,
+    ) -> Result<(), TargetError> {
+        while !self.under_way.is_empty()
+            && let Some(done) = file.done_until(due)?
+        {
+            self.take(done, name, key, start)?;
+        }
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        Ok(())
+    }
+
     fn finish(&mut self, file: &mut dyn OpenFile, name: &RelName, key: u64, start: Instant) -> Result<(), TargetError> {
-        let lost = |moved, asked| TargetError::Short { what: format!("read or write {name}"), moved, asked };
-        let done = file.done()?.ok_or_else(|| lost(0, self.under_way.len()))?;
+        let done = file.done()?.ok_or_else(|| lost(name, 0, self.under_way.len()))?;
+        self.take(done, name, key, start)
+    }
+
+    fn take(&mut self, done: Done, name: &RelName, key: u64, start: Instant) -> Result<(), TargetError> {
         let place = self.under_way.iter().position(|(operation, _)| operation.offset == done.offset);
         let (operation, late) =
-            place.and_then(|place| self.under_way.remove(place)).ok_or_else(|| lost(0, done.memory.len()))?;
+            place.and_then(|place| self.under_way.remove(place)).ok_or_else(|| lost(name, 0, done.memory.len()))?;
         let moved = done.memory.len();
         if operation.write {
             self.to_write.push(done.memory);
@@ -397,4 +483,9 @@ impl<'a> Stream<'a> {
         self.tally.add(moved as u64, done.took + late);
         Ok(())
     }
+}
+
+/// An answer that nobody has asked for, or none at all.
+fn lost(name: &RelName, moved: usize, asked: usize) -> TargetError {
+    TargetError::Short { what: format!("read or write {name}"), moved, asked }
 }

@@ -123,12 +123,7 @@ fn works(name: &str, clients: &str, phases: &[ChurnPhase], specs: Vec<ChurnSpec>
             .enumerate()
             .map(|(number, phase)| {
                 let filled = before(number, ChurnPhase::Fill);
-                Phase::Churn(ChurnSpec {
-                    phase: *phase,
-                    filled,
-                    mixed: before(number, ChurnPhase::Mixed),
-                    ..spec.clone()
-                })
+                Phase::Churn(ChurnSpec { phase: *phase, filled, ..spec.clone() })
             })
             .collect(),
         ..Work::new(name)
@@ -164,7 +159,6 @@ impl Section for Repeat {
             operations: 0,
             mix: self.mix,
             filled: false,
-            mixed: false,
             one_directory: self.one_directory,
             manner: Manner { direct: false, durability: self.durability, window: 1 },
             rate: self.rate,
@@ -195,7 +189,6 @@ impl Section for Robust {
             operations: 0,
             mix: self.mix,
             filled: false,
-            mixed: false,
             one_directory: self.one_directory,
             manner: Manner { direct: false, durability: self.durability, window: 1 },
             rate: self.rate,

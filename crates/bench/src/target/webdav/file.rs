@@ -47,6 +47,11 @@ impl OpenFile for UploadFile {
         self.upload.as_ref().map(|upload| upload.url().server().to_string())
     }
 
+    /// A server that was told of more bytes keeps nothing.
+    fn keeps_part(&self) -> bool {
+        false
+    }
+
     fn sync(&mut self) -> Result<(), TargetError> {
         Err(TargetError::Unsupported { what: "making a file in the making durable", by: BY })
     }

@@ -348,14 +348,14 @@ impl Workload for AnalysisSpec {
         if self.phase == AnalysisPhase::Analyse {
             return Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
                 job::job(&spec, &material, &*target, &content, worker)
-            }));
+            })?);
         }
         // A few at a time, each with its share of the copies.
         let writers = parts.len().min(WRITERS_MAX);
         Ok(Crew::hire(&[("", 0..writers)], move |worker| {
             let copies = parts.clone().skip(worker.number).step_by(writers.max(1));
             put::put(&material, &*target, &content, worker, copies)
-        }))
+        })?)
     }
 }
 

@@ -42,6 +42,7 @@ pub(super) fn put(
     let each = copies.flat_map(|copy| material.files.iter().enumerate().map(move |(place, file)| (copy, place, file)));
     for (copy, place, file) in each {
         if worker.is_stopped() {
+            writer.tally.cut = 1;
             break;
         }
         let name = name(files, copy, place);
@@ -91,7 +92,8 @@ impl Writer<'_> {
         while let Some(done) = file.done()? {
             self.has_done(done);
         }
-        file.close()
+        self.tally.cut |= u64::from(at < bytes);
+        if at >= bytes || file.keeps_part() { file.close() } else { Ok(()) }
     }
 
     fn has_done(&mut self, done: Done) {

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use plan::{Files, Mix, Plan, Sizes, Step};
+pub use worker::Slot;
 
 use self::worker::Churner;
-use super::kind::{Names, Site, Unit, WorkError, Workload, word_of, workers_of};
+use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, word_of, workers_of};
 use crate::load::Crew;
 use crate::splitmix;
 use crate::target::{Manner, RelName};
@@ -53,8 +54,6 @@ pub struct ChurnSpec {
     pub mix: Mix,
     /// Whether all files were made before the mixture; otherwise it begins with none.
     pub filled: bool,
-    /// Whether the mixture was done before.
-    pub mixed: bool,
     /// All in one directory; otherwise each client has its own.
     pub one_directory: bool,
     /// How files are opened.
@@ -105,7 +104,7 @@ impl ChurnSpec {
     /// What does not.
     pub fn check(&self) -> Result<(), ChurnError> {
         let bounds = [
-            ("clients", u64::from(self.clients), 65_536),
+            ("clients", u64::from(self.clients), WORKERS_MAX),
             ("files", u64::from(self.files), 100_000_000),
             ("operations", self.operations, 1 << 40),
             ("rate", u64::from(self.rate.unwrap_or(1)), 1_000_000),
@@ -143,16 +142,6 @@ impl ChurnSpec {
     fn plan(&self, client: u32) -> Plan {
         let seed = splitmix::next(self.seed ^ splitmix::next(u64::from(client)));
         Plan::new(self.begin(), self.mix, self.operations, seed)
-    }
-
-    /// What a client's files are after all phases before this one.
-    fn before(&self, client: u32) -> Files {
-        if !self.mixed {
-            return self.begin();
-        }
-        let mut plan = self.plan(client);
-        plan.by_ref().for_each(drop);
-        plan.files().clone()
     }
 
     /// Bytes of all files, if all are there and of ordinary size: the mean of what is spread evenly over powers of two.
@@ -235,8 +224,9 @@ impl Workload for ChurnSpec {
     fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
         self.check()?;
         let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));
+        let known = Arc::clone(&site.known);
         Ok(Crew::hire(&[("", workers_of(&parts, 1))], move |worker| {
-            Churner::new(&spec, &*target, &content, worker)?.run()
-        }))
+            Churner::new(&spec, &*target, &content, &known, worker)?.run()
+        })?)
     }
 }

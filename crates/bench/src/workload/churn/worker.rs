@@ -2,15 +2,30 @@
 
 use std::time::{Duration, Instant};
 
+use super::super::Known;
 use super::plan::Step;
 use super::{ChurnPhase, ChurnSpec};
 use crate::content::{Content, FileKey};
 use crate::load::{Pace, Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Failure, OpenFile, Purpose, Session, Target, TargetError};
+use crate::target::{Failure, Purpose, RelName, Session, Target, TargetError};
 
 /// Bytes of each request: what most programs copy files with, and more than most of these files have.
 const REQUEST_BYTES: usize = 1 << 20;
+
+/// Names in a directory that nobody has made, of which a listing is told.
+const STRANGERS_MAX: usize = 10;
+
+/// What a client knows of one of its files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Slot {
+    /// It was never made, or its removal was acknowledged.
+    Gone,
+    /// It holds this generation, which was acknowledged.
+    Holds(u32),
+    /// What was to change it has failed: it may be gone, or hold anything.
+    Unknown,
+}
 
 pub(super) struct Churner<'a> {
     spec: &'a ChurnSpec,
@@ -18,6 +33,9 @@ pub(super) struct Churner<'a> {
     worker: &'a Worker,
     session: Box<dyn Session>,
     client: u32,
+    known: &'a Known,
+    /// Its files as they are: what the plan says of them, as far as it was done.
+    slots: Vec<Slot>,
     /// What requests are done with; one that failed has kept it.
     memory: Option<Memory>,
     tally: Tally,
@@ -29,21 +47,25 @@ impl<'a> Churner<'a> {
         spec: &'a ChurnSpec,
         target: &dyn Target,
         content: &'a Content,
+        known: &'a Known,
         worker: &'a Worker,
     ) -> Result<Self, TargetError> {
         let client = u32::try_from(worker.number).unwrap_or(u32::MAX);
         let session = target.session()?;
         let tally = Tally::default();
-        Ok(Self { spec, content, worker, session, client, memory: None, tally, start: Instant::now() })
+        let files = spec.files as usize;
+        let is_new = spec.phase == ChurnPhase::Fill || (spec.phase == ChurnPhase::Mixed && !spec.filled);
+        let slots = if is_new {
+            vec![Slot::Gone; files]
+        } else {
+            let before = known.slots.take(client).filter(|slots| slots.len() == files);
+            before.unwrap_or_else(|| vec![Slot::Unknown; files])
+        };
+        Ok(Self { spec, content, worker, session, client, known, slots, memory: None, tally, start: Instant::now() })
     }
 
     pub(super) fn run(mut self) -> Result<Tally, TargetError> {
         let spec = self.spec;
-        // What is there is worked out before the clock runs.
-        let before = match spec.phase {
-            ChurnPhase::Fill | ChurnPhase::Mixed => spec.begin(),
-            ChurnPhase::ReadBack | ChurnPhase::Remove => spec.before(self.client),
-        };
         self.memory = Some(Memory::new(self.request_bytes())?);
         self.start = self.worker.start();
         let mut pace = Pace::new(self.start, spec.rate.map(|rate| Duration::from_secs(1) / rate.max(1)));
@@ -53,12 +75,46 @@ impl<'a> Churner<'a> {
             }
             ChurnPhase::Mixed => self.steps(spec.plan(self.client), &mut pace),
             ChurnPhase::ReadBack => {
-                self.steps(before.iter().map(|(slot, generation)| Step::Read { slot, generation }), &mut pace);
-                self.look_for_others(before.iter().map(|(slot, _)| slot).collect());
+                self.steps(self.there().into_iter().map(|slot| Step::Read { slot, generation: 0 }), &mut pace);
+                self.look_for_others();
             }
-            ChurnPhase::Remove => self.steps(before.iter().map(|(slot, _)| Step::Remove { slot }), &mut pace),
+            ChurnPhase::Remove => {
+                self.steps(self.there().into_iter().map(|slot| Step::Remove { slot }), &mut pace);
+            }
         }
+        self.known.slots.keep(self.client, self.slots);
         Ok(self.tally)
+    }
+
+    /// Files that may be there.
+    fn there(&self) -> Vec<u32> {
+        (0..self.spec.files).filter(|slot| self.slot(*slot) != Slot::Gone).collect()
+    }
+
+    fn slot(&self, slot: u32) -> Slot {
+        self.slots.get(slot as usize).copied().unwrap_or(Slot::Unknown)
+    }
+
+    fn set(&mut self, slot: u32, to: Slot) {
+        if let Some(slot) = self.slots.get_mut(slot as usize) {
+            *slot = to;
+        }
+    }
+
+    /// The step with what its file really holds; `None`: it needs a file of which nobody knows that it is there.
+    fn possible(&self, step: Step) -> Option<Step> {
+        match step {
+            Step::Read { slot, .. } => match self.slot(slot) {
+                Slot::Holds(generation) => Some(Step::Read { slot, generation }),
+                Slot::Gone | Slot::Unknown => None,
+            },
+            Step::Stat { slot, .. } => match self.slot(slot) {
+                Slot::Holds(generation) => Some(Step::Stat { slot, generation }),
+                Slot::Gone | Slot::Unknown => None,
+            },
+            Step::Remove { slot } => (self.slot(slot) != Slot::Gone).then_some(step),
+            Step::Create { .. } | Step::Rewrite { .. } | Step::List => Some(step),
+        }
     }
 
     fn request_bytes(&self) -> usize {
@@ -68,8 +124,13 @@ impl<'a> Churner<'a> {
     fn steps(&mut self, steps: impl Iterator<Item = Step>, pace: &mut Pace) {
         for step in steps {
             if self.worker.is_stopped() {
+                self.tally.cut = 1;
                 break;
             }
+            let Some(step) = self.possible(step) else {
+                self.tally.left_out += 1;
+                continue;
+            };
             let due = pace.wait();
             match self.step(step) {
                 Ok(bytes) => {
@@ -91,8 +152,13 @@ impl<'a> Churner<'a> {
     /// Bytes moved.
     fn step(&mut self, step: Step) -> Result<u64, TargetError> {
         match step {
-            Step::Create { slot, generation } => self.write(slot, generation, |len| Purpose::Create { len }),
-            Step::Rewrite { slot, generation } => self.write(slot, generation, |len| Purpose::Replace { len }),
+            Step::Create { slot, generation } => {
+                // Where a removal has failed there may be something.
+                let is_gone = self.slot(slot) == Slot::Gone;
+                let purpose = move |len| if is_gone { Purpose::Create { len } } else { Purpose::Replace { len } };
+                self.change(slot, generation, purpose)
+            }
+            Step::Rewrite { slot, generation } => self.change(slot, generation, |len| Purpose::Replace { len }),
             Step::Read { slot, generation } => self.read(slot, generation),
             Step::Stat { slot, generation } => {
                 let name = self.spec.name(self.client, slot);
@@ -107,13 +173,28 @@ impl<'a> Churner<'a> {
                 }
                 Ok(0)
             }
-            Step::List => {
-                let mut entries = 0_u64;
-                self.session.list(&self.spec.directory(self.client), &mut |_| entries += 1)?;
-                Ok(0)
-            }
-            Step::Remove { slot } => self.session.remove(&self.spec.name(self.client, slot)).map(|()| 0),
+            Step::List => self.list(true).map(|()| 0),
+            Step::Remove { slot } => self.remove(slot).map(|()| 0),
         }
+    }
+
+    fn remove(&mut self, slot: u32) -> Result<(), TargetError> {
+        let before = self.slot(slot);
+        self.set(slot, Slot::Unknown);
+        match self.session.remove(&self.spec.name(self.client, slot)) {
+            // Nothing is there, but nobody knew whether there was anything.
+            Err(error) if error.failure() == Failure::NotFound && before == Slot::Unknown => {}
+            removed => removed?,
+        }
+        self.set(slot, Slot::Gone);
+        Ok(())
+    }
+
+    fn change(&mut self, slot: u32, generation: u32, purpose: impl Fn(u64) -> Purpose) -> Result<u64, TargetError> {
+        self.set(slot, Slot::Unknown);
+        let bytes = self.write(slot, generation, purpose)?;
+        self.set(slot, Slot::Holds(generation));
+        Ok(bytes)
     }
 
     fn wrong(&mut self, text: String) {
@@ -125,7 +206,7 @@ impl<'a> Churner<'a> {
         self.memory.take().map_or_else(|| Memory::new(bytes), Ok)
     }
 
-    fn write(&mut self, slot: u32, generation: u32, purpose: fn(u64) -> Purpose) -> Result<u64, TargetError> {
+    fn write(&mut self, slot: u32, generation: u32, purpose: impl Fn(u64) -> Purpose) -> Result<u64, TargetError> {
         let spec = self.spec;
         let (name, size) = (spec.name(self.client, slot), u64::from(spec.size(self.client, slot, generation)));
         let key = FileKey { file: spec.key(self.client, slot), generation: u64::from(generation) };
@@ -137,7 +218,7 @@ impl<'a> Churner<'a> {
             memory.show(0..len);
             self.content.fill(key, at, &mut memory);
             file.write(at, memory)?;
-            memory = moved(&mut *file, || format!("write {name}"), len)?;
+            memory = file.done_whole(len, &|| format!("write {name}"))?;
             at += len as u64;
         }
         self.memory = Some(memory);
@@ -157,7 +238,7 @@ impl<'a> Churner<'a> {
             let len = usize::try_from(size - at).unwrap_or(usize::MAX).min(self.request_bytes());
             memory.show(0..len);
             file.read(at, memory)?;
-            memory = moved(&mut *file, || format!("read {name} at byte {at}"), len)?;
+            memory = file.done_whole(len, &|| format!("read {name} at byte {at}"))?;
             match self.content.check(key, generation..=generation, at, &memory) {
                 Ok(()) => self.tally.verified += len as u64,
                 Err(mismatch) => self.wrong(format!("{name}: {mismatch}")),
@@ -177,25 +258,49 @@ impl<'a> Churner<'a> {
         Ok(size)
     }
 
-    /// After all that has to be there was read: whether there is anything of this client's that was removed. `there` are the slots that are.
-    fn look_for_others(&mut self, mut there: Vec<u32>) {
-        there.sort_unstable();
-        let first = self.spec.key(self.client, 0);
-        let mine = first..first + u64::from(self.spec.files);
-        let mut left_over = Vec::new();
-        let listed = self.session.list(&self.spec.directory(self.client), &mut |entry| {
-            let number = entry.name.strip_prefix('f').and_then(|number| number.parse::<u64>().ok());
-            let Some(slot) = number.filter(|number| mine.contains(number)).map(|number| number - first) else { return };
-            if u32::try_from(slot).is_ok_and(|slot| there.binary_search(&slot).is_err()) {
-                left_over.push(entry.name);
+    /// Lists the client's directory, and compares the names of its own files with those that have to be there; in a directory of its own there
+    /// is nothing else. `missing`: what is not listed is told of, too.
+    fn list(&mut self, missing: bool) -> Result<(), TargetError> {
+        let (spec, directory) = (self.spec, self.spec.directory(self.client));
+        let first = spec.key(self.client, 0);
+        let mut listed = vec![0_u8; self.slots.len()];
+        let mut strangers = Vec::new();
+        self.session.list(&directory, &mut |entry| {
+            let number = RelName::number_of('f', &entry.name).and_then(|number| number.checked_sub(first));
+            let slot = number.and_then(|number| usize::try_from(number).ok());
+            match slot.and_then(|slot| listed.get_mut(slot)) {
+                Some(times) => *times = times.saturating_add(1),
+                None if !spec.one_directory && strangers.len() < STRANGERS_MAX => strangers.push(entry.name),
+                // Another client's, in the directory that is everybody's.
+                None => {}
             }
-        });
-        if let Err(error) = listed {
+        })?;
+        for (slot, times) in (0..spec.files).zip(listed) {
+            let name = || spec.name(self.client, slot);
+            let text = match (self.slot(slot), times) {
+                (Slot::Gone, 1..) => format!("{} is listed, though it was removed or never made", name()),
+                (Slot::Holds(_), 0) if missing => {
+                    format!("{} is not listed, though it was made and not removed", name())
+                }
+                (_, 2..) => format!("{} is listed {times} times", name()),
+                _ => continue,
+            };
+            self.wrong(text);
+        }
+        for name in strangers {
+            self.wrong(format!("{directory}/{name} is listed, and nobody has made it"));
+        }
+        Ok(())
+    }
+
+    /// After all that has to be there was read: whether there is anything else.
+    fn look_for_others(&mut self) {
+        if self.worker.is_stopped() {
+            return;
+        }
+        if let Err(error) = self.list(false) {
             self.worker.meter().add_failure();
             self.tally.add_failure(self.start.elapsed(), &error);
-        }
-        for name in left_over {
-            self.wrong(format!("{name} is there, though it was removed"));
         }
     }
 }
@@ -203,13 +308,5 @@ impl<'a> Churner<'a> {
 impl ChurnSpec {
     fn size(&self, client: u32, slot: u32, generation: u32) -> u32 {
         self.sizes.of(self.key(client, slot), generation, self.seed)
-    }
-}
-
-/// The memory of the one request that is under way, which has to have moved `asked` bytes.
-fn moved(file: &mut dyn OpenFile, what: impl Fn() -> String, asked: usize) -> Result<Memory, TargetError> {
-    match file.done()?.map(|done| done.memory) {
-        Some(memory) if memory.len() == asked => Ok(memory),
-        memory => Err(TargetError::Short { what: what(), moved: memory.map_or(0, |memory| memory.len()), asked }),
     }
 }

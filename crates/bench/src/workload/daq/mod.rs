@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::floor::Floor;
-use super::kind::{self, Names, Unit, WorkError, Workload, workers_of};
+use super::kind::{self, Names, Unit, WORKERS_MAX, WorkError, Workload, workers_of};
 use crate::content::Content;
 use crate::load::Crew;
 use crate::target::{Manner, RelName, Target};
@@ -74,7 +74,6 @@ pub enum DaqError {
     CopiesWhere,
 }
 
-const WORKERS_MAX: u64 = 4096;
 const BLOCK_MAX: u32 = 256 << 20;
 const PAGE: u32 = 4096;
 
@@ -241,7 +240,7 @@ impl Workload for DaqSpec {
                 (_, Some(copies)) => copier::copy_out(&site, &**copies, worker),
                 (_, None) => Ok(crate::load::Tally::default()),
             }
-        }))
+        })?)
     }
 }
 

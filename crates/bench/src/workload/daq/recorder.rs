@@ -1,13 +1,13 @@
 //! A recorder: files one after the other, blocks at fixed times.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Site;
 use crate::content::FileKey;
 use crate::load::{Pace, Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{OpenFile, Purpose, Session, TargetError};
+use crate::target::{Done, OpenFile, Purpose, Session, TargetError};
 
 pub(super) fn record(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
     let leaves = Leaves(site);
@@ -85,7 +85,11 @@ impl Recorder<'_> {
         self.site.floor.begin(self.recorder, file);
         let (block, mut offset) = (u64::from(spec.block_bytes), 0);
         while offset < spec.file_bytes && !self.worker.is_stopped() {
-            let late = pace.wait().elapsed();
+            let due = pace.due();
+            if pace.is_fixed() {
+                self.wait(&mut *open, file, due)?;
+            }
+            let late = due.elapsed();
             if spec.patience().is_some_and(|patience| late > patience) {
                 self.tally.missed += 1;
             }
@@ -108,17 +112,39 @@ impl Recorder<'_> {
         while !self.under_way.is_empty() {
             self.finish(&mut *open, file)?;
         }
-        open.close()?;
-        Ok(offset >= spec.file_bytes)
+        let is_whole = offset >= spec.file_bytes;
+        if is_whole || open.keeps_part() {
+            open.close()?;
+        }
+        Ok(is_whole)
+    }
+
+    /// Takes what is written until `due`, so that followers hear of it.
+    fn wait(&mut self, open: &mut dyn OpenFile, file: u32, due: Instant) -> Result<(), TargetError> {
+        while !self.under_way.is_empty()
+            && let Some(done) = open.done_until(due)?
+        {
+            self.take(done, file)?;
+        }
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        Ok(())
     }
 
     fn finish(&mut self, open: &mut dyn OpenFile, file: u32) -> Result<(), TargetError> {
+        let done = open.done()?.ok_or_else(|| self.lost(file, 0))?;
+        self.take(done, file)
+    }
+
+    /// An answer that nobody has asked for, or none at all.
+    fn lost(&self, file: u32, moved: usize) -> TargetError {
         let name = self.site.spec.name(self.recorder, file);
-        let lost = |moved| TargetError::Short { what: format!("write {name}"), moved, asked: moved + 1 };
-        let done = open.done()?.ok_or_else(|| lost(0))?;
+        TargetError::Short { what: format!("write {name}"), moved, asked: moved + 1 }
+    }
+
+    fn take(&mut self, done: Done, file: u32) -> Result<(), TargetError> {
         let place = self.under_way.iter().position(|(offset, _)| *offset == done.offset);
         let (offset, late) =
-            place.and_then(|place| self.under_way.remove(place)).ok_or_else(|| lost(done.memory.len()))?;
+            place.and_then(|place| self.under_way.remove(place)).ok_or_else(|| self.lost(file, done.memory.len()))?;
         let block = usize::try_from(offset / u64::from(self.site.spec.block_bytes)).unwrap_or(usize::MAX);
         self.site.floor.written(self.recorder, file, block);
         let moved = done.memory.len() as u64;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::board::Board;
-use super::kind::{Names, Site, Unit, WorkError, Workload, workers_of};
+use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, workers_of};
 use crate::load::Crew;
 use crate::target::{Manner, RelName};
 
@@ -78,11 +78,11 @@ impl FailureSpec {
     /// What does not.
     pub fn check(&self) -> Result<(), FailureError> {
         let bounds = [
-            ("writers", u64::from(self.writers), 1, 4096),
+            ("writers", u64::from(self.writers), 1, WORKERS_MAX / 2),
             ("files", u64::from(self.files), 1, 10_000_000),
             ("file", self.file_bytes, 1, 1 << 50),
             ("block", u64::from(self.block_bytes), 1, 256 << 20),
-            ("readers", u64::from(self.readers), 0, 4096),
+            ("readers", u64::from(self.readers), 0, WORKERS_MAX / 2 - 8),
             ("seconds", u64::from(self.seconds), 1, 86_400),
             ("wait", u64::from(self.wait_seconds), 0, 86_400),
             ("window", self.manner.window as u64, 1, 1),
@@ -188,6 +188,6 @@ impl Workload for FailureSpec {
                 "read" => worker::read(&site, worker),
                 _ => worker::check(&site, worker),
             }
-        }))
+        })?)
     }
 }

@@ -9,7 +9,7 @@ use crate::content::{Content, FileKey};
 use crate::load::{Tally, Worker};
 use crate::memory::Memory;
 use crate::splitmix;
-use crate::target::{Failure, OpenFile, Purpose, Session, Target, TargetError};
+use crate::target::{Failure, Purpose, Session, Target, TargetError};
 
 /// How long to wait after a failure before the next try.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -85,7 +85,7 @@ impl<'a> Hand<'a> {
             let mut memory = self.memory.take().map_or_else(|| self.site.memory(), Ok)?;
             memory.show(0..asked);
             open.read(at, memory)?;
-            let memory = one(&mut *open, || format!("read {name} at byte {at}"), asked)?;
+            let memory = open.done_whole(asked, &|| format!("read {name} at byte {at}"))?;
             match self.site.content.check(spec.key(writer, file), 0..=0, at, &memory) {
                 Ok(()) => self.tally.verified += asked as u64,
                 Err(mismatch) => self.tally.add_wrong(self.start.elapsed(), format!("{name}: {mismatch}")),
@@ -111,7 +111,7 @@ impl<'a> Hand<'a> {
                 memory.show(place);
             }
             open.write(at, memory)?;
-            self.memory = Some(one(&mut *open, || format!("write {name} at byte {at}"), len)?);
+            self.memory = Some(open.done_whole(len, &|| format!("write {name} at byte {at}"))?);
             at += len as u64;
             self.moved(len as u64, since);
         }
@@ -202,13 +202,5 @@ fn check_one(hand: &mut Hand<'_>, file: (u32, u32), until: Instant) {
             hand.failed(&error);
         }
         return;
-    }
-}
-
-/// The memory of the one request that is under way, which has to have moved all of it.
-fn one(file: &mut dyn OpenFile, what: impl Fn() -> String, asked: usize) -> Result<Memory, TargetError> {
-    match file.done()?.map(|done| done.memory) {
-        Some(memory) if memory.len() == asked => Ok(memory),
-        memory => Err(TargetError::Short { what: what(), moved: memory.map_or(0, |memory| memory.len()), asked }),
     }
 }

@@ -14,7 +14,9 @@ use crate::workload::Access;
 pub(super) fn run(spec: &ForeignSpec, target: &dyn Target, worker: &Worker) -> Result<Tally, TargetError> {
     let arguments = arguments(spec, &location(spec, target)?);
     let start = worker.start();
-    let Some(out) = Running::start("fio", &arguments)?.wait(worker)? else { return Ok(Tally::default()) };
+    let Some(out) = Running::start("fio", &arguments)?.wait(worker)? else {
+        return Ok(Tally { cut: 1, ..Tally::default() });
+    };
     let wrong = |what: &str| {
         let first: String = out.chars().take(200).collect();
         TargetError::path(format!("read what fio says ({what})"), std::io::Error::other(first))

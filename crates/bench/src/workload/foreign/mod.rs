@@ -145,7 +145,9 @@ impl Workload for ForeignSpec {
     fn read_back(&self, site: &Site, tally: &mut Tally, go_on: &mut dyn FnMut() -> bool) {
         // fio does not say what is in its files.
         let is_ours = self.tool == Tool::Xrdcp && self.work.access.writes() && self.work.verify;
-        let Some(target) = site.target.as_deref().filter(|_| is_ours && tally.operations > 0) else { return };
+        let Some(target) = site.target.as_deref().filter(|_| is_ours && tally.operations > 0 && tally.cut == 0) else {
+            return;
+        };
         let since = Instant::now();
         if let Err(error) = xrdcp::read_back(self, target, &site.content, tally, go_on) {
             tally.add_failure(since.elapsed(), &error);
@@ -158,7 +160,7 @@ impl Workload for ForeignSpec {
         Ok(Crew::hire(&[("", 0..1)], move |worker| match spec.tool {
             Tool::Fio => fio::run(&spec, &*target, worker),
             Tool::Xrdcp => xrdcp::run(&spec, &*target, &content, worker),
-        }))
+        })?)
     }
 }
 

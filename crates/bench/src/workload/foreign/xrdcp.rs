@@ -13,7 +13,7 @@ use crate::content::{Content, FileKey};
 use crate::latency::Latency;
 use crate::load::{Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Manner, OpenFile, Purpose, Target, TargetError};
+use crate::target::{Manner, Purpose, Target, TargetError};
 
 /// Where files in memory are.
 const MEMORY: &str = "/dev/shm";
@@ -33,9 +33,11 @@ pub(super) fn run(
         let streams: Vec<_> = (0..spec.work.streams)
             .map(|stream| {
                 let (location, source) = (&location, &source);
-                scope.spawn(move || one_stream(spec, stream, location, source.as_ref(), worker))
+                thread::Builder::new()
+                    .spawn_scoped(scope, move || one_stream(spec, stream, location, source.as_ref(), worker))
+                    .map_err(|source| TargetError::path("start a thread for a process".to_owned(), source))
             })
-            .collect();
+            .collect::<Result<_, _>>()?;
         streams
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -44,7 +46,9 @@ pub(super) fn run(
     let files: u64 = copied?.into_iter().sum();
     let took = start.elapsed();
     worker.span(start, took);
-    Ok(told(worker, files * spec.work.file_bytes, files, Latency::default()))
+    let mut tally = told(worker, files * spec.work.file_bytes, files, Latency::default());
+    tally.cut = u64::from(files < u64::from(spec.work.streams) * u64::from(spec.work.files));
+    Ok(tally)
 }
 
 /// Files copied.
@@ -124,7 +128,8 @@ pub(super) fn read_back(
             let asked = usize::try_from(spec.work.file_bytes - at).unwrap_or(BLOCK).min(BLOCK);
             let mut block = memory.take().map_or_else(|| Memory::new(BLOCK), Ok)?;
             block.show(0..asked);
-            let block = whole(&mut *open, at, block, &name)?;
+            open.read(at, block)?;
+            let block = open.done_whole(asked, &|| format!("read {name} at byte {at}"))?;
             match content.check(0, 0..=0, at, &block) {
                 Ok(()) => tally.verified += asked as u64,
                 Err(mismatch) => tally.add_wrong(since.elapsed(), format!("{name}: {mismatch}")),
@@ -135,21 +140,4 @@ pub(super) fn read_back(
         open.close()?;
     }
     Ok(())
-}
-
-fn whole(
-    file: &mut dyn OpenFile,
-    at: u64,
-    memory: Memory,
-    name: &crate::target::RelName,
-) -> Result<Memory, TargetError> {
-    let asked = memory.len();
-    file.read(at, memory)?;
-    match file.done()?.map(|done| done.memory) {
-        Some(memory) if memory.len() == asked => Ok(memory),
-        memory => {
-            let moved = memory.map_or(0, |memory| memory.len());
-            Err(TargetError::Short { what: format!("read {name} at byte {at}"), moved, asked })
-        }
-    }
 }
