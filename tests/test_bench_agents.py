@@ -70,6 +70,31 @@ rate = "2MiB"
 """
 
 
+ASKING = """
+name = "asking"
+repeats = 1
+[[system]]
+name = "disk"
+place = "{disk}"
+[[analysis]]
+name = "yesterday"
+recording = "{recording}"
+[[streams]]
+name = "beside"
+phases = ["write"]
+file = "4MiB"
+block = "1MiB"
+beside = ["fio"]
+"""
+
+RECORDING = """\
+94,Open,1000.000000000,root://h//a.root?x=1;16;0;0,1000.100000000,[SUCCESS],
+94,Stat,1000.150000000,false;0,1000.160000000,[SUCCESS],9000;0;0;0;0;0;;;
+94,Read,1000.200000000,4000;1000;0,1000.300000000,[SUCCESS],1000
+94,Close,1002.000000000,0,1002.000100000,[SUCCESS],
+"""
+
+
 @pytest.fixture
 def token(tmp_path) -> Path:
     file = tmp_path / "token"
@@ -349,6 +374,29 @@ def test_an_agent_waits_for_its_coordinator_and_can_be_stopped(token):
     assert waits.poll() is None
     waits.send_signal(signal.SIGTERM)
     ends(waits, 0)
+
+
+def test_files_and_tools_of_an_agent_are_used_where_it_allows_them(tmp_path, disk, token):
+    """A campaign that names a recording, and one that runs fio: nothing of it is done on a machine whose owner has not allowed that."""
+    (tmp_path / "campaign.toml").write_text(ASKING.format(disk=disk, recording=tmp_path / "recording.csv"))
+    (tmp_path / "recording.csv").write_text(RECORDING)
+    for options, refused in [
+        ([], "--files"),
+        (["--files", disk], "--files"),
+        (["--files", tmp_path], "--tools"),
+        (["--files", tmp_path, "--tools"], None),
+    ]:
+        run = Run(tmp_path / "campaign.toml", token, agents=1)
+        one = agent(run, token, *map(str, options))
+        try:
+            run.end(code=0 if refused is None else 1)
+        finally:
+            one.kill()
+            one.wait()
+        ended = [trial["ended"] for trial in run.trials() if trial["ended"]]
+        assert any(refused in why for why in ended) if refused else ended == [], (options, ended)
+        assert list(disk.iterdir()) == []
+
 
 
 @pytest.mark.parametrize("watched", ["by an agent", "here"])

@@ -85,7 +85,12 @@ def test_a_slow_disk(base, tmp_path):
             THROTTLE.write_text(f"{number} {SLOW_BYTES}")
             try:
                 system = f'[[system]]\nname = "disk"\nplace = "{home}/disk"\n'
-                found = measure(tmp_path, STREAMS.format(file="64MiB", streams=2) + system)["large", "write", "disk"]
+                for attempt in range(3):
+                    (tmp_path / f"{attempt}").mkdir()
+                    found = measure(tmp_path / f"{attempt}", STREAMS.format(file="64MiB", streams=2) + system)["large", "write", "disk"]
+                    # What else the machine does may take all of its processors, and is told first.
+                    if "bench itself used 0.0" not in found["verdict"]["evidence"]:
+                        break
             finally:
                 THROTTLE.write_text(f"{number} 0")
     assert found["median"] == pytest.approx(SLOW_BYTES, rel=0.4), found["median"]

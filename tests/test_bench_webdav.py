@@ -200,9 +200,10 @@ def test_what_somebody_else_put_there_stays(nginx, tmp_path):
         for found in made.glob("*/s000000"):
             precious = found / "precious"
             precious.write_text("not the bench's")
-    run.communicate(timeout=60)
-    assert precious is not None and precious.read_text() == "not the bench's" and run.returncode == 1
-    assert "it has `precious`" in (tmp_path / "results/trials.jsonl").read_text()
+    out = run.communicate(timeout=60)[0]
+    assert precious is not None and precious.read_text() == "not the bench's" and run.returncode == 0
+    # The figures are what they are; what could not be removed is said.
+    assert "it has `precious`" in out
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,7 @@ fn setting(coordinator: &Coordinator, name: &str, token: Token) -> agent::Settin
         name: name.to_owned(),
         kind: Kind::Agent,
         settings: client::Settings::default(),
+        allowed: agent::Allowed::default(),
         stop: Arc::default(),
     }
 }

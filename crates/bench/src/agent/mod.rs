@@ -2,8 +2,9 @@
 //! what that does. It ends when the coordinator says so, or is gone.
 //!
 //! It takes typed work alone: a phase of a campaign, in a folder of the campaign's place whose name says that it is a bench's. There is
-//! no way to make it run a command, or to name a file elsewhere.
+//! no way to make it run a command, or to name a file elsewhere, unless whoever starts it allows that ([`Allowed`]).
 
+mod allowed;
 mod watch;
 mod work;
 
@@ -21,6 +22,8 @@ use crate::coordinate::message::{Ask, Home, Tell};
 use crate::coordinate::{Introduction, Kind, PROGRAM, SILENCE_MAX, SteadyClock};
 use crate::peer::{self, FrameError, Fresh, Hello, HelloError, Peer, Role, Token};
 use crate::workload::Known;
+
+pub use allowed::Allowed;
 
 /// How long a coordinator that nobody answers for is called again and again: it may be started after its agents.
 const CALL_FOR: Duration = Duration::from_secs(120);
@@ -45,6 +48,8 @@ pub struct Setting {
     pub kind: Kind,
     /// For connections to systems; its `stop` is set by the agent.
     pub settings: Settings,
+    /// What of this machine a campaign may use besides.
+    pub allowed: Allowed,
     /// When it is set, the agent ends.
     pub stop: Arc<AtomicBool>,
 }
@@ -284,7 +289,8 @@ impl Agent<'_> {
         settings.stop = client::Stop::when(move || ends.load(Ordering::Relaxed) || stops.load(Ordering::Relaxed));
         let (line, stops) = (self.line.clone(), Arc::clone(&stop));
         let known = self.known(task.home.as_ref());
-        let work = move || work::work(&task, known, &settings, &line, &starts, &stops);
+        let allowed = self.setting.allowed.check(task.phase.workload());
+        let work = move || work::work(&task, allowed, known, &settings, &line, &starts, &stops);
         match thread::Builder::new().name("work".into()).spawn(work) {
             Ok(thread) => self.job = Some(Job { run, start, stop, thread }),
             Err(error) => self.line.tell_or_end(&Tell::Refused { run, why: format!("no thread: {error}") }),

@@ -28,6 +28,7 @@ const PLACES_MAX: usize = 1024;
 /// Does `task`, and tells what came of it.
 pub(super) fn work(
     task: &Task,
+    allowed: Result<(), String>,
     known: Arc<Known>,
     settings: &Settings,
     line: &Line,
@@ -35,7 +36,7 @@ pub(super) fn work(
     stop: &AtomicBool,
 ) {
     let is_stopped = || stop.load(Ordering::Relaxed) || line.ends.load(Ordering::Relaxed);
-    let (crew, site, caches) = match prepare(task, known, settings) {
+    let (crew, site, caches) = match allowed.and_then(|()| prepare(task, known, settings)) {
         Ok(ready) => ready,
         Err(why) => {
             line.tell_or_end(&Tell::Refused { run: task.run, why: short(&why) });

@@ -157,9 +157,20 @@ impl Study {
         let shipped = |why: String| StudyError::Shipped { study: self, why };
         let mut table: Table = self.source().parse().map_err(|error: toml::de::Error| shipped(error.to_string()))?;
         let about = table.remove("study").ok_or_else(|| shipped("no [study]".to_owned()))?;
-        let about: About = about.try_into().map_err(|error: toml::de::Error| shipped(error.to_string()))?;
+        let mut about: About = about.try_into().map_err(|error: toml::de::Error| shipped(error.to_string()))?;
         let systems = asked.systems.iter().cloned().map(Value::Table).collect();
         table.insert("system".to_owned(), Value::Array(systems));
+        let peers = asked.systems.iter().filter(|system| system.contains_key("peer")).count();
+        let networks = table.get_mut("network").and_then(Value::as_array_mut).into_iter().flatten();
+        if peers < 2 {
+            // All at once are two at least.
+            networks.filter_map(Value::as_table_mut).for_each(|network| _ = network.remove("at_once"));
+        }
+        if peers == 0 {
+            // Nobody is there who could take the flows.
+            table.remove("network");
+            about.scaled.retain(|key| !key.starts_with("network."));
+        }
         if let Some(path) = asked.root_file {
             let analyses =
                 table.get_mut("analysis").and_then(Value::as_array_mut).ok_or(StudyError::NoRootFile(self))?;
@@ -204,6 +215,13 @@ mod tests {
         let found = &prepared.campaign.systems;
         assert_eq!((found[0].processes.as_slice(), found[1].name.as_str()), (&["weir".to_owned()][..], "disk"));
         assert_eq!((prepared.campaign.repeats, prepared.full.repeats), (3, 6));
+        assert!(!prepared.source.contains("network"));
+        let mut server = system("server", "root://h//");
+        server.insert("peer".to_owned(), Value::String("127.0.0.1:7070".to_owned()));
+        let with_peer = Study::A.prepare(&Asked { systems: vec![server], ..asked(10.0) }).unwrap();
+        assert!(
+            with_peer.source.contains("[[network]]") && with_peer.scaled.iter().any(|one| one.key == "network.seconds")
+        );
         for wrong in ["", "repeats = 3\n[[system]]\nname = \"a\"", "system = 3", "[[system]"] {
             assert!(systems_of(wrong).unwrap_err().to_string().contains("[[system]]"), "{wrong}");
         }

@@ -1,7 +1,7 @@
 //! A study's own table: for each system the best of each column, the parameters that reach a rate, and what the study's demand would take.
 
 use super::{Prepared, features_text};
-use crate::report::{Cell, Row, Summary};
+use crate::report::{Bound, Cell, Row, Summary};
 
 /// The table. `rate` is bytes a second that parameters are asked for.
 #[must_use]
@@ -48,17 +48,39 @@ fn demand(rows: &[&Row], systems: &[String], wanted: u64) -> String {
     let line = |system: &String| match best(rows, system) {
         Some((row, cell)) if cell.median > 0.0 => {
             let number = (wanted as f64 / cell.median).ceil();
-            let how = parameters(row);
-            format!("  {system}: {number} such servers, and as many such clients, {} with {how}\n", row.phase)
+            let (servers, clients) = match side(cell) {
+                Some(Side::Client) => ("at most ", ""),
+                Some(Side::Server) => ("", "at most "),
+                None => ("", ""),
+            };
+            let how = format!("{} with {}", row.phase, parameters(row));
+            format!("  {system}: {servers}{number} such servers, {clients}{number} such clients, {how}\n")
         }
         _ => format!("  {system}: no figure\n"),
     };
     let gigabits = wanted as f64 * 8.0 / 1e9;
     format!(
-        "\nThe study's {gigabits:.0} Gb/s ({}/s), if rates of servers and clients add up, which was not measured:\n{}",
+        "\nThe study's {gigabits:.0} Gb/s ({}/s), if rates of servers and clients add up, which was not measured; what did not bound \
+         the figure may do with fewer:\n{}",
         bytes(wanted),
         systems.iter().map(line).collect::<String>()
     )
+}
+
+/// Whose limit a figure was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    Client,
+    Server,
+}
+
+/// Where it is known: then there may be fewer of the others.
+fn side(cell: &Cell) -> Option<Side> {
+    match cell.verdict.as_ref()?.bound {
+        Bound::Generator | Bound::ClientCpu | Bound::ClientCore => Some(Side::Client),
+        Bound::DiskStage | Bound::ServerCpu | Bound::ServerCore | Bound::Disk => Some(Side::Server),
+        _ => None,
+    }
 }
 
 /// The parameters that reach a rate, those that take the least: the fewest streams, chunks and requests at a time.

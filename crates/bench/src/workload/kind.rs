@@ -1,6 +1,7 @@
 //! What all kinds of work have in common: what a campaign, a run and a report have to know of each.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -213,6 +214,16 @@ pub trait Workload {
     /// system, so that it is the ceiling of as many workers on as many machines.
     fn parts(&self) -> u32;
 
+    /// Files of the machine that works which it names, outside of any system.
+    fn local_files(&self) -> Vec<LocalFile> {
+        Vec::new()
+    }
+
+    /// Whether it runs a program that is not this one.
+    fn runs_a_tool(&self) -> bool {
+        false
+    }
+
     /// Workers of these `parts`, ready to start. The directories have to be there. Names and contents are the same whoever does a part.
     ///
     /// # Errors
@@ -221,6 +232,15 @@ pub trait Workload {
 
     /// Reads back what somebody else has written and compares it, for as long as `go_on` says so: after all that is measured, and outside of it.
     fn read_back(&self, _site: &Site, _tally: &mut Tally, _go_on: &mut dyn FnMut() -> bool) {}
+}
+
+/// A file of the machine that works.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LocalFile {
+    /// One that is read.
+    Read(PathBuf),
+    /// A directory in which copies without a name are kept for as long as a job takes.
+    Scratch(PathBuf),
 }
 
 impl Site {

@@ -25,7 +25,7 @@ pub use failure::{FailureError, FailureSpec};
 pub use foreign::{ForeignError, ForeignSpec, Tool};
 pub use generate::{ClientWork, GenerateError, GenerateSpec};
 pub(crate) use kind::word_of;
-pub use kind::{Names, Site, Unit, WorkError, Workload, no_names};
+pub use kind::{LocalFile, Names, Site, Unit, WorkError, Workload, no_names};
 pub use known::Known;
 pub use small::{SmallError, SmallPhase, SmallSpec};
 pub use stream::{StreamError, StreamSpec};

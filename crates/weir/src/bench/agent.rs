@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use bench::agent::{AgentError, Ended, Setting, run as work};
+use bench::agent::{AgentError, Allowed, Ended, Setting, run as work};
 use bench::coordinate::Kind;
 use bench::peer::Token;
 use bench::run::now_secs;
@@ -23,7 +23,9 @@ pub(super) fn run(args: &AgentArgs) -> Result<Exit, Failure> {
     let name = args.name.clone().unwrap_or_else(host_name);
     let stop = Arc::new(AtomicBool::new(false));
     crate::signals::set_on_end(&stop).map_err(failed)?;
-    let setting = Setting { join: args.join.clone(), token, name: name.clone(), kind, settings: settings(&stop), stop };
+    let allowed = Allowed { files: args.files.clone(), tools: args.tools };
+    let setting =
+        Setting { join: args.join.clone(), token, name: name.clone(), kind, settings: settings(&stop), allowed, stop };
     let mut joined = || say(&format!("{name} has joined the run at {}", setting.join));
     match work(&setting, &mut joined) {
         Ok(Ended::Told(why)) => say(&format!("{name} leaves: {why}")),

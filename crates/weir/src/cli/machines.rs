@@ -45,6 +45,13 @@ pub struct AgentArgs {
     /// Count the CPU time of processes of this name alone as the server's, not all of the machine; can be given several times.
     #[arg(long = "process", value_name = "NAME", requires = "watch")]
     pub processes: Vec<String>,
+    /// A directory in which campaigns may name files of this machine: ROOT files and recordings to be read, scratch for copies. Without
+    /// it they may use nothing but the folders that they make in a system's place; can be given several times.
+    #[arg(long = "files", value_name = "DIRECTORY", conflicts_with = "watch")]
+    pub files: Vec<PathBuf>,
+    /// Let campaigns run fio and xrdcp here, on the same work as weir's own.
+    #[arg(long, conflicts_with = "watch")]
+    pub tools: bool,
 }
 
 /// What a site starts programs with.

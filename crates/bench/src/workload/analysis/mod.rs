@@ -25,7 +25,7 @@ pub use shared::Shared;
 
 use self::material::{Material, Reading};
 use super::kind::{word_of, workers_of};
-use super::{Names, Site, Unit, WorkError, Workload, no_names};
+use super::{LocalFile, Names, Site, Unit, WorkError, Workload, no_names};
 use crate::load::Crew;
 use crate::target::RelName;
 
@@ -275,6 +275,17 @@ impl Workload for AnalysisSpec {
 
     fn check(&self) -> Result<(), WorkError> {
         Ok(self.check()?)
+    }
+
+    fn local_files(&self) -> Vec<LocalFile> {
+        let source = match &self.source {
+            AnalysisSource::RootFile { path, .. } | AnalysisSource::Recording { path } => {
+                Some(LocalFile::Read(path.clone()))
+            }
+            AnalysisSource::Synthetic(_) => None,
+        };
+        let scratch = (self.mode == Mode::CopyIn).then(|| LocalFile::Scratch(self.scratch.clone()));
+        source.into_iter().chain(scratch).collect()
     }
 
     fn prepare(&self) -> Result<(), WorkError> {

@@ -133,6 +133,10 @@ impl Workload for ForeignSpec {
         self.work.is_cold()
     }
 
+    fn runs_a_tool(&self) -> bool {
+        true
+    }
+
     /// The tool's jobs, or processes.
     fn workers(&self) -> u32 {
         self.work.streams
