@@ -22,7 +22,8 @@ def test_a_study_runs_and_prints_its_own_table(study, node, place, fs, tmp_path)
     code = 1 if study in "AC" else 0
     # Study B needs a round of baskets in its files.
     scale = "1000" if study == "B" else SCALE
-    done = bench("study", study, "--scale", scale, "--rate", "1MB", *targets, "--results", tmp_path / "results", code=code)
+    how = ["--scale", scale, "--repeats", "1", "--rate", "1MB"]
+    done = bench("study", study, *how, *targets, "--results", tmp_path / "results", code=code)
     assert os.listdir(disk) == [] and fs("ls", f"{place}/{study}").ok().out.strip() == ""
     own = done.stdout[done.stdout.index("Not at its full size") :]
     assert "repeats: 1 instead of" in own and ("130 Gb/s" in own) == (study != "B")
@@ -42,7 +43,8 @@ def test_a_study_runs_and_prints_its_own_table(study, node, place, fs, tmp_path)
 
 def test_a_study_over_webdav_says_what_it_cannot(base, tmp_path):
     with Nginx(base / "study-webdav") as nginx:
-        done = bench("study", "a", "--scale", "1000000", f"nginx={nginx.http_url}", "--results", tmp_path / "results", code=1)
+        how = ["--scale", "1000000", "--repeats", "1", "--results", tmp_path / "results"]
+        done = bench("study", "a", *how, f"nginx={nginx.http_url}", code=1)
     own = done.stdout[done.stdout.index("best of each") :].splitlines()
     rows = {line.split("  ")[0]: line for line in own if "  " in line}
     assert "/s" in rows["write"] and "/s" in rows["read"] and "no figure" in rows["rewrite in chunks"]
@@ -58,7 +60,7 @@ def test_what_would_be_done_is_said_and_nothing_is_done(tmp_path):
 
 def test_the_analysis_of_a_root_file(tmp_path):
     file = ROOT / "testdata/root/uproot-HZZ.root"
-    arguments = ["study", "B", "--scale", "1000", "--root-file", file, f"disk={tmp_path / 'disk'}"]
+    arguments = ["study", "B", "--scale", "1000", "--repeats", "1", "--root-file", file, f"disk={tmp_path / 'disk'}"]
     (tmp_path / "disk").mkdir()
     done = bench(*arguments, "--results", tmp_path / "results")
     assert "[y]" not in done.stdout and str(file) in (tmp_path / "results/run.json").read_text()
@@ -66,7 +68,8 @@ def test_the_analysis_of_a_root_file(tmp_path):
 
 
 def test_a_study_goes_on_where_it_was(tmp_path):
-    arguments = ["study", "E", "--scale", "1000000", f"a={tmp_path / 'disk'}", "--results", tmp_path / "results", "--json"]
+    how = ["--scale", "1000000", "--repeats", "1", "--results", tmp_path / "results", "--json"]
+    arguments = ["study", "E", *how, f"a={tmp_path / 'disk'}"]
     (tmp_path / "disk").mkdir()
     first: subprocess.CompletedProcess = bench(*arguments)
     assert json.loads(first.stdout)["rows"] == json.loads(bench(*arguments).stdout)["rows"]

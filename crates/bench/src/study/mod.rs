@@ -181,9 +181,11 @@ impl Study {
         }
         let text = |table: &Table| toml::to_string(table).map_err(|error| shipped(error.to_string()));
         let full = Campaign::parse(&text(&table)?)?;
-        let scaled = scale(&mut table, &about.scaled, asked.scale).map_err(shipped)?;
+        let mut scaled = scale(&mut table, &about.scaled, asked.scale).map_err(shipped)?;
         if let Some(repeats) = asked.repeats {
             table.insert("repeats".to_owned(), Value::Integer(repeats.into()));
+            let (key, was) = ("repeats".to_owned(), vec![full.repeats.to_string()]);
+            scaled.push(Scaled { key, was, is: vec![repeats.to_string()] });
         }
         let source = text(&table)?;
         let campaign = Campaign::parse(&source)?;
