@@ -399,7 +399,8 @@ def test_what_happens_while_it_is_found_out_what_is_there(tmp_path, happens):
     with FakeServer(content(5000), answers) as server:
         done = weir("cp", "--retry-for", "0", str(source), f"{server.url}/file")
     if happens == "connection lost":
-        assert done.returncode == 0 and len(lost) == 1 and len(opens) == 3, (done, opens, lost)
+        # Over the connection that the refused open has left, which may have been lost long ago, and over a new one.
+        assert done.returncode == 0 and len(lost) == 2 and len(opens) == 3, (done, opens, lost)
     else:
         assert done.returncode == 12 and "may be somebody else's" in done.stderr, done
 
