@@ -174,7 +174,8 @@ def test_a_killed_server_comes_back(peer, folder, tmp_path):
         cell = found[work, phase, system]
         assert "lost" not in cell["flags"] and "wrong-data" not in cell["flags"], cell
         if phase == "write":
-            assert cell["recoveries"][0]["back_after_s"] is not None, cell
+            # It stood still while it was down, and went on: 13 s are left of the phase when it is killed. How fast depends on the disk.
+            assert 1 <= cell["recoveries"][0]["still_s"] <= 11, cell["recoveries"]
     bed(folder, "kill", peer)
     assert "ended" in bed(folder, "list", code=1).stdout
     bed(folder, "kill", peer, code=11)
