@@ -174,6 +174,36 @@ def test_stop_and_a_node_that_is_not_there(own_node, tmp_path):
     assert scrub(server)["pass"] == 2
 
 
+def test_a_pass_by_hand_where_none_is_begun_by_itself(own_node, tmp_path):
+    config = tmp_path / "weir.toml"
+    config.write_text('[scrub]\nrate = "0B"\n')
+    server = own_node("--config", str(config))
+    contents = put(server, "/file", 8 * MIB, tmp_path)
+    refused = weir("scrub", "--data", str(server.data), "--now")
+    assert refused.returncode != 0 and "--rate" in refused.stderr, "nobody said how fast"
+    assert not scrub(server)["running"]
+    # Ended and begun again at once, many times: each is a pass of its own, from the beginning, and one alone comes to its end.
+    for number in range(20):
+        assert scrub(server, "--rate", "1MiB")["running"]
+        scrub(server, "--stop")
+        assert scrub(server)["pass"] == number + 1 and not scrub(server)["running"]
+    (place,) = places_of(server.data / "store", contents[:PAGE])
+    flip(place[0], place[1])
+    assert ended(server, "--rate", "1GiB")["last"]["damaged"] == 1
+    time.sleep(0.5)
+    assert scrub(server)["pass"] == 21, "no other was begun"
+    # Asked for again while it is under way, it is the same one.
+    flip(place[0], place[1])
+    scrub(server, "--rate", "1MiB")
+    scrub(server, "--rate", "1GiB")
+    end = time.monotonic() + 30
+    while scrub(server)["running"]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    time.sleep(0.5)
+    assert scrub(server)["pass"] == 22, "no other was begun"
+
+
 def cached_pages(path) -> int:
     return int(subprocess.run(["fincore", "-n", "-r", "-o", "PAGES", path], check=True, capture_output=True, text=True).stdout)
 

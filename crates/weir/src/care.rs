@@ -62,8 +62,10 @@ impl Office {
         match ask {
             Ask::ScrubStatus => self.scrub_status(),
             Ask::ScrubNow { rate } => {
-                self.scrub.now(rate);
-                self.scrub_status()
+                match self.scrub.now(rate) {
+                    Ok(()) => self.scrub_status(),
+                    Err(why) => Reply::Refused(why),
+                }
             }
             Ask::ScrubStop => {
                 self.scrub.give_up();

@@ -75,9 +75,9 @@ struct Work {
 #[derive(Default)]
 struct Desk {
     stop: bool,
-    /// A pass is wanted now.
+    /// The pass under way is to go on although none is begun by itself.
     now: bool,
-    /// The pass that was under way has ended: the thread is to leave it.
+    /// The pass that the thread is at has ended: it is to leave it, also when another has begun since.
     given_up: bool,
     /// For the pass under way, instead of what is configured.
     rate: Option<u64>,
@@ -149,21 +149,32 @@ impl Scrub {
         }
     }
 
-    /// Begins a pass, or goes on with the one under way; `rate`: at so many bytes a second.
-    pub fn now(&self, rate: Option<u64>) {
+    /// Begins a pass, or goes on with the one under way; `rate`: at so many bytes a second. It is under way when this returns.
+    ///
+    /// # Errors
+    /// In words, if it is not said how fast, neither here nor in the configuration.
+    pub fn now(&self, rate: Option<u64>) -> Result<(), String> {
         let mut desk = self.shared.desk();
+        let rate = rate.or(desk.rate);
+        if rate.is_none() && self.shared.config.rate == 0 {
+            return Err("the scrub is off (scrub.rate is 0); say how fast this pass may read: --rate 16MiB".into());
+        }
+        desk.rate = rate;
         desk.now = true;
-        desk.rate = rate.or(desk.rate);
+        let begun = desk.begin(seconds_now());
+        drop(desk);
         self.shared.changed.notify_all();
+        if let Some(pass) = begun {
+            self.shared.begun(pass);
+        }
+        Ok(())
     }
 
     /// Ends the pass under way, as if it had come to its end: the next one comes when it is due. That is kept when this returns.
     pub fn give_up(&self) {
         let mut desk = self.shared.desk();
-        desk.now = false;
-        let Some((tally, _)) = desk.position.current.take() else { return };
-        desk.position.last = Some(Tally { ended: seconds_now(), ..tally });
-        desk.rate = None;
+        let Some((tally, _)) = desk.position.current else { return };
+        desk.end(tally);
         desk.given_up = true;
         drop(desk);
         self.shared.changed.notify_all();
@@ -254,17 +265,13 @@ impl Shared {
             let going_on = desk.position.current.is_some() && (work.config.rate > 0 || desk.now || desk.rate.is_some());
             let now = seconds_now();
             let left = work.config.due(&desk.position).map(|due| due.saturating_sub(now));
-            if going_on || desk.now || left == Some(0) {
-                desk.now = false;
+            if going_on || left == Some(0) {
                 // What was said of an earlier pass is not said of this one.
                 desk.given_up = false;
-                if desk.position.current.is_none() {
-                    desk.position.pass += 1;
-                    desk.position.current = Some((Tally { began: now, ..Tally::default() }, None));
-                    let pass = desk.position.pass;
-                    drop(desk);
-                    tracing::info!("scrub: pass {pass} begins");
-                    self.keep();
+                let begun = desk.begin(now);
+                drop(desk);
+                if let Some(pass) = begun {
+                    self.begun(pass);
                 }
                 return true;
             }
@@ -273,12 +280,17 @@ impl Shared {
         }
     }
 
+    fn begun(&self, pass: u64) {
+        tracing::info!("scrub: pass {pass} begins");
+        self.keep();
+    }
+
     /// One pass, from where it stands to its end.
     fn pass(&self, work: &Work, scrubber: &mut Scrubber) -> Result<(), Stopped> {
         let mut pace = Pace::default();
         let mut kept = Instant::now();
         loop {
-            let Some((_, after)) = self.desk().position.current else { return Ok(()) };
+            let after = self.desk().at()?.1;
             let pieces = work.store.pieces(after, PAGE).map_err(|error| Stopped::Trouble(error.to_string()))?;
             if pieces.is_empty() {
                 break;
@@ -286,13 +298,12 @@ impl Shared {
             for (piece, _) in pieces {
                 let scrubbed = self.piece(work, scrubber, piece, &mut pace)?;
                 let mut desk = self.desk();
-                if let Some((tally, after)) = &mut desk.position.current {
-                    *after = Some(piece);
-                    match scrubbed {
-                        Looked::Whole => tally.whole += 1,
-                        Looked::Busy => tally.busy += 1,
-                        Looked::Damaged => tally.damaged += 1,
-                    }
+                let (tally, after) = desk.at()?;
+                *after = Some(piece);
+                match scrubbed {
+                    Looked::Whole => tally.whole += 1,
+                    Looked::Busy => tally.busy += 1,
+                    Looked::Damaged => tally.damaged += 1,
                 }
                 drop(desk);
                 if kept.elapsed() >= KEEP_INTERVAL {
@@ -303,9 +314,8 @@ impl Shared {
         }
         let mut desk = self.desk();
         let pass = desk.position.pass;
-        let Some((tally, _)) = desk.position.current.take() else { return Ok(()) };
-        desk.position.last = Some(Tally { ended: seconds_now(), ..tally });
-        desk.rate = None;
+        let tally = desk.at()?.0;
+        desk.end(tally);
         drop(desk);
         self.keep();
         let Tally { whole, busy, damaged, bytes, .. } = tally;
@@ -340,8 +350,9 @@ impl Shared {
     /// After `bytes` were read: rests as long as is due. Says if the pass is not to go on.
     fn pause(&self, pace: &mut Pace, bytes: u64, took: Duration) -> Option<Stopped> {
         let mut desk = self.desk();
-        if let Some((tally, _)) = &mut desk.position.current {
-            tally.bytes += bytes;
+        match desk.at() {
+            Ok((tally, _)) => tally.bytes += bytes,
+            Err(stopped) => return Some(stopped),
         }
         let rate = desk.rate.unwrap_or(self.config.rate);
         let end = Instant::now() + pace.rest(bytes, took, rate);
@@ -363,6 +374,33 @@ impl Shared {
 }
 
 impl Desk {
+    /// Begins a pass if none is under way, and gives its number.
+    fn begin(&mut self, now: u64) -> Option<u64> {
+        let Position { pass, current, .. } = &mut self.position;
+        if current.is_some() {
+            return None;
+        }
+        *pass += 1;
+        *current = Some((Tally { began: now, ..Tally::default() }, None));
+        Some(*pass)
+    }
+
+    /// The pass under way is over.
+    fn end(&mut self, tally: Tally) {
+        self.position.current = None;
+        self.position.last = Some(Tally { ended: seconds_now(), ..tally });
+        self.now = false;
+        self.rate = None;
+    }
+
+    /// How far the thread's pass is.
+    fn at(&mut self) -> Result<&mut (Tally, Option<PieceId>), Stopped> {
+        match self.stopped() {
+            Some(stopped) => Err(stopped),
+            None => self.position.current.as_mut().ok_or(Stopped::ByHand),
+        }
+    }
+
     fn stopped(&mut self) -> Option<Stopped> {
         if self.stop {
             return Some(Stopped::ByNode);
