@@ -10,6 +10,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 WEIR_BIN = Path(os.environ.get("WEIR_BIN", ROOT / "target/release/weir"))
 READY_SECONDS = 30
@@ -266,11 +268,21 @@ class Killer:
 
 def root_files() -> list[Path]:
     """Real ROOT files: the two that travel with the project, and the rest of the collection where it is there."""
-    found = {path.name: path for path in sorted((ROOT / "testdata/root").glob("*.root"))}
-    more = Path(os.environ.get("WEIR_ROOT_FILES", ROOT.parent / "shared/data/root"))
-    for path in sorted(more.glob("*.root")):
-        found.setdefault(path.name, path)
+    found = {path.name: path for folder in _root_folders() for path in sorted(folder.glob("*.root"))}
     return list(found.values())
+
+
+def root_file(name: str) -> Path:
+    """One of them by its name; a test that needs one of the collection that is not here is skipped."""
+    for folder in _root_folders():
+        if (folder / name).exists():
+            return folder / name
+    pytest.skip(f"no {name} here: see testdata/root/README.md")
+
+
+def _root_folders() -> list[Path]:
+    """What travels with the project comes last, so that it stands for what is in both."""
+    return [Path(os.environ.get("WEIR_ROOT_FILES", ROOT.parent / "shared/data/root")), ROOT / "testdata/root"]
 
 
 def remove(home: Path) -> None:

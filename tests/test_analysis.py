@@ -4,7 +4,7 @@ import awkward as ak
 import pytest
 import uproot
 from clients import xrdcp
-from harness import root_files
+from harness import root_file, root_files
 
 pytestmark = pytest.mark.peer_ok
 
@@ -72,7 +72,7 @@ def test_a_slice_of_the_entries(pair):
 
 
 def test_iterating_over_a_tree(node):
-    path = next(path for path in FILES if path.name == "uproot-HZZ.root")
+    path = root_file("uproot-HZZ.root")
     url = f"{node.url}/analysis/iterated.root"
     xrdcp("-f", "-p", path, url).ok()
     wanted = ["Jet_Px", "NMuon", "MET_px"]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import uproot
 from clients import xrdcp
-from harness import WEIR_BIN, Xrootd, root_files
+from harness import WEIR_BIN, Xrootd, root_file, root_files
 
 FILES = root_files()
-HZZ, ZMUMU, NANOAOD, TAUS, PHYSLITE = FILES
+HZZ, ZMUMU = root_file("uproot-HZZ.root"), root_file("uproot-Zmumu.root")
 
 
 def bench(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess:
@@ -158,11 +158,16 @@ order = ["ordered", "unordered"]
 
 
 @pytest.mark.parametrize(
-    "path, more, cache",
-    [(HZZ, "", "50kB"), (NANOAOD, "", "20MB"), (PHYSLITE, 'tree = "EventData"', "200kB")],
+    "name, more, cache",
+    [
+        (HZZ.name, "", "50kB"),
+        ("nanoAOD_2015_CMS_Open_Data_ttbar.root", "", "20MB"),
+        ("uproot-physlite-rntuple_v1-0-0-0.root", 'tree = "EventData"', "200kB"),
+    ],
     ids=["baskets", "within-the-tree", "pages"],
 )
-def test_jobs_read_real_files_and_every_basket_is_what_it_was(path, more, cache, systems, tmp_path):
+def test_jobs_read_real_files_and_every_basket_is_what_it_was(name, more, cache, systems, tmp_path):
+    path = root_file(name)
     cells, trials = run(tmp_path, systems, REAL.format(file=path, more=more, cache=cache))
     assert len(cells) == 3 * 2 * 4 * 2 * 2
     trees = found_in(path)
@@ -232,13 +237,14 @@ def test_a_job_that_xrootds_plug_in_recorded_is_replayed(systems, node, place, t
     (tmp_path / "plugins/recorder.conf").write_text(f"url = 127.0.0.1:{node.port}\nlib = {library}\nenable = true\n")
     recording = tmp_path / "recorded.csv"
     url = f"{node.url}{place}/recorded"
-    xrdcp("-f", TAUS, url).ok()
+    source = root_file("uproot-issue79.root")
+    xrdcp("-f", source, url).ok()
     environment = dict(os.environ, XRD_PLUGINCONFDIR=str(tmp_path / "plugins"), XRD_RECORDERPATH=str(recording))
     subprocess.run(["xrdcp", "-f", url, tmp_path / "copy"], env=environment, check=True, capture_output=True, timeout=60)
     assert "Read" in recording.read_text()
     work = f'[[analysis]]\nname = "replay"\nrecording = "{recording}"\njobs = 2\nmode = ["direct", "read-ahead"]\ngaps = "compute"\n'
     cells, _ = run(tmp_path, systems, work)
-    size = TAUS.stat().st_size
+    size = source.stat().st_size
     assert [cell["jobs"]["asked"] for cell in cells] == [2 * size] * 6
     assert all("recording recorded.csv" in cell["source"] for cell in cells)
 
