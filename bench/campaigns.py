@@ -11,14 +11,18 @@ bench/CAMPAIGNS.md and, for each campaign, a report in build/bench.
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from datetime import date
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-CAMPAIGNS, TABLES = ROOT / "bench/campaigns", ROOT / "build/bench"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # measure stands on the tests' harness
+from machine import commit  # noqa: E402
+from measure import BUILD, ROOT  # noqa: E402
+
+CAMPAIGNS, TABLES = ROOT / "bench/campaigns", BUILD / "bench"
 RESULTS = ROOT / "bench/CAMPAIGNS.md"
 WEIR = os.environ.get("WEIR_BIN") or str(ROOT / "target/release/weir")
 # What is measured by path on this machine's own disk alone.
@@ -30,17 +34,13 @@ machine. Figures are medians of six repeats; `docs/bench.md` explains the letter
 """
 
 
-def weir(*words: object, **more: object) -> str:
-    return subprocess.run([WEIR, "bench", *map(str, words)], check=True, text=True, stdout=subprocess.PIPE, **more).stdout
-
-
-def table(name: str, systems: str, folder: Path, bed: Path) -> str:
+def table(name: str, systems: str, temporary: Path) -> str:
     """Runs a campaign; the table, as it is printed."""
     text = (CAMPAIGNS / f"{name}.toml").read_text()
-    campaign = bed.parent / f"{name}.toml"
+    campaign = temporary / f"{name}.toml"
     campaign.write_text(text + "\n" + systems)
     results = TABLES / name
-    subprocess.run(["rm", "-rf", results], check=True)
+    shutil.rmtree(results, ignore_errors=True)
     # What a phase has left on its way to the disk is nobody's of the next.
     os.sync()
     done = subprocess.run([WEIR, "bench", "run", campaign, "--results", results], text=True, stdout=subprocess.PIPE)
@@ -61,19 +61,19 @@ def main() -> None:
     saved = TABLES / "tables.json"
     TABLES.mkdir(parents=True, exist_ok=True)
     tables = json.loads(saved.read_text()) if saved.exists() else {}
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], text=True, stdout=subprocess.PIPE).stdout.strip()
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/var/tmp") as temporary:
         os.chmod(temporary, 0o755)  # servers that run as users of their own look into it
         bed, folder = Path(temporary) / "bed", Path(temporary) / "disk"
         folder.mkdir()
         disk = f'[[system]]\nname = "disk"\nplace = "{folder}"\n'
         try:
-            lines = weir("testbed", "up", *wanted.peers.split(","), "--dir", bed)
+            up = [WEIR, "bench", "testbed", "up", *wanted.peers.split(","), "--dir", bed]
+            lines = subprocess.run(up, check=True, text=True, stdout=subprocess.PIPE).stdout
             # The disk below all of them is their ceiling.
             lines = lines.replace("\nprocesses = ", '\ndisk = "disk"\nprocesses = ')
             for name in wanted.names:
                 systems = disk if name in ON_DISK_ALONE else disk + lines
-                tables[name] = {"table": table(name, systems, folder, bed), "commit": commit, "day": date.today().isoformat()}
+                tables[name] = {"table": table(name, systems, bed.parent), "commit": commit(ROOT), "day": date.today().isoformat()}
                 saved.write_text(json.dumps(tables))
         finally:
             subprocess.run([WEIR, "bench", "testbed", "down", "--dir", bed], check=False)

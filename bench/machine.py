@@ -38,19 +38,24 @@ def huge_pages(count: int) -> Iterator[bool]:
         HUGE_PAGES.write_text(str(before))
 
 
+def commit(root: Path) -> str:
+    """The commit that a checkout is at, and whether it is all of it."""
+    dirty = " with uncommitted changes" if output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no") else ""
+    return output("git", "-C", str(root), "rev-parse", "--short", "HEAD") + dirty
+
+
 def describe(folder: Path, root: Path) -> dict[str, str]:
     cpu = next(
         (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "?"
     )
     memory = int(Path("/proc/meminfo").read_text().split()[1]) // 1024
     kind, device = file_system(folder)
-    dirty = " with uncommitted changes" if output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no") else ""
     return {
         "CPU": f"{os.cpu_count()} x {cpu}",
         "memory": f"{memory} MiB",
         "kernel": platform.release(),
         "disk": f"{kind} on {device}",
-        "weir": output("git", "-C", str(root), "rev-parse", "--short", "HEAD") + dirty,
+        "weir": commit(root),
         "xrootd": output("dpkg-query", "-W", "-f", "${Version}", "xrootd-server"),
         "XrdCl": output("dpkg-query", "-W", "-f", "${Version}", "libxrdcl3"),
         "fio": output("fio", "--version"),

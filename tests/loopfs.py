@@ -5,7 +5,11 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
-MAKE = {"ext4": ["mkfs.ext4", "-q", "-F", "-m", "0"], "xfs": ["mkfs.xfs", "-q", "-f"]}
+# Nothing is left to be done in the background later.
+MAKE = {
+    "ext4": ["mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+    "xfs": ["mkfs.xfs", "-q", "-f"],
+}
 
 
 def why_not() -> str | None:
@@ -32,6 +36,12 @@ def loop_file_system(home: Path, kind: str, size_bytes: int):
     finally:
         subprocess.run(["umount", str(folder)], check=True)
         image.unlink()
+
+
+def device_of(folder: Path) -> Path:
+    """The device that such a file system is on."""
+    found = subprocess.run(["findmnt", "-n", "-o", "SOURCE", folder], check=True, capture_output=True, text=True)
+    return Path(found.stdout.strip())
 
 
 def free_bytes(folder: Path) -> int:

@@ -398,7 +398,6 @@ def test_files_and_tools_of_an_agent_are_used_where_it_allows_them(tmp_path, dis
         assert list(disk.iterdir()) == []
 
 
-
 @pytest.mark.parametrize("watched", ["by an agent", "here"])
 @pytest.mark.parametrize("count", [0, 2])
 def test_the_servers_cpu_time_stands_beside_the_figures(node, place, fs, tmp_path, disk, token, watched, count):

@@ -103,9 +103,10 @@ def up(folder: Path, peer: str, *arguments: str) -> str:
     return bed(folder, "up", peer, *arguments).stdout
 
 
-def run(tmp_path: Path, text: str) -> dict:
+def run(tmp_path: Path, text: str, *before: str) -> dict:
+    """The cells of a campaign; `before`: what starts the bench."""
     (tmp_path / "campaign.toml").write_text(text)
-    command = [WEIR_BIN, "bench", "run", tmp_path / "campaign.toml", "--results", tmp_path / "results", "--json"]
+    command = [*before, WEIR_BIN, "bench", "run", tmp_path / "campaign.toml", "--results", tmp_path / "results", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, (done.stdout[-2000:], done.stderr)
     return cells(json.loads(done.stdout))

@@ -70,16 +70,14 @@ fn do_phases(
     watch: &mut Watch<'_>,
 ) -> Result<(), Ended> {
     let (mut went_on, mut uncertain) = (true, false);
-    let by_agents = |phase: &Phase| {
-        let coordinator = context.coordinator.filter(|coordinator| coordinator.planned() > 0);
-        // The far sides of flows know this machine alone.
-        coordinator.filter(|_| !phase.workload().needs_peers())
-    };
+    let coordinator = context.coordinator.filter(|coordinator| coordinator.planned() > 0);
     let mut cut = Vec::new();
     for (number, phase) in work.phases.iter().enumerate().filter(|(number, _)| numbers.contains(number)) {
-        let phase = &if uncertain { phase.of_uncertain(by_agents(phase).is_some()) } else { phase.clone() };
+        // The far sides of flows know this machine alone.
+        let agents = coordinator.filter(|_| !phase.workload().needs_peers());
+        let phase = &if uncertain { phase.of_uncertain(agents.is_some()) } else { phase.clone() };
         let title = phase.workload().title();
-        if cut.contains(&discriminant(phase)) && phase.needs_whole_files(by_agents(phase).is_some()) {
+        if cut.contains(&discriminant(phase)) && phase.needs_whole_files(agents.is_some()) {
             let why = format!("{title}: not done, because the time limit cut what was to write its files");
             return Err((number, why));
         }
@@ -90,7 +88,7 @@ fn do_phases(
             went_on &= watch(&title, progress);
             went_on
         };
-        let done = match by_agents(phase) {
+        let done = match agents {
             Some(coordinator) => by_all_agents(context, coordinator, phase, homes, &mut watch),
             None => by_this_machine(context, phase, &homes.site, &mut watch),
         };

@@ -118,7 +118,7 @@ pub fn run_trial(
         });
         greeted?;
         let (peers, content) = (context.peers.clone(), Arc::clone(context.content));
-        let site = Site { target: None, copies: None, peers, content, known: Arc::default() };
+        let site = Site { peers, ..Site::alone(content) };
         run_phases(context, work, &Homes { site, home: None, copies: None }, &mut record, watch);
         return Ok(record);
     }
@@ -142,11 +142,8 @@ pub fn run_trial(
         record.not_done = suited(work, Some(&*home.target));
     } else {
         let site = Site {
-            target: Some(Arc::clone(&home.target)),
             copies: copies.as_ref().map(|copies| Arc::clone(&copies.target)),
-            peers: Vec::new(),
-            content: Arc::clone(context.content),
-            known: Arc::default(),
+            ..Site::on(Arc::clone(&home.target), Arc::clone(context.content))
         };
         let of_copies = context.copies.map(|place| of_agents(std::slice::from_ref(place), &folder.with("-copies")));
         let homes = Homes { site, home: Some(of_agents(context.places, &folder)), copies: of_copies };

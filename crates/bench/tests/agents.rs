@@ -118,13 +118,7 @@ fn make(place: &Path, phase: &Phase) -> Site {
     let mut session = target.session().unwrap();
     session.make_home().unwrap();
     phase.workload().directories().iter().for_each(|name| session.make_directory(name).unwrap());
-    Site {
-        target: Some(target),
-        copies: None,
-        peers: Vec::new(),
-        content: Arc::new(Content::new(9)),
-        known: Arc::default(),
-    }
+    Site::on(target, Arc::new(Content::new(9)))
 }
 
 #[test]

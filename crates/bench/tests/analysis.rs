@@ -50,13 +50,7 @@ fn world() -> World {
     let place = Place::Path(folder.path().to_owned());
     let target = place.target(&RelName::new("run").unwrap(), &client::Settings::default());
     target.session().unwrap().make_home().unwrap();
-    let site = Site {
-        target: Some(Arc::clone(&target)),
-        copies: None,
-        peers: Vec::new(),
-        content: Arc::new(Content::new(5)),
-        known: Arc::default(),
-    };
+    let site = Site::on(Arc::clone(&target), Arc::new(Content::new(5)));
     World { folder, target, site }
 }
 

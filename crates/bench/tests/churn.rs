@@ -32,13 +32,7 @@ fn spec(phase: ChurnPhase, one_directory: bool) -> ChurnSpec {
 fn site(folder: &Path) -> Site {
     let place = Place::Path(folder.to_owned());
     let target = place.target(&RelName::new("run").unwrap(), &client::Settings::default());
-    Site {
-        target: Some(target),
-        copies: None,
-        peers: Vec::new(),
-        content: Arc::new(Content::new(9)),
-        known: Arc::default(),
-    }
+    Site::on(target, Arc::new(Content::new(9)))
 }
 
 fn run(spec: &ChurnSpec, site: &Site) -> Tally {

@@ -46,13 +46,7 @@ fn run(spec: &DaqSpec, watch: impl FnMut(weir_bench::load::Reading) -> bool) -> 
     let mut session = main.session().unwrap();
     spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
     let copies = (spec.copiers > 0).then_some(copies);
-    let site = Site {
-        target: Some(main),
-        copies,
-        peers: Vec::new(),
-        content: Arc::new(Content::new(5)),
-        known: Arc::default(),
-    };
+    let site = Site { copies, ..Site::on(main, Arc::new(Content::new(5))) };
     let finished = spec.crew(&site, 0..spec.parts()).unwrap().run(None, watch);
     (folder, finished)
 }
@@ -98,13 +92,7 @@ fn machines_share_the_recorders() {
     let (main, copies) = (target(&main), target(&copies));
     let mut session = main.session().unwrap();
     spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
-    let site = Site {
-        target: Some(main),
-        copies: Some(copies),
-        peers: Vec::new(),
-        content: Arc::new(Content::new(5)),
-        known: Arc::default(),
-    };
+    let site = Site { copies: Some(copies), ..Site::on(main, Arc::new(Content::new(5))) };
     for parts in [0..1, 1..4] {
         let finished = spec.crew(&site, parts.clone()).unwrap().run(None, |_| true);
         let bytes = u64::from(parts.end - parts.start) * spec.file_bytes;
@@ -139,13 +127,7 @@ fn a_pace_is_kept_and_a_detector_that_is_too_fast_loses_data() {
 
 #[test]
 fn a_recorder_hears_of_answers_when_they_come() {
-    let site = Site {
-        target: Some(Arc::new(fake::Distant(Duration::from_millis(5)))),
-        copies: None,
-        peers: Vec::new(),
-        content: Arc::new(Content::new(5)),
-        known: Arc::default(),
-    };
+    let site = Site::on(Arc::new(fake::Distant(Duration::from_millis(5))), Arc::new(Content::new(5)));
     let manner = Manner { window: 4, ..spec().manner };
     // One block each 62 ms.
     let paced = DaqSpec { recorders: 1, files: 1, file_bytes: 4 * MIB, rate: Some(4 * MIB), ..spec() };
@@ -170,12 +152,6 @@ fn what_makes_no_sense_is_refused() {
     let direct = Manner { direct: true, ..spec().manner };
     assert!(matches!(DaqSpec { manner: direct, ..spec() }.check(), Err(DaqError::Unaligned { .. })));
     let folder = tempfile::tempdir().unwrap();
-    let site = Site {
-        target: Some(target(folder.path())),
-        copies: None,
-        peers: Vec::new(),
-        content: Arc::new(Content::new(1)),
-        known: Arc::default(),
-    };
+    let site = Site::on(target(folder.path()), Arc::new(Content::new(1)));
     assert_eq!(spec().crew(&site, 0..2).err(), Some(DaqError::CopiesWhere.into()));
 }

@@ -32,13 +32,7 @@ fn run(spec: &FailureSpec, second: impl Fn(&Path)) -> Finished {
     let mut session = target.session().unwrap();
     session.make_home().unwrap();
     spec.directories().iter().for_each(|name| session.make_directory(name).unwrap());
-    let site = Site {
-        target: Some(target),
-        copies: None,
-        peers: Vec::new(),
-        content: Arc::new(Content::new(9)),
-        known: Arc::default(),
-    };
+    let site = Site::on(target, Arc::new(Content::new(9)));
     spec.crew(&site, 0..spec.parts()).unwrap().run(None, |_: Reading| {
         second(&folder.path().join("run"));
         true

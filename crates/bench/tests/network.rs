@@ -248,7 +248,7 @@ fn a_process_that_cannot_be_started_is_told_of() {
 fn several_systems_at_once_are_one_figure_with_its_parts() {
     let (a, b) = (Side::start("127.0.0.1:0", token(1)), Side::start("127.0.0.1:0", token(2)));
     let peers = vec![Far { system: "a".into(), ..a.far(token(1)) }, Far { system: "b".into(), ..b.far(token(2)) }];
-    let site = Site { target: None, copies: None, peers, content: Arc::new(Content::new(1)), known: Arc::default() };
+    let site = Site { peers, ..Site::alone(Arc::new(Content::new(1))) };
     let spec = NetworkSpec { at_once: true, rate: Some(5_000_000), ..spec() };
     let crew = spec.crew(&site, 0..spec.parts()).unwrap();
     let measured = weir_bench::measure::measure(crew, None, |_| true);

@@ -12,13 +12,7 @@ use weir_bench::target::{Durability, Failure, Manner, Place, RelName, Target};
 use weir_bench::workload::{Site, SmallError, SmallPhase, SmallSpec, Workload};
 
 fn site(target: &Arc<dyn Target>) -> Site {
-    Site {
-        target: Some(Arc::clone(target)),
-        copies: None,
-        peers: Vec::new(),
-        content: Arc::new(Content::new(9)),
-        known: Arc::default(),
-    }
+    Site::on(Arc::clone(target), Arc::new(Content::new(9)))
 }
 
 fn target(folder: &Path) -> Arc<dyn Target> {

@@ -99,12 +99,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     /// Of the server; of the connection, when it cannot be made again; [`ClientError::Shorter`] where the file ends
     /// before a part does, unless it may grow.
     pub fn wait(&mut self) -> Result<Option<Chunk<B>>, ClientError> {
-        while !self.pending.is_empty() {
-            if let Some(chunk) = self.step()? {
-                return Ok(Some(chunk));
-            }
-        }
-        Ok(None)
+        self.wait_for(None)
     }
 
     /// The same, but waits until `end` at most; `None`: nothing was complete by then, or nothing is under way.
@@ -112,12 +107,18 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     /// # Errors
     /// As [`Reader::wait`].
     pub fn wait_until(&mut self, end: Instant) -> Result<Option<Chunk<B>>, ClientError> {
+        self.wait_for(Some(end))
+    }
+
+    fn wait_for(&mut self, end: Option<Instant>) -> Result<Option<Chunk<B>>, ClientError> {
         while !self.pending.is_empty() {
-            let until = self.pending.iter().map(|pending| pending.waits.until());
-            match self.file.session.ready_until(until, end) {
-                Ok(false) => return Ok(None),
-                Ok(true) => {}
-                Err(lost) => self.again(lost)?,
+            if let Some(end) = end {
+                let until = self.pending.iter().map(|pending| pending.waits.until());
+                match self.file.session.ready_until(until, end) {
+                    Ok(false) => return Ok(None),
+                    Ok(true) => {}
+                    Err(lost) => self.again(lost)?,
+                }
             }
             if let Some(chunk) = self.step()? {
                 return Ok(Some(chunk));

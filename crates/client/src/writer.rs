@@ -59,12 +59,7 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
     /// # Errors
     /// As [`Writer::put`].
     pub fn answered(&mut self) -> Result<Sent<B>, ClientError> {
-        while !self.pending.is_empty() {
-            if let Some(chunk) = self.step()? {
-                return Ok(Some(chunk));
-            }
-        }
-        Ok(None)
+        self.answered_by(None)
     }
 
     /// The same, but waits until `end` at most; `None`: nothing was answered by then, or nothing is under way.
@@ -72,12 +67,18 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
     /// # Errors
     /// As [`Writer::put`].
     pub fn answered_until(&mut self, end: Instant) -> Result<Sent<B>, ClientError> {
+        self.answered_by(Some(end))
+    }
+
+    fn answered_by(&mut self, end: Option<Instant>) -> Result<Sent<B>, ClientError> {
         while !self.pending.is_empty() {
-            let until = self.pending.iter().map(|pending| pending.waits.until());
-            match self.file.session.ready_until(until, end) {
-                Ok(false) => return Ok(None),
-                Ok(true) => {}
-                Err(lost) => self.again(lost)?,
+            if let Some(end) = end {
+                let until = self.pending.iter().map(|pending| pending.waits.until());
+                match self.file.session.ready_until(until, end) {
+                    Ok(false) => return Ok(None),
+                    Ok(true) => {}
+                    Err(lost) => self.again(lost)?,
+                }
             }
             if let Some(chunk) = self.step()? {
                 return Ok(Some(chunk));

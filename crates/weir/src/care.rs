@@ -61,12 +61,10 @@ impl Office {
     fn answer(&self, ask: Ask) -> Reply {
         match ask {
             Ask::ScrubStatus => self.scrub_status(),
-            Ask::ScrubNow { rate } => {
-                match self.scrub.now(rate) {
-                    Ok(()) => self.scrub_status(),
-                    Err(why) => Reply::Refused(why),
-                }
-            }
+            Ask::ScrubNow { rate } => match self.scrub.now(rate) {
+                Ok(()) => self.scrub_status(),
+                Err(why) => Reply::Refused(why),
+            },
             Ask::ScrubStop => {
                 self.scrub.give_up();
                 self.scrub_status()

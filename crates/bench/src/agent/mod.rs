@@ -289,8 +289,8 @@ impl Agent<'_> {
         settings.stop = client::Stop::when(move || ends.load(Ordering::Relaxed) || stops.load(Ordering::Relaxed));
         let (line, stops) = (self.line.clone(), Arc::clone(&stop));
         let known = self.known(task.home.as_ref());
-        let allowed = self.setting.allowed.check(task.phase.workload());
-        let work = move || work::work(&task, allowed, known, &settings, &line, &starts, &stops);
+        let allowed = self.setting.allowed.clone();
+        let work = move || work::work(&task, &allowed, known, &settings, &line, &starts, &stops);
         match thread::Builder::new().name("work".into()).spawn(work) {
             Ok(thread) => self.job = Some(Job { run, start, stop, thread }),
             Err(error) => self.line.tell_or_end(&Tell::Refused { run, why: format!("no thread: {error}") }),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use client::Settings;
 
-use super::Line;
+use super::{Allowed, Line};
 use crate::content::Content;
 use crate::coordinate::message::{Home, IDLE_MAX, RoleDone, Task, Tell, short};
 use crate::load::{Crew, Reading};
@@ -28,7 +28,7 @@ const PLACES_MAX: usize = 1024;
 /// Does `task`, and tells what came of it.
 pub(super) fn work(
     task: &Task,
-    allowed: Result<(), String>,
+    allowed: &Allowed,
     known: Arc<Known>,
     settings: &Settings,
     line: &Line,
@@ -36,7 +36,7 @@ pub(super) fn work(
     stop: &AtomicBool,
 ) {
     let is_stopped = || stop.load(Ordering::Relaxed) || line.ends.load(Ordering::Relaxed);
-    let (crew, site, caches) = match allowed.and_then(|()| prepare(task, known, settings)) {
+    let (crew, site, caches) = match prepare(task, allowed, known, settings) {
         Ok(ready) => ready,
         Err(why) => {
             line.tell_or_end(&Tell::Refused { run: task.run, why: short(&why) });
@@ -81,8 +81,14 @@ pub(super) fn work(
 }
 
 /// Workers that are getting ready, where they work, and what could come from a memory.
-fn prepare(task: &Task, known: Arc<Known>, settings: &Settings) -> Result<(Crew, Site, Caches), String> {
+fn prepare(
+    task: &Task,
+    allowed: &Allowed,
+    known: Arc<Known>,
+    settings: &Settings,
+) -> Result<(Crew, Site, Caches), String> {
     let phase = task.phase.workload();
+    allowed.check(phase)?;
     phase.check().map_err(|error| error.to_string())?;
     if task.parts.is_empty() || task.parts.end > phase.parts() {
         return Err(format!("there are no parts {} to {} of {}", task.parts.start, task.parts.end, phase.title()));

@@ -192,13 +192,7 @@ mod tests {
     fn a_client_works_for_as_long_as_it_is_told() {
         for work in ClientWork::ALL {
             let spec = GenerateSpec { work, threads: 2, block_bytes: 1 << 16, seconds: 1 };
-            let site = Site {
-                target: None,
-                copies: None,
-                peers: Vec::new(),
-                content: Arc::new(Content::new(1)),
-                known: Arc::default(),
-            };
+            let site = Site::alone(Arc::new(Content::new(1)));
             let finished = spec.crew(&site, 0..2).unwrap().run(None, |_| true);
             assert!(finished.wall >= Duration::from_secs(1) && finished.wall < Duration::from_secs(3));
             for worker in &finished.roles[0].workers {

@@ -244,6 +244,18 @@ pub enum LocalFile {
 }
 
 impl Site {
+    /// Where the client works alone.
+    #[must_use]
+    pub fn alone(content: Arc<Content>) -> Self {
+        Self { target: None, copies: None, peers: Vec::new(), content, known: Arc::default() }
+    }
+
+    /// On a system.
+    #[must_use]
+    pub fn on(target: Arc<dyn Target>, content: Arc<Content>) -> Self {
+        Self { target: Some(target), ..Self::alone(content) }
+    }
+
     /// The system, for work called `title`.
     pub(super) fn target(&self, title: &str) -> Result<Arc<dyn Target>, WorkError> {
         self.target.clone().ok_or_else(|| WorkError::NoSystem(title.to_owned()))

@@ -104,16 +104,18 @@ impl<'a> Churner<'a> {
     /// The step with what its file really holds; `None`: it needs a file of which nobody knows that it is there.
     fn possible(&self, step: Step) -> Option<Step> {
         match step {
-            Step::Read { slot, .. } => match self.slot(slot) {
-                Slot::Holds(generation) => Some(Step::Read { slot, generation }),
-                Slot::Gone | Slot::Unknown => None,
-            },
-            Step::Stat { slot, .. } => match self.slot(slot) {
-                Slot::Holds(generation) => Some(Step::Stat { slot, generation }),
-                Slot::Gone | Slot::Unknown => None,
-            },
+            Step::Read { slot, .. } => self.held(slot).map(|generation| Step::Read { slot, generation }),
+            Step::Stat { slot, .. } => self.held(slot).map(|generation| Step::Stat { slot, generation }),
             Step::Remove { slot } => (self.slot(slot) != Slot::Gone).then_some(step),
             Step::Create { .. } | Step::Rewrite { .. } | Step::List => Some(step),
+        }
+    }
+
+    /// The generation that is there for certain.
+    fn held(&self, slot: u32) -> Option<u32> {
+        match self.slot(slot) {
+            Slot::Holds(generation) => Some(generation),
+            Slot::Gone | Slot::Unknown => None,
         }
     }
 

@@ -104,20 +104,21 @@ fn up(folder: &Path, peers: &[Peer], link: Option<u64>) -> Result<Exit, Failure>
     Ok(Exit::Done)
 }
 
-/// A peer that is up.
-fn known(folder: &Path, peer: Peer) -> Result<(State, Made), Failure> {
+/// A peer that is up, and what was planned for it.
+fn known(folder: &Path, peer: Peer) -> Result<(State, Made, Plan), Failure> {
     let name = name_of(peer);
     let state = open(folder, false)?;
     let made = state.as_ref().and_then(|state| state.peers.iter().find(|made| made.peer == name).cloned());
     let absent = || Failure::message(Exit::NotFound, format!("{name} is not up in {}", folder.display()));
-    state.zip(made).ok_or_else(absent)
+    let (state, made) = state.zip(made).ok_or_else(absent)?;
+    let weir = std::env::current_exe().map_err(failed)?;
+    let plan = peers::plan(peer, &Site { folder: &made.folder, address: &made.address, weir: &weir });
+    Ok((state, made, plan))
 }
 
 /// Kills a peer's server, as a campaign's `fail` does.
 fn kill(folder: &Path, peer: Peer) -> Result<Exit, Failure> {
-    let (_state, made) = known(folder, peer)?;
-    let weir = std::env::current_exe().map_err(failed)?;
-    let plan = peers::plan(peer, &Site { folder: &made.folder, address: &made.address, weir: &weir });
+    let (_state, made, plan) = known(folder, peer)?;
     let victim = made.processes.iter().find(|process| plan.victim == Some(process.name.as_str()) && process.is_alive());
     let absent = || Failure::message(Exit::NotFound, format!("no server of {} runs that could be killed", made.peer));
     victim.ok_or_else(absent)?.kill();
@@ -126,9 +127,7 @@ fn kill(folder: &Path, peer: Peer) -> Result<Exit, Failure> {
 
 /// Starts again what has ended of a peer, as a campaign's `restore` does.
 fn start(folder: &Path, peer: Peer) -> Result<Exit, Failure> {
-    let (mut state, mut made) = known(folder, peer)?;
-    let weir = std::env::current_exe().map_err(failed)?;
-    let plan = peers::plan(peer, &Site { folder: &made.folder, address: &made.address, weir: &weir });
+    let (mut state, mut made, plan) = known(folder, peer)?;
     let started = build::start_again(&mut state, &mut made, &plan);
     started.map_err(|error| failed(error).while_doing(format!("start {} again", made.peer)))?;
     Ok(Exit::Done)
