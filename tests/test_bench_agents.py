@@ -111,11 +111,12 @@ def disk(tmp_path) -> Path:
 class Run:
     """A `weir bench run` that others join."""
 
-    def __init__(self, campaign: Path, token: Path, *options: str, agents: int = 0):
+    def __init__(self, campaign: Path, token: Path, *options: str, agents: int = 0, results: Path | None = None):
+        number = time.monotonic_ns()
+        self.results = results or campaign.parent / f"results-{number}"
         command = [WEIR_BIN, "bench", "run", campaign, "--listen", "127.0.0.1:0", "--token-file", token, "--json"]
-        command += ["--agents", agents, "--results", campaign.parent / f"results-{time.monotonic_ns()}", *options]
-        self.results = Path(command[command.index("--results") + 1])
-        self.log = self.results.with_suffix(".log")
+        command += ["--agents", agents, "--results", self.results, *options]
+        self.log = campaign.parent / f"said-{number}"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=log, text=True)
         self.address = self.hears(r"join at (127\.0\.0\.1:\d+)")
@@ -334,6 +335,47 @@ def test_when_all_are_gone_the_run_says_so_and_can_go_on_later(tmp_path, disk, t
     (trial,) = run.trials()
     assert "no agent is left: only (connection lost)" in trial["ended"]
     assert list(disk.iterdir()) == []
+    again = Run(campaign, token, agents=2, results=run.results)
+    with agents(again, token, "only", "another"):
+        summary = again.end()
+    trials = again.trials()
+    assert [trial["trial"]["repeat"] for trial in trials] == [0, 0, 1], "the one that ended is done again, and then the other"
+    for cell in (row["cells"][0] for row in summary["rows"]):
+        assert len(cell["values"]) == 2 and not {"ended-early", "lost-agents"} & set(cell["flags"]), cell
+    # Of the first one's machine everything is known since the trial that it was lost in.
+    assert [[machine["name"] for machine in trial.get("settings", [])] for trial in trials] == [["only"], ["another"], []]
+    assert list(disk.iterdir()) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="a mount of its own for an agent: only root may")
+def test_a_slow_agent_is_named_with_the_settings_that_set_it_apart(tmp_path, disk, token):
+    """One of five sees the place through a mount that is not like the others', and is held up for longer than the others take in all."""
+    campaign = tmp_path / "campaign.toml"
+    text = SLOW.format(disk=disk, repeats=1, file="8MiB").replace("streams = 4", "streams = 5").replace(', "read"]', "]")
+    campaign.write_text(text)
+    run = Run(campaign, token, agents=5)
+    own = f"mount --bind {disk} {disk} && mount -o remount,bind,noatime {disk} && exec \"$@\""
+    command = ["unshare", "--mount", "sh", "-c", own, "-", WEIR_BIN, "bench", "agent", "--join", run.address, "--token-file", token]
+    slow = subprocess.Popen([*command, "--name", "slow"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run.hears("slow has joined")
+    with agents(run, token, "a", "b", "c", "d"):
+        run.phase_begins(4, disk)
+        slow.send_signal(signal.SIGSTOP)
+        time.sleep(7)
+        slow.send_signal(signal.SIGCONT)
+        summary = run.end()
+    slow.wait(30)
+    (cell,) = summary["rows"][0]["cells"]
+    (outlier,) = cell["outliers"]
+    assert outlier["agent"] == "slow" and outlier["ratio"] < 0.9 and "outlier-agents" in cell["flags"]
+    (apart,) = (apart for apart in outlier["apart"] if apart["name"] == f"mount of {disk}")
+    assert "noatime" in apart["own"] and "noatime" not in apart["others"], apart
+    (unlike,) = (unlike for unlike in summary["unlike"] if unlike["name"] == f"mount of {disk}")
+    assert [having["machines"] for having in unlike["values"]] == [["a", "b", "c", "d"], ["slow"]]
+    page = (run.results / "report.html").read_text()
+    assert "agent slow: x 0." in page and "Settings that are not the same" in page and "noatime" in page
+    shown = subprocess.run([WEIR_BIN, "bench", "report", run.results], capture_output=True, text=True, check=True)
+    assert f"unlike them, mount of {disk} is {apart['own']} instead of {apart['others']}" in shown.stdout, shown.stdout
 
 
 def test_agents_end_when_the_coordinator_is_gone(tmp_path, disk, token):

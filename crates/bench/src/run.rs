@@ -108,6 +108,7 @@ pub fn run_trial(
         ended: None,
         not_done: Vec::new(),
         left: None,
+        settings: Vec::new(),
     };
     if let Some(coordinator) = context.coordinator.filter(|coordinator| coordinator.planned() > 0) {
         coordinator.muster()?;

@@ -21,6 +21,7 @@ use client::Settings;
 use crate::coordinate::message::{Ask, Home, Tell};
 use crate::coordinate::{Introduction, Kind, PROGRAM, SILENCE_MAX, SteadyClock};
 use crate::peer::{self, FrameError, Fresh, Hello, HelloError, Peer, Role, Token};
+use crate::sampling::machine_settings;
 use crate::workload::Known;
 
 pub use allowed::Allowed;
@@ -242,6 +243,7 @@ impl Agent<'_> {
                     if !is_in {
                         is_in = true;
                         joined();
+                        self.line.tell_or_end(&Tell::Settings { settings: machine_settings(&[]) });
                         self.begin_to_watch();
                     }
                 }

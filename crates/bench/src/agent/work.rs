@@ -1,5 +1,6 @@
 //! One share of a phase: get ready, say so, begin when it is time, tell each second, and tell what came of it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -15,7 +16,7 @@ use crate::measure::{Measured, measure_at};
 use crate::phases::empty_caches;
 use crate::result::Caches;
 use crate::run::FOLDER_BEGINS;
-use crate::sampling::Sample;
+use crate::sampling::{Sample, mount_settings};
 use crate::target::{Place, RelName, Target};
 use crate::workload::{Known, Site};
 
@@ -44,6 +45,10 @@ pub(super) fn work(
         }
     };
     crew.prepare();
+    let places = [&task.home, &task.copies].into_iter().flatten().flat_map(|home| &home.places);
+    // Of directories alone: how they are mounted here may be why this machine is slower than another.
+    let mounts = mount_settings(&places.map(|place| (place.as_str(), Path::new(place))).collect::<Vec<_>>());
+    line.tell_or_end(&Tell::Settings { settings: mounts });
     line.tell_or_end(&Tell::Prepared { run: task.run, caches });
     let start = loop {
         match starts.recv_timeout(LOOK) {

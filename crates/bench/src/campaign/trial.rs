@@ -231,7 +231,7 @@ impl Work {
 }
 
 /// One piece of work on one system.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Trial {
     /// Which of the campaign's systems.
     pub system: usize,

@@ -7,7 +7,7 @@ use super::round::Outcome;
 use super::{Kind, PeerId};
 use crate::campaign::Phase;
 use crate::load::Reading;
-use crate::result::ServerRecord;
+use crate::result::{MachineSettings, ServerRecord};
 use crate::sampling::Sample;
 
 /// A phase that all agents are to do.
@@ -112,6 +112,8 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// Somebody has told of his machine, for the first time or something new; all that is known of it.
+    Settings(MachineSettings),
     /// A phase is over.
     Finished(Box<Outcome>),
     /// What servers did while this machine worked by itself.

@@ -8,13 +8,13 @@ use std::time::Duration;
 use super::clock::Trips;
 use super::events::{Event, Input, Job, Local, Output};
 use super::gather::Gathering;
-use super::message::{Ask, Task, Tell};
+use super::message::{Ask, Task, Tell, check_settings};
 use super::round::Round;
 use super::view::{Line, View};
 use super::{Kind, PeerId};
 use crate::load::Reading;
-use crate::result::ServerRecord;
-use crate::sampling::Sample;
+use crate::result::{MachineSettings, ServerRecord};
+use crate::sampling::{Sample, Settings};
 
 /// Who says nothing for so long is lost.
 pub const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -40,6 +40,7 @@ struct Peer {
     pinged: Duration,
     last: Reading,
     sample: Option<Sample>,
+    settings: Settings,
 }
 
 /// See the module.
@@ -141,6 +142,7 @@ impl Machine {
             pinged: now,
             last: Reading::default(),
             sample: None,
+            settings: Settings::new(),
         };
         let peer = self.peers.entry(id).or_insert(peer);
         peer.ping(id, now, out);
@@ -167,6 +169,17 @@ impl Machine {
                     gathering.add(id, number, sample.clone());
                 }
                 peer.sample = Some(sample);
+                Ok(())
+            }
+            (_, Tell::Settings { settings }) => {
+                let before = peer.settings.clone();
+                peer.settings.extend(settings);
+                check_settings(&peer.settings)?;
+                if peer.settings != before {
+                    let system = peer.kind.system().map(str::to_owned);
+                    let settings = MachineSettings { name: peer.name.clone(), system, settings: peer.settings.clone() };
+                    out.push(Output::Event(Event::Settings(settings)));
+                }
                 Ok(())
             }
             (Kind::Watcher { .. }, _) => Err("told of work, and it only watches"),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::campaign::Phase;
 use crate::load::{Reading, Tally};
 use crate::result::Caches;
-use crate::sampling::Sample;
+use crate::sampling::{Sample, Settings};
 
 /// A folder on a system.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -140,6 +140,11 @@ pub enum Tell {
         /// What the machine did since the last second.
         sample: Sample,
     },
+    /// Settings of its machine; those that it has told before and does not name are as they were.
+    Settings {
+        /// What may explain why it is faster or slower than another.
+        settings: Settings,
+    },
     /// One second of a machine that is watched.
     Watched {
         /// The question that it answers; `None`: a second was over.
@@ -155,6 +160,8 @@ const ROLES_MAX: usize = 16;
 const NAME_BYTES_MAX: usize = 128;
 /// Devices of one kind, or processes.
 const DEVICES_MAX: usize = 4096;
+/// Settings of one machine: some dozens, and some for each interface, disk and place.
+const SETTINGS_MAX: usize = 4096;
 /// Texts of workers that did nothing; an agent tells no more.
 pub(crate) const IDLE_MAX: usize = 20;
 /// Bytes of a text in words.
@@ -189,6 +196,7 @@ impl Tell {
                 check_sample(sample)
             }
             Self::Watched { sample, .. } => check_sample(sample),
+            Self::Settings { settings } => check_settings(settings),
         }
     }
 }
@@ -230,6 +238,13 @@ fn check_sample(sample: &Sample) -> Result<(), &'static str> {
     said(devices.iter().all(|devices| *devices <= DEVICES_MAX), "too many devices in a sample")?;
     let names = sample.interfaces.keys().chain(sample.disks.keys());
     said(names.into_iter().all(|name| name.len() <= NAME_BYTES_MAX), "the name of a device is too long")
+}
+
+/// Whether a machine can have such settings.
+pub(super) fn check_settings(settings: &Settings) -> Result<(), &'static str> {
+    said(settings.len() <= SETTINGS_MAX, "too many settings")?;
+    let is_text = |text: &String| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control);
+    said(settings.iter().all(|(name, value)| is_text(name) && is_text(value)), "a setting that is no short text")
 }
 
 /// A text that is not too long for a message.
@@ -276,6 +291,12 @@ mod tests {
         }
         let sample = Sample { processes: (0..5000).map(|id| (id, 0.0)).collect(), ..Sample::default() };
         assert!(Tell::Watched { number: None, sample }.check().is_err());
+        let settings = |name: String, value: String| Tell::Settings { settings: [(name, value)].into() };
+        assert_eq!(settings("kernel".into(), "6.1".into()).check(), Ok(()));
+        assert!(settings("x".repeat(3000), String::new()).check().is_err());
+        assert!(settings("kernel".into(), "\x1b[2J".into()).check().is_err());
+        let settings = (0..5000).map(|number| (number.to_string(), String::new())).collect();
+        assert!(Tell::Settings { settings }.check().unwrap_err().contains("too many"));
         let roles = vec![(String::new(), Reading::default()); 100];
         assert!(Tell::Second { run: 1, number: 0, roles, sample: Sample::default() }.check().is_err());
     }

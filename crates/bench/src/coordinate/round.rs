@@ -112,7 +112,7 @@ impl Round {
             | Tell::Refused { run, .. }
             | Tell::Second { run, .. }
             | Tell::Done { run, .. } => *run,
-            Tell::Clock { .. } | Tell::Watched { .. } => return Ok(()),
+            Tell::Clock { .. } | Tell::Watched { .. } | Tell::Settings { .. } => return Ok(()),
         };
         if run < self.run {
             return Ok(());
@@ -151,7 +151,7 @@ impl Round {
                 }
                 member.done = Some(Done { roles, cpu_s, system_s });
             }
-            Tell::Clock { .. } | Tell::Watched { .. } => {}
+            Tell::Clock { .. } | Tell::Watched { .. } | Tell::Settings { .. } => {}
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use super::message::{Ask, Tell};
 use super::{Event, Input, Job, Kind, Local, Machine, Outcome, Output, PeerId, View};
 use crate::load::Reading;
 use crate::peer::{Peer, Token};
-use crate::result::ServerRecord;
+use crate::result::{MachineSettings, ServerRecord};
 use crate::sampling::{Observer, Sample};
 
 /// How often the machine sees that time has passed.
@@ -77,6 +77,8 @@ pub struct Coordinator {
     wishes: SyncSender<Incoming>,
     results: Mutex<Receiver<Event>>,
     view: Arc<Mutex<View>>,
+    /// Settings that were told since somebody asked last.
+    settings: Arc<Mutex<Vec<MachineSettings>>>,
     closed: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -99,7 +101,7 @@ impl Coordinator {
         let (wishes, incoming) = sync_channel(QUEUE_MAX);
         let (tell, results) = channel();
         let (view, closed) = (Arc::new(Mutex::new(View::default())), Arc::new(AtomicBool::new(false)));
-        let clock = SteadyClock::new();
+        let (clock, settings) = (SteadyClock::new(), Arc::default());
         let mut coordinator = Self {
             planned: setting.agents,
             watchers: setting.watchers + setting.systems.iter().filter(|(_, here)| !here.is_empty()).count(),
@@ -107,6 +109,7 @@ impl Coordinator {
             wishes,
             results: Mutex::new(results),
             view: Arc::clone(&view),
+            settings: Arc::clone(&settings),
             closed,
             threads: Vec::new(),
         };
@@ -127,6 +130,7 @@ impl Coordinator {
             results: tell,
             hear: Box::new(hear),
             view,
+            settings,
         };
         driver.watch_here(setting.systems);
         let drive = move || driver.run(&incoming);
@@ -154,6 +158,12 @@ impl Coordinator {
     #[must_use]
     pub fn view(&self) -> Arc<Mutex<View>> {
         Arc::clone(&self.view)
+    }
+
+    /// What the machines have told of themselves since this was asked last.
+    #[must_use]
+    pub fn settings(&self) -> Vec<MachineSettings> {
+        std::mem::take(&mut *self.settings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn wish(&self, input: Input) -> Result<(), CoordinateError> {
@@ -272,6 +282,7 @@ struct Driver {
     results: Sender<Event>,
     hear: Box<dyn FnMut(&News) + Send>,
     view: Arc<Mutex<View>>,
+    settings: Arc<Mutex<Vec<MachineSettings>>>,
 }
 
 /// A server on this machine: it is watched as one that somebody watches elsewhere.
@@ -389,6 +400,12 @@ impl Driver {
         if matches!(event, Event::Finished(_) | Event::Servers(_)) {
             // Nobody hears it when the coordinator is being dropped.
             let _ = self.results.send(event);
+            return;
+        }
+        if let Event::Settings(machine) = event {
+            let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+            settings.retain(|other| other.name != machine.name);
+            settings.push(machine);
             return;
         }
         *self.view.lock().unwrap_or_else(PoisonError::into_inner) = self.machine.view(now);

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 
 use super::figures::{rate, title_of};
+use super::settings::differing;
 use super::summary::CONFIDENCE;
 use super::{Cell, Flag, Row, Summary, Unit};
 use crate::sampling::Settings;
@@ -104,7 +105,7 @@ pub fn difference(first: (&Summary, &Settings), second: (&Summary, &Settings)) -
         .filter(|(_, _, cell)| left.contains(&std::ptr::from_ref(*cell)))
         .map(|(_, row, cell)| words(row, cell))
         .collect();
-    Difference { rows, only_first, only_second, settings: of_settings(first.1, second.1) }
+    Difference { rows, only_first, only_second, settings: differing(first.1, second.1) }
 }
 
 fn words(row: &Row, cell: &Cell) -> String {
@@ -124,19 +125,6 @@ fn of_row(row: &Row, first: &Cell, second: &Cell) -> RowDifference {
         ratio: both.then(|| compare(&second.values, &first.values, CONFIDENCE)).flatten(),
         flags: first.flags.union(&second.flags).copied().collect(),
     }
-}
-
-/// Settings that are not the same.
-#[must_use]
-pub fn of_settings(first: &Settings, second: &Settings) -> Vec<SettingDifference> {
-    let names: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
-    let differs = |name: &&String| first.get(*name) != second.get(*name);
-    let of = |name: &String| SettingDifference {
-        name: name.clone(),
-        first: first.get(name).cloned(),
-        second: second.get(name).cloned(),
-    };
-    names.into_iter().filter(differs).map(of).collect()
 }
 
 impl Difference {
@@ -275,7 +263,7 @@ mod tests {
             unit: Unit::Bytes,
             cells: vec![cell(values, if *phase == "bad" { &[Flag::WrongData] } else { &[] })],
         };
-        Summary { rows: figures.iter().map(row).collect(), remarks: vec![] }
+        Summary { rows: figures.iter().map(row).collect(), remarks: vec![], ..Summary::default() }
     }
 
     fn settings(pairs: &[(&str, &str)]) -> Settings {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::remarks::plain;
-use super::{Cell, Flag, Jobs, Row, Unit};
+use super::{Apart, Cell, Flag, Jobs, Outlier, Row, Unit};
 
 /// A rate.
 pub(crate) fn rate(value: f64, unit: Unit) -> String {
@@ -57,6 +57,22 @@ fn of_jobs(jobs: &Jobs) -> String {
         types::units::show_size(jobs.asked),
         jobs.requests,
     )
+}
+
+/// Of an outlier: settings that are named.
+const APART_MAX: usize = 4;
+
+/// The machines that a figure's flags are about, and what may explain them.
+pub(super) fn of_machines(cell: &Cell) -> Vec<String> {
+    let missing = cell.missing.iter().map(|who| format!("without the agent {who}"));
+    let outlier = |one: &Outlier| {
+        let mut apart: Vec<String> = one.apart.iter().take(APART_MAX).map(Apart::words).collect();
+        let more = one.apart.len().saturating_sub(APART_MAX);
+        apart.extend((more > 0).then(|| format!("{more} settings more")));
+        let unlike = if apart.is_empty() { String::new() } else { format!("; unlike them, {}", apart.join(", ")) };
+        format!("agent {}: x {:.2} of the others on {}{unlike}", one.agent, one.ratio, cell.system)
+    };
+    missing.chain(cell.outliers.iter().map(outlier)).collect()
 }
 
 /// What is to be said of a figure besides its numbers.

@@ -42,8 +42,10 @@ pub(super) fn outliers(records: &[&PhaseRecord], unit: Unit) -> Vec<Outlier> {
     let (names, rates): (Vec<&str>, Vec<f64>) =
         rates.into_iter().filter_map(|(name, rates)| Some((name, median(&rates)?))).unzip();
     let Some(middle) = median(&rates).filter(|middle| *middle > 0.0) else { return Vec::new() };
-    let outlier =
-        |place: usize| Some(Outlier { agent: (*names.get(place)?).to_owned(), ratio: rates.get(place)? / middle });
+    let outlier = |place: usize| {
+        let (agent, ratio) = ((*names.get(place)?).to_owned(), rates.get(place)? / middle);
+        Some(Outlier { agent, ratio, apart: Vec::new() })
+    };
     places(&rates, AWAY_MIN).into_iter().filter_map(outlier).collect()
 }
 
@@ -97,7 +99,7 @@ mod tests {
         let slow = [100, 101, 99, 50, 102, 98];
         let records = [with_agents(&slow), with_agents(&slow), with_agents(&usual)];
         let found = outliers(&records.iter().collect::<Vec<_>>(), Unit::Bytes);
-        assert_eq!(found, [Outlier { agent: "n3".into(), ratio: 50.0 / 99.5 }]);
+        assert_eq!(found, [Outlier { agent: "n3".into(), ratio: 50.0 / 99.5, apart: vec![] }]);
         let once = [with_agents(&slow), with_agents(&usual), with_agents(&usual)];
         assert_eq!(outliers(&once.iter().collect::<Vec<_>>(), Unit::Bytes), []);
         assert_eq!(outliers(&[&with_agents(&[])], Unit::Bytes), []);

@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 use super::ceiling::{At, Ceiling, put};
 use super::flags::{self, Flag};
 use super::jobs::{self, Jobs};
+use super::settings::{self, Apart, Changed, Unlike};
 use super::verdict::{self, Verdict};
 use super::{NetworkDetails, Remark, machines};
 use crate::campaign::{Campaign, Phase, System, Work};
 use crate::fault::FaultRecord;
 use crate::latency::Latency;
 use crate::measure::Measured;
-use crate::result::{Caches, PhaseRecord, RunHead, TrialRecord, latest};
+use crate::result::{Caches, PhaseRecord, RunHead, TrialRecord, known_settings, latest};
 use crate::statistics::{Comparison, Interval, Recovery, compare, median, median_interval, recovery, steady};
 use crate::target::Failure;
 use crate::workload::{Unit, Workload};
@@ -108,6 +109,9 @@ pub struct Outlier {
     pub agent: String,
     /// Its rate against the median of all agents'.
     pub ratio: f64,
+    /// Settings that most of the others do not have: what may explain it.
+    #[serde(default)]
+    pub apart: Vec<Apart>,
 }
 
 /// A phase of a work, on all systems.
@@ -133,6 +137,12 @@ pub struct Summary {
     /// What is to be said of trials.
     #[serde(default)]
     pub remarks: Vec<Remark>,
+    /// Settings that are not the same on machines that do the same.
+    #[serde(default)]
+    pub unlike: Vec<Unlike>,
+    /// Settings that were changed while the run went on.
+    #[serde(default)]
+    pub changed: Vec<Changed>,
 }
 
 impl Summary {
@@ -180,7 +190,10 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) ->
     flags::put(&mut rows, trials, campaign, head.memory_bytes);
     verdict::put(&mut rows, trials, campaign, &head.machine);
     let remarks = latest.iter().flat_map(|(_, trial)| Remark::of(trial)).collect();
-    Summary { rows: rows.into_iter().map(|at| at.row).collect(), remarks }
+    let known = known_settings(head, trials);
+    settings::put(rows.iter_mut().map(|at| &mut at.row), trials, &known);
+    let (unlike, changed) = (settings::unlike(&known), settings::changed(head, trials));
+    Summary { rows: rows.into_iter().map(|at| at.row).collect(), remarks, unlike, changed }
 }
 
 /// The phases of all trials, those that were not done among them.

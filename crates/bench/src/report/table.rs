@@ -217,7 +217,7 @@ mod tests {
             unit: Unit::Bytes,
             cells: vec![cell("x", &[Flag::FewRepeats]), cell("y", &[Flag::WrongData])],
         };
-        Summary { rows: vec![row], remarks: vec![] }
+        Summary { rows: vec![row], remarks: vec![], ..Summary::default() }
     }
 
     #[test]

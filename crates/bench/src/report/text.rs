@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::figures::{client_cpu, notes, rate, title_of, took, why_not};
+use super::figures::{client_cpu, notes, of_machines, rate, title_of, took, why_not};
 use super::{Bound, Cell, Row, Summary, Unit};
 
 /// Remarks that are printed.
@@ -23,7 +23,7 @@ pub fn text(summary: &Summary) -> String {
             title = of;
         }
         for (number, cell) in row.cells.iter().enumerate() {
-            notes.extend(notes_of(cell));
+            notes.extend(of_machines(cell));
             flags.extend(cell.flags.iter().copied());
             let phase = if number == 0 { row.phase.as_str() } else { "" };
             let _ = writeln!(out, "  {phase:<14} {:<12} {}", cell.system, figure(cell, row.unit));
@@ -40,6 +40,16 @@ pub fn text(summary: &Summary) -> String {
     }
     if summary.remarks.len() > REMARKS_MAX {
         let _ = writeln!(out, "and {} remarks more, in summary.json", summary.remarks.len() - REMARKS_MAX);
+    }
+    if !summary.unlike.is_empty() {
+        let _ = writeln!(
+            out,
+            "{} settings are not the same on all machines that did the same; report.html lists them",
+            summary.unlike.len()
+        );
+    }
+    for changed in summary.changed.iter().take(REMARKS_MAX) {
+        let _ = writeln!(out, "while the run went on, {}", changed.words());
     }
     for flag in flags {
         let _ = writeln!(out, "[{}] {flag}", flag.letter());
@@ -61,14 +71,6 @@ fn bounds(row: &Row) -> Option<String> {
     let whose = |(says, systems): &(&str, Vec<&str>)| format!("{says} ({})", systems.join(", "));
     (said.iter().any(|(says, _)| *says != Bound::NotKnown.says()))
         .then(|| said.iter().map(whose).collect::<Vec<_>>().join("; "))
-}
-
-/// The machines that the flags are about.
-fn notes_of(cell: &Cell) -> Vec<String> {
-    let missing = cell.missing.iter().map(|who| format!("without the agent {who}"));
-    let ratio = |ratio: f64| format!("x {ratio:.2} of the others");
-    let outliers = cell.outliers.iter().map(|one| format!("agent {}: {}", one.agent, ratio(one.ratio)));
-    missing.chain(outliers.map(|note| format!("{} on {}", note, cell.system))).collect()
 }
 
 fn figure(cell: &Cell, unit: Unit) -> String {

@@ -216,6 +216,7 @@ mod tests {
             ended: None,
             not_done: vec![],
             left: None,
+            settings: vec![],
         }
     }
 

@@ -2,8 +2,10 @@
 
 mod folder;
 mod record;
+mod settings;
 
 pub use folder::{Beside, FolderError, ResultFolder};
 pub use record::{
     AgentRecord, AgentRole, Caches, Machines, PhaseRecord, RunHead, ServerRecord, TrialRecord, VERSION, latest, whole,
 };
+pub use settings::{KnownSettings, MachineSettings, known_settings, news};

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::settings::MachineSettings;
 use crate::campaign::Trial;
 use crate::fault::FaultRecord;
 use crate::measure::Measured;
@@ -135,7 +136,7 @@ impl ServerRecord {
 }
 
 /// A trial that was done.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct TrialRecord {
     /// Which.
     pub trial: Trial,
@@ -155,6 +156,9 @@ pub struct TrialRecord {
     /// What it made and could not remove, if that is so: nothing is wrong with its figures.
     #[serde(default)]
     pub left: Option<String>,
+    /// Settings of machines that the trials before have not recorded, or that are not the same any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<MachineSettings>,
 }
 
 impl TrialRecord {

@@ -10,7 +10,7 @@ mod sample;
 mod series;
 
 pub use counters::{Counters, Cpu, Disk, Interface, Pressure, Tcp};
-pub use machine::{Settings, machine_settings, memory_bytes};
+pub use machine::{Settings, machine_settings, memory_bytes, mount_settings};
 pub use observer::Observer;
 pub use sample::{CpuShares, DiskRates, InterfaceRates, PressureShares, Sample};
 pub use series::Series;

@@ -21,9 +21,10 @@ use std::time::{Duration, Instant};
 
 use bench::campaign::{Campaign, System, Trial, Work, estimate, order};
 use bench::content::Content;
+use bench::coordinate::Coordinator;
 use bench::measure::Progress;
-use bench::report::{Page, Summary, csv, difference, summarise, text};
-use bench::result::{Beside, ResultFolder, RunHead, VERSION, whole};
+use bench::report::{Page, Summary, csv, difference, settings_of_run, summarise, text};
+use bench::result::{Beside, MachineSettings, ResultFolder, RunHead, VERSION, known_settings, news, whole};
 use bench::run::{Context, RunError, run_trial};
 use bench::sampling::{Settings, machine_settings, memory_bytes};
 use bench::target::{Failure as Refused, Place};
@@ -139,9 +140,10 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
         memory_bytes: memory_bytes(),
         machine: settings_here(campaign),
     };
-    let machine = head.machine.clone();
+    let here = MachineSettings::here(head.machine.clone());
     let mut results = ResultFolder::open(&path, head).map_err(usage)?;
-    for difference in differences(&results.head.machine, &machine) {
+    let mut known = known_settings(&results.head, &results.trials);
+    for difference in known.get(&here.name).map_or_else(Vec::new, |last| differences(&last.settings, &here.settings)) {
         say(&format!("warning: other settings of this machine than when the run began: {difference}"));
     }
     let done: BTreeSet<Trial> = whole(&results.trials);
@@ -180,12 +182,15 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
             screen.show(&what, phase, progress);
             !stop.load(Ordering::Relaxed)
         };
-        let record = run_trial(&context, trial, work, watch).map_err(|error| Failure::new(exit_of(&error), error))?;
+        let mut record =
+            run_trial(&context, trial, work, watch).map_err(|error| Failure::new(exit_of(&error), error))?;
         screen.clear();
         if stop.load(Ordering::Relaxed) {
             // What was cut off is done again.
             break;
         }
+        let told = machines.coordinator().map_or_else(Vec::new, Coordinator::settings);
+        record.settings = news(&mut known, std::iter::once(here.clone()).chain(told).collect());
         results.add(record).map_err(failed)?;
     }
     let summary = summarise(&results.trials, campaign, &results.head);
@@ -288,7 +293,10 @@ fn read(folder: &Path) -> Result<(ResultFolder, Campaign, Summary), Failure> {
 /// 0: nothing is surely slower in the second run; 1: something is.
 fn compare(args: &CompareArgs) -> Result<Exit, Failure> {
     let ((first, _, before), (second, _, after)) = (read(&args.first)?, read(&args.second)?);
-    let found = difference((&before, &first.head.machine), (&after, &second.head.machine));
+    let found = difference(
+        (&before, &settings_of_run(&first.head, &first.trials)),
+        (&after, &settings_of_run(&second.head, &second.trials)),
+    );
     let text = if args.json { serde_json::to_string_pretty(&found).map_err(failed)? + "\n" } else { found.text() };
     std::io::stdout().lock().write_all(text.as_bytes()).map_err(failed)?;
     if found.rows.is_empty() {

@@ -70,6 +70,36 @@ fn more_agents_than_parts_leave_some_without_work() {
 }
 
 #[test]
+fn settings_are_told_of_when_they_are_new_and_are_bounded_in_all() {
+    let mut world = World::new(2);
+    (1..=2).for_each(|peer| world.join(peer, Agent::default()));
+    let watches = Agent { watches: true, ..Agent::default() };
+    world.join(3, watches);
+    let tell = |world: &mut World, peer, name: &str, value: &str| {
+        let settings = [(name.to_owned(), value.to_owned())].into();
+        world.input(Input::Told { peer, tell: Box::new(Tell::Settings { settings }) });
+        let told = std::mem::take(&mut world.events).into_iter().filter_map(|event| match event {
+            Event::Settings(machine) => Some((machine.name, machine.system, machine.settings.len())),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(tell(&mut world, 1, "kernel", "6.1"), [("n1".to_owned(), None, 1)]);
+    assert_eq!(tell(&mut world, 1, "kernel", "6.1"), []);
+    assert_eq!(tell(&mut world, 1, "mount of /x", "nfs4"), [("n1".to_owned(), None, 2)]);
+    assert_eq!(tell(&mut world, 1, "mount of /x", "ext4"), [("n1".to_owned(), None, 2)]);
+    assert_eq!(tell(&mut world, 3, "kernel", "6.1"), [("n3".to_owned(), Some("s".to_owned()), 1)]);
+    // One after the other: what is kept has a bound, not only what comes at a time.
+    let mut told = 0;
+    while world.machine.agents() == 2 {
+        told += 1;
+        assert!(told < 10_000);
+        tell(&mut world, 2, &told.to_string(), "x");
+    }
+    assert!(told > 1000, "{told}");
+}
+
+#[test]
 fn a_thousand_agents_are_followed_by_one_core() {
     const SECONDS: u32 = 60;
     let mut machine = Machine::new(1000);

@@ -5,6 +5,7 @@ mod escape;
 mod machines;
 mod plot;
 mod rows;
+mod settings;
 mod view;
 
 use std::collections::BTreeSet;
@@ -62,6 +63,7 @@ impl Page<'_> {
         self.rows(&mut out);
         self.flags(&mut out);
         self.remarks(&mut out);
+        settings::put(&mut out, self.summary);
         self.all_figures(&mut out);
         self.provenance(&mut out);
         out.push_str("</body></html>\n");

@@ -6,7 +6,7 @@ use super::charts::{latencies, over_time, repeats};
 use super::plot::COLOURS;
 use super::view::{Colours, RowView};
 use super::{escape, machines};
-use crate::report::figures::{client_cpu, notes, rate, title_of, took, why_not};
+use crate::report::figures::{client_cpu, notes, of_machines, rate, title_of, took, why_not};
 use crate::report::{Cell, Flag, Row, Summary};
 use crate::result::PhaseRecord;
 use crate::sampling::Sample;
@@ -91,6 +91,9 @@ pub(super) fn put(out: &mut String, view: &RowView<'_>, points_max: Option<usize
     }
     out.push_str("</tbody></table></div>");
     bounds(out, row);
+    for note in row.cells.iter().flat_map(of_machines) {
+        let _ = write!(out, "<p class=\"soft\">{}</p>", escape(&note));
+    }
     if let Some(points_max) = points_max {
         let plots = repeats(view) + &over_time(view, points_max) + &latencies(view, points_max);
         if !plots.is_empty() {

@@ -67,6 +67,7 @@ fn trial(system: usize, work: usize, repeat: u32, seconds: u32) -> TrialRecord {
         ended: None,
         not_done: vec![],
         left: None,
+        settings: vec![],
     }
 }
 

@@ -105,6 +105,14 @@ pub fn machine_settings(places: &[(&str, &Path)]) -> Settings {
     found
 }
 
+/// How `places` (names, and directories on this machine) are mounted; nothing of a place that is no directory here.
+#[must_use]
+pub fn mount_settings(places: &[(&str, &Path)]) -> Settings {
+    let mut found = Found { root: Path::new("/"), settings: Settings::new() };
+    found.mounts(places);
+    found.settings
+}
+
 /// Bytes of memory of this machine; 0 where that is not shown.
 #[must_use]
 pub fn memory_bytes() -> u64 {
@@ -128,9 +136,7 @@ fn settings_below(root: &Path, places: &[(&str, &Path)]) -> Settings {
     found.kernel();
     found.interfaces();
     found.disks();
-    for (name, place) in places {
-        found.mount(name, place);
-    }
+    found.mounts(places);
     found.settings
 }
 
@@ -148,6 +154,12 @@ impl Found<'_> {
         let cleaned = value.map(|value| value.split_whitespace().collect::<Vec<_>>().join(" "));
         if let Some(value) = cleaned.filter(|value| !value.is_empty()) {
             self.settings.insert(name.into(), value.chars().filter(|c| !c.is_control()).take(VALUE_MAX).collect());
+        }
+    }
+
+    fn mounts(&mut self, places: &[(&str, &Path)]) {
+        for (name, place) in places {
+            self.mount(name, place);
         }
     }
 

@@ -1,0 +1,255 @@
+//! What the settings of a run's machines may explain: why one agent is slower than the others, why figures scatter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::difference::SettingDifference;
+use super::summary::Row;
+use crate::result::{KnownSettings, MachineSettings, RunHead, TrialRecord, known_settings};
+use crate::sampling::Settings;
+
+/// A setting that is not the same on all agents, or on all servers of a system.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Unlike {
+    /// The system whose servers they are; `None`: agents.
+    pub system: Option<String>,
+    /// The setting's name.
+    pub name: String,
+    /// Its values, the one that most have first.
+    pub values: Vec<Having>,
+}
+
+/// The machines that have a value of a setting.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Having {
+    /// `None`: they do not show it.
+    pub value: Option<String>,
+    /// Their names.
+    pub machines: Vec<String>,
+}
+
+/// A setting that was changed while the run went on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Changed {
+    /// The machine; empty: the one that keeps the records.
+    pub machine: String,
+    /// The setting's name.
+    pub name: String,
+    /// Before.
+    pub before: Option<String>,
+    /// Afterwards.
+    pub after: Option<String>,
+    /// The first trial that was recorded after it was found: its line in `trials.jsonl`, from 0.
+    pub trial: usize,
+}
+
+/// What sets an outlier apart: its value of a setting, and the one that most of the others have.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Apart {
+    /// The setting's name.
+    pub name: String,
+    /// The outlier's.
+    pub own: Option<String>,
+    /// That of most of the others.
+    pub others: Option<String>,
+}
+
+fn shown(value: Option<&String>) -> &str {
+    value.map_or("not shown", String::as_str)
+}
+
+impl Apart {
+    /// In words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        format!("{} is {} instead of {}", self.name, shown(self.own.as_ref()), shown(self.others.as_ref()))
+    }
+}
+
+impl Changed {
+    /// In words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let whose = if self.machine.is_empty() { "this machine" } else { &self.machine };
+        let (before, after) = (shown(self.before.as_ref()), shown(self.after.as_ref()));
+        format!("{} of {whose} was changed from {before} to {after}", self.name)
+    }
+}
+
+/// Settings that are not the same on all machines that do the same.
+pub(super) fn unlike(known: &KnownSettings) -> Vec<Unlike> {
+    let mut found = Vec::new();
+    for (system, machines) in by_system(known) {
+        for name in names(&machines) {
+            let values = having(&machines, name);
+            if values.len() > 1 {
+                found.push(Unlike { system: system.clone(), name: name.clone(), values });
+            }
+        }
+    }
+    found
+}
+
+/// Settings that were changed from trial to trial.
+pub(super) fn changed(head: &RunHead, trials: &[TrialRecord]) -> Vec<Changed> {
+    let mut known = known_settings(head, &[]);
+    let mut found = Vec::new();
+    for (trial, record) in trials.iter().enumerate() {
+        for machine in &record.settings {
+            let Some(before) = known.insert(machine.name.clone(), machine.clone()) else { continue };
+            let differ = differing(&before.settings, &machine.settings);
+            found.extend(differ.into_iter().map(|SettingDifference { name, first, second }| Changed {
+                machine: machine.name.clone(),
+                name,
+                before: first,
+                after: second,
+                trial,
+            }));
+        }
+    }
+    found
+}
+
+/// Says of each outlier what sets it apart from the agents beside it that are none.
+pub(super) fn put<'a>(rows: impl Iterator<Item = &'a mut Row>, trials: &[TrialRecord], known: &KnownSettings) {
+    for cell in rows.flat_map(|row| &mut row.cells).filter(|cell| !cell.outliers.is_empty()) {
+        let phases = cell.sources.iter().filter_map(|source| trials.get(source.trial)?.phases.get(source.phase));
+        let mut beside: BTreeSet<&str> =
+            phases.flat_map(|phase| &phase.machines.agents).map(|agent| agent.name.as_str()).collect();
+        cell.outliers.iter().for_each(|outlier| {
+            beside.remove(outlier.agent.as_str());
+        });
+        let beside: Vec<&MachineSettings> = beside.into_iter().filter_map(|name| known.get(name)).collect();
+        let usual = usual(&beside);
+        for outlier in &mut cell.outliers {
+            let Some(own) = known.get(&outlier.agent).filter(|_| !beside.is_empty()) else { continue };
+            let apart = differing(&usual, &own.settings).into_iter();
+            outlier.apart = apart
+                .map(|SettingDifference { name, first, second }| Apart { name, own: second, others: first })
+                .collect();
+        }
+    }
+}
+
+/// The settings by which two runs can be compared: of the machine that keeps the records, and what most agents, and most servers of each
+/// system, have.
+#[must_use]
+pub fn settings_of_run(head: &RunHead, trials: &[TrialRecord]) -> Settings {
+    let mut all = head.machine.clone();
+    for (system, machines) in by_system(&known_settings(head, trials)) {
+        let whose = system.map_or("agents".to_owned(), |system| format!("servers of {system}"));
+        all.extend(usual(&machines).into_iter().map(|(name, value)| (format!("{whose}: {name}"), value)));
+    }
+    all
+}
+
+/// Settings that are not the same.
+pub(super) fn differing(first: &Settings, second: &Settings) -> Vec<SettingDifference> {
+    let names: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
+    let differs = |name: &&String| first.get(*name) != second.get(*name);
+    let of = |name: &String| SettingDifference {
+        name: name.clone(),
+        first: first.get(name).cloned(),
+        second: second.get(name).cloned(),
+    };
+    names.into_iter().filter(differs).map(of).collect()
+}
+
+/// The machines besides the one that keeps the records, by what they do.
+fn by_system(known: &KnownSettings) -> BTreeMap<Option<String>, Vec<&MachineSettings>> {
+    let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for machine in known.values().filter(|machine| !machine.name.is_empty()) {
+        all.entry(machine.system.clone()).or_default().push(machine);
+    }
+    all
+}
+
+fn names<'a>(machines: &[&'a MachineSettings]) -> BTreeSet<&'a String> {
+    machines.iter().flat_map(|machine| machine.settings.keys()).collect()
+}
+
+fn having(machines: &[&MachineSettings], name: &str) -> Vec<Having> {
+    let mut values: BTreeMap<Option<&String>, Vec<String>> = BTreeMap::new();
+    for machine in machines {
+        values.entry(machine.settings.get(name)).or_default().push(machine.name.clone());
+    }
+    let having = |(value, machines): (Option<&String>, Vec<String>)| Having { value: value.cloned(), machines };
+    let mut values: Vec<Having> = values.into_iter().map(having).collect();
+    values.sort_by_key(|having| std::cmp::Reverse(having.machines.len()));
+    values
+}
+
+/// What most of them have.
+fn usual(machines: &[&MachineSettings]) -> Settings {
+    let value = |name: &String| Some((name.clone(), having(machines, name).swap_remove(0).value?));
+    names(machines).into_iter().filter_map(value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(name: &str, settings: &[(&str, &str)]) -> MachineSettings {
+        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        MachineSettings { name: name.to_owned(), system: None, settings }
+    }
+
+    fn known(machines: &[MachineSettings]) -> KnownSettings {
+        machines.iter().map(|machine| (machine.name.clone(), machine.clone())).collect()
+    }
+
+    #[test]
+    fn what_agents_have_in_common_is_left_out_and_what_they_have_not_is_told_of_both_sides() {
+        let all = known(&[
+            machine("", &[("kernel", "5"), ("governor", "none")]),
+            machine("a", &[("kernel", "6"), ("governor", "performance")]),
+            machine("b", &[("kernel", "6"), ("governor", "powersave"), ("mount of /x", "nfs4 rw")]),
+            machine("c", &[("kernel", "6"), ("governor", "performance")]),
+        ]);
+        let having = |value: Option<&str>, machines: &[&str]| Having {
+            value: value.map(str::to_owned),
+            machines: machines.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let of = |name: &str, values: [Having; 2]| Unlike { system: None, name: name.into(), values: values.into() };
+        let governors = [having(Some("performance"), &["a", "c"]), having(Some("powersave"), &["b"])];
+        let mounts = [having(None, &["a", "c"]), having(Some("nfs4 rw"), &["b"])];
+        assert_eq!(unlike(&all), [of("governor", governors), of("mount of /x", mounts)]);
+    }
+
+    #[test]
+    fn servers_are_compared_with_servers_of_the_same_system() {
+        let of = |name: &str, system: &str, kernel: &str| MachineSettings {
+            system: Some(system.to_owned()),
+            ..machine(name, &[("kernel", kernel)])
+        };
+        let all = known(&[of("s1", "a", "5"), of("s2", "b", "6"), machine("n", &[("kernel", "7")])]);
+        assert_eq!(unlike(&all), []);
+        let head = RunHead { machine: machine("", &[("kernel", "4")]).settings, ..RunHead::default() };
+        let trial = TrialRecord { settings: all.into_values().collect(), ..TrialRecord::default() };
+        let found = settings_of_run(&head, &[trial]);
+        let expected =
+            [("agents: kernel", "7"), ("kernel", "4"), ("servers of a: kernel", "5"), ("servers of b: kernel", "6")];
+        assert_eq!(found, machine("", &expected).settings);
+    }
+
+    #[test]
+    fn a_change_is_told_with_the_trial_that_found_it() {
+        let head = RunHead { machine: machine("", &[("kernel", "6")]).settings, ..RunHead::default() };
+        let trial = |settings: Vec<MachineSettings>| TrialRecord { settings, ..TrialRecord::default() };
+        let trials = [
+            trial(vec![machine("a", &[("governor", "performance")])]),
+            trial(vec![]),
+            trial(vec![machine("a", &[("governor", "powersave")]), machine("", &[("kernel", "7")])]),
+        ];
+        let changed_by = |machine: &str, name: &str, before: &str, after: &str| Changed {
+            machine: machine.into(),
+            name: name.into(),
+            before: Some(before.into()),
+            after: Some(after.into()),
+            trial: 2,
+        };
+        let expected = [changed_by("a", "governor", "performance", "powersave"), changed_by("", "kernel", "6", "7")];
+        assert_eq!(changed(&head, &trials), expected);
+    }
+}

@@ -1,0 +1,69 @@
+//! Settings of the machines that took part in a run: recorded with the first trial that was done after they were told, and again whenever
+//! they are not the same any more.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::record::{RunHead, TrialRecord};
+use crate::sampling::Settings;
+
+/// The settings of a machine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MachineSettings {
+    /// Its name; empty: the machine that keeps the records.
+    pub name: String,
+    /// The system whose server it is; `None`: it works.
+    pub system: Option<String>,
+    /// All of them, as they were then.
+    pub settings: Settings,
+}
+
+impl MachineSettings {
+    /// Of the machine that keeps the records.
+    #[must_use]
+    pub fn here(settings: Settings) -> Self {
+        Self { name: String::new(), system: None, settings }
+    }
+}
+
+/// What is known of the machines of a run, by their names.
+pub type KnownSettings = BTreeMap<String, MachineSettings>;
+
+/// The settings that the machines of a run had last.
+#[must_use]
+pub fn known_settings(head: &RunHead, trials: &[TrialRecord]) -> KnownSettings {
+    let here = MachineSettings::here(head.machine.clone());
+    let told = trials.iter().flat_map(|trial| trial.settings.iter().cloned());
+    std::iter::once(here).chain(told).map(|machine| (machine.name.clone(), machine)).collect()
+}
+
+/// What of `told` is new, to be recorded; from now on it is known.
+pub fn news(known: &mut KnownSettings, told: Vec<MachineSettings>) -> Vec<MachineSettings> {
+    let is_new =
+        |machine: &MachineSettings| known.insert(machine.name.clone(), machine.clone()).as_ref() != Some(machine);
+    let mut told = told;
+    told.retain(is_new);
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(name: &str, kernel: &str) -> MachineSettings {
+        let settings = [("kernel".to_owned(), kernel.to_owned())].into();
+        MachineSettings { name: name.to_owned(), system: None, settings }
+    }
+
+    #[test]
+    fn what_is_known_is_not_recorded_again_and_what_changes_is() {
+        let head = RunHead { machine: machine("", "6.1").settings, ..RunHead::default() };
+        let mut known = known_settings(&head, &[]);
+        assert_eq!(news(&mut known, vec![machine("", "6.1"), machine("a", "6.1")]), [machine("a", "6.1")]);
+        assert_eq!(news(&mut known, vec![machine("", "6.1"), machine("a", "6.1")]), []);
+        assert_eq!(news(&mut known, vec![machine("a", "6.2")]), [machine("a", "6.2")]);
+        let of_server = MachineSettings { system: Some("s".into()), ..machine("a", "6.2") };
+        assert_eq!(news(&mut known, vec![of_server.clone()]), [of_server]);
+    }
+}
