@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from harness import WEIR_BIN
+from test_bench_network import FarSide
 
 CAMPAIGN = """
 name = "shared"
@@ -85,6 +86,28 @@ phases = ["write"]
 file = "4MiB"
 block = "1MiB"
 beside = ["fio"]
+"""
+
+FLOWS = """
+name = "flows"
+repeats = 1
+[[system]]
+name = "one"
+place = "{disk}"
+peer = "{one}"
+token_file = "{token}"
+[[system]]
+name = "two"
+place = "{disk}"
+peer = "{two}"
+token_file = "{token}"
+[[network]]
+name = "flows"
+directions = ["to", "from"]
+processes = ["one", "each"]
+flows = 4
+at_once = [false, true]
+seconds = 1
 """
 
 RECORDING = """\
@@ -438,6 +461,41 @@ def test_files_and_tools_of_an_agent_are_used_where_it_allows_them(tmp_path, dis
         ended = [trial["ended"] for trial in run.trials() if trial["ended"]]
         assert any(refused in why for why in ended) if refused else ended == [], (options, ended)
         assert list(disk.iterdir()) == []
+
+
+def test_flows_go_from_each_agent_to_each_server(tmp_path, disk, token):
+    campaign = tmp_path / "campaign.toml"
+    with FarSide(tmp_path / "one", token=token) as one, FarSide(tmp_path / "two", token=token) as two:
+        campaign.write_text(FLOWS.format(disk=disk, token=token, one=one.address, two=two.address))
+        run = Run(campaign, token, agents=3)
+        with agents(run, token, "a", "b", "c"):
+            summary = run.end()
+        found = set()
+        for trial in run.trials():
+            assert trial["ended"] is None, trial
+            parameters = dict(map(tuple, trial["parameters"]))
+            together = trial["system"] not in ("one", "two")
+            for phase in trial["phases"]:
+                outcomes = phase["measured"]["tally"]["network"]
+                systems = ["one", "two"] if together else [trial["system"]]
+                assert sorted(outcome["system"] for outcome in outcomes) == sorted(3 * systems), trial
+                # Four flows over three agents: one of them has two.
+                flows = [[flow["bytes"] for way in outcome["ways"] for flow in way["flows"]] for outcome in outcomes]
+                assert sorted(map(len, flows)) == sorted([1, 1, 2] * len(systems)) and all(map(all, flows)), flows
+                assert sum(map(sum, flows)) == phase["measured"]["tally"]["bytes"]
+                assert [agent["name"] for agent in phase["machines"]["agents"]] == ["a", "b", "c"]
+                found.add((phase["phase"], parameters["processes"], trial["system"]))
+        assert len(found) == 2 * 2 * 3, found
+        for row in summary["rows"]:
+            for cell in row["cells"]:
+                assert not {"failures", "ended-early", "lost-agents"} & set(cell["flags"]), cell
+                if cell["network"]["systems"]:
+                    assert sum(rate for _, rate in cell["network"]["systems"]) == pytest.approx(cell["median"], rel=0.3)
+        other = tmp_path / "other-token"
+        subprocess.run([WEIR_BIN, "bench", "token", other], check=True, capture_output=True)
+        command = [WEIR_BIN, "bench", "run", campaign, "--listen", "127.0.0.1:0", "--token-file", other, "--agents", "1"]
+        refused = subprocess.run([*map(str, command), "--results", str(tmp_path / "none")], capture_output=True, text=True, timeout=20)
+    assert refused.returncode == 13 and "another token than the agents" in refused.stderr, (refused.returncode, refused.stderr)
 
 
 @pytest.mark.parametrize("watched", ["by an agent", "here"])

@@ -4,11 +4,12 @@ use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
 use crate::campaign::{Phase, Work};
-use crate::coordinate::message::Home;
+use crate::coordinate::message::{FarSide, Home};
 use crate::coordinate::{CoordinateError, Coordinator, Job, Outcome, View};
 use crate::fault::Faults;
 use crate::load::{Reading, Tally};
 use crate::measure::{Measured, Progress, measure_at};
+use crate::network::Far;
 use crate::result::{Caches, Machines, PhaseRecord, TrialRecord};
 use crate::run::{Context, now_secs};
 use crate::target::{Place, Target};
@@ -70,11 +71,9 @@ fn do_phases(
     watch: &mut Watch<'_>,
 ) -> Result<(), Ended> {
     let (mut went_on, mut uncertain) = (true, false);
-    let coordinator = context.coordinator.filter(|coordinator| coordinator.planned() > 0);
+    let agents = context.coordinator.filter(|coordinator| coordinator.planned() > 0);
     let mut cut = Vec::new();
     for (number, phase) in work.phases.iter().enumerate().filter(|(number, _)| numbers.contains(number)) {
-        // The far sides of flows know this machine alone.
-        let agents = coordinator.filter(|_| !phase.workload().needs_peers());
         let phase = &if uncertain { phase.of_uncertain(agents.is_some()) } else { phase.clone() };
         let title = phase.workload().title();
         if cut.contains(&discriminant(phase)) && phase.needs_whole_files(agents.is_some()) {
@@ -188,6 +187,7 @@ fn by_all_agents(
         phase: phase.clone(),
         home: homes.home.clone(),
         copies: homes.copies.clone(),
+        peers: homes.site.peers.iter().map(far_side).collect(),
         seed: context.seed,
         limit: context.phase_limit,
     };
@@ -206,6 +206,11 @@ fn by_all_agents(
     let mut done = Done { roles: outcome.roles, caches: outcome.caches, machines, ended };
     keep_own_servers(&mut done.machines, context, phase);
     Ok(done)
+}
+
+/// Where agents find the far side of flows.
+fn far_side(far: &Far) -> FarSide {
+    FarSide { system: far.system.clone(), address: far.address.clone() }
 }
 
 /// Of all servers that are watched those of the system that was at work.

@@ -15,6 +15,7 @@ use weir_bench::campaign::Phase;
 use weir_bench::content::Content;
 use weir_bench::coordinate::message::{Ask, Home, Tell};
 use weir_bench::coordinate::{Coordinator, Introduction, Job, Kind, News, PROGRAM, Setting};
+use weir_bench::network::Program;
 use weir_bench::peer::{self, Fresh, Hello, Peer, Role, Secret, Token};
 use weir_bench::target::{Durability, Manner, Place, RelName};
 use weir_bench::workload::{Access, Site, SmallPhase, SmallSpec, StreamSpec};
@@ -46,6 +47,7 @@ fn setting(coordinator: &Coordinator, name: &str, token: Token) -> agent::Settin
         kind: Kind::Agent,
         settings: client::Settings::default(),
         allowed: agent::Allowed::default(),
+        program: Program { path: "/nonexistent".into(), arguments: vec![] },
         stop: Arc::default(),
     }
 }
@@ -140,7 +142,7 @@ fn files_are_the_same_whoever_makes_them() {
             coordinator.muster().unwrap();
             let place = together.path().to_str().unwrap().to_owned();
             let home = Some(Home { places: vec![place], folder: "weir-bench-t".to_owned() });
-            let job = Job { phase: phase.clone(), home, copies: None, seed: 9, limit: None };
+            let job = Job { phase: phase.clone(), home, copies: None, peers: vec![], seed: 9, limit: None };
             let outcome = coordinator.run(job, &mut |_| true).unwrap();
             assert_eq!((outcome.agents.len(), outcome.missing, outcome.refused), (agents, vec![], None));
             let bytes: u64 = right.values().map(|content| content.len() as u64).sum();
@@ -218,7 +220,7 @@ fn an_agent_that_is_stopped_ends_its_work_and_is_lost() {
     std::thread::scope(|scope| {
         let coordinator = &coordinator;
         let run = scope.spawn(move || {
-            let job = Job { phase, home, copies: None, seed: 9, limit: None };
+            let job = Job { phase, home, copies: None, peers: vec![], seed: 9, limit: None };
             coordinator.run(job, &mut |_| true).unwrap()
         });
         while files(folder.path()).values().map(Vec::len).sum::<usize>() < 1 << 20 {

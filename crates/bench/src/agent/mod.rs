@@ -20,6 +20,7 @@ use client::Settings;
 
 use crate::coordinate::message::{Ask, Home, Tell};
 use crate::coordinate::{Introduction, Kind, PROGRAM, SILENCE_MAX, SteadyClock};
+use crate::network::Program;
 use crate::peer::{self, FrameError, Fresh, Hello, HelloError, Peer, Role, Token};
 use crate::sampling::machine_settings;
 use crate::workload::Known;
@@ -51,6 +52,8 @@ pub struct Setting {
     pub settings: Settings,
     /// What of this machine a campaign may use besides.
     pub allowed: Allowed,
+    /// For flows that have processes of their own.
+    pub program: Program,
     /// When it is set, the agent ends.
     pub stop: Arc<AtomicBool>,
 }
@@ -291,8 +294,12 @@ impl Agent<'_> {
         settings.stop = client::Stop::when(move || ends.load(Ordering::Relaxed) || stops.load(Ordering::Relaxed));
         let (line, stops) = (self.line.clone(), Arc::clone(&stop));
         let known = self.known(task.home.as_ref());
-        let allowed = self.setting.allowed.clone();
-        let work = move || work::work(&task, &allowed, known, &settings, &line, &starts, &stops);
+        let here = work::Here {
+            allowed: self.setting.allowed.clone(),
+            token: self.setting.token.clone(),
+            program: self.setting.program.clone(),
+        };
+        let work = move || work::work(&task, &here, known, &settings, &line, &starts, &stops);
         match thread::Builder::new().name("work".into()).spawn(work) {
             Ok(thread) => self.job = Some(Job { run, start, stop, thread }),
             Err(error) => self.line.tell_or_end(&Tell::Refused { run, why: format!("no thread: {error}") }),

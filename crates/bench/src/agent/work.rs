@@ -10,9 +10,11 @@ use client::Settings;
 
 use super::{Allowed, Line};
 use crate::content::Content;
-use crate::coordinate::message::{Home, IDLE_MAX, RoleDone, Task, Tell, short};
+use crate::coordinate::message::{FarSide, Home, IDLE_MAX, RoleDone, Task, Tell, short};
 use crate::load::{Crew, Reading};
 use crate::measure::{Measured, measure_at};
+use crate::network::{Far, Program};
+use crate::peer::Token;
 use crate::phases::empty_caches;
 use crate::result::Caches;
 use crate::run::FOLDER_BEGINS;
@@ -26,10 +28,18 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Places of one system.
 const PLACES_MAX: usize = 1024;
 
+/// What of the agent its work needs.
+pub(super) struct Here {
+    pub(super) allowed: Allowed,
+    /// The one by which it has joined.
+    pub(super) token: Token,
+    pub(super) program: Program,
+}
+
 /// Does `task`, and tells what came of it.
 pub(super) fn work(
     task: &Task,
-    allowed: &Allowed,
+    here: &Here,
     known: Arc<Known>,
     settings: &Settings,
     line: &Line,
@@ -37,7 +47,7 @@ pub(super) fn work(
     stop: &AtomicBool,
 ) {
     let is_stopped = || stop.load(Ordering::Relaxed) || line.ends.load(Ordering::Relaxed);
-    let (crew, site, caches) = match prepare(task, allowed, known, settings) {
+    let (crew, site, caches) = match prepare(task, here, known, settings) {
         Ok(ready) => ready,
         Err(why) => {
             line.tell_or_end(&Tell::Refused { run: task.run, why: short(&why) });
@@ -86,14 +96,9 @@ pub(super) fn work(
 }
 
 /// Workers that are getting ready, where they work, and what could come from a memory.
-fn prepare(
-    task: &Task,
-    allowed: &Allowed,
-    known: Arc<Known>,
-    settings: &Settings,
-) -> Result<(Crew, Site, Caches), String> {
+fn prepare(task: &Task, here: &Here, known: Arc<Known>, settings: &Settings) -> Result<(Crew, Site, Caches), String> {
     let phase = task.phase.workload();
-    allowed.check(phase)?;
+    here.allowed.check(phase)?;
     phase.check().map_err(|error| error.to_string())?;
     if task.parts.is_empty() || task.parts.end > phase.parts() {
         return Err(format!("there are no parts {} to {} of {}", task.parts.start, task.parts.end, phase.title()));
@@ -106,7 +111,17 @@ fn prepare(
     };
     let content = Arc::new(Content::new(task.seed));
     let target = |system: Option<(Vec<Place>, Arc<dyn Target>)>| system.map(|(_, target)| target);
-    let site = Site { target: target(home), copies: target(copies), peers: Vec::new(), content, known };
+    if task.peers.len() > PLACES_MAX {
+        return Err(format!("{} far sides; give at most {PLACES_MAX}", task.peers.len()));
+    }
+    let far = |FarSide { system, address }: &FarSide| Far {
+        system: system.clone(),
+        address: address.clone(),
+        token: here.token.clone(),
+        program: here.program.clone(),
+    };
+    let peers = task.peers.iter().map(far).collect();
+    let site = Site { target: target(home), copies: target(copies), peers, content, known };
     let crew = phase.crew(&site, task.parts.clone()).map_err(|error| error.to_string())?;
     Ok((crew, site, caches))
 }

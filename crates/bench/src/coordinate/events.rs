@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::message::{Ask, Home, Tell};
+use super::message::{Ask, FarSide, Home, Tell};
 use super::round::Outcome;
 use super::{Kind, PeerId};
 use crate::campaign::Phase;
@@ -19,6 +19,8 @@ pub struct Job {
     pub home: Option<Home>,
     /// Where copies go.
     pub copies: Option<Home>,
+    /// Far sides of the flows that it is about.
+    pub peers: Vec<FarSide>,
     /// Seed of contents.
     pub seed: u64,
     /// How long it may take.

@@ -244,6 +244,7 @@ impl Machine {
                 parts,
                 home: job.home.clone(),
                 copies: job.copies.clone(),
+                peers: job.peers.clone(),
                 seed: job.seed,
                 limit_s: job.limit.map(|limit| limit.as_secs_f64()),
             };

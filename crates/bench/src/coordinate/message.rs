@@ -20,6 +20,16 @@ pub struct Home {
     pub folder: String,
 }
 
+/// The far side of flows. Agents have the token that it asks for: it is the one by which they have joined.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FarSide {
+    /// The name of the system that it stands beside.
+    pub system: String,
+    /// `HOST:PORT`.
+    pub address: String,
+}
+
 /// A share of a phase.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,6 +44,8 @@ pub struct Task {
     pub home: Option<Home>,
     /// Where copies go, if some are made.
     pub copies: Option<Home>,
+    /// Far sides of the flows that the phase is about.
+    pub peers: Vec<FarSide>,
     /// Seed of contents.
     pub seed: u64,
     /// Seconds that it may take.
@@ -158,6 +170,8 @@ pub enum Tell {
 const ROLES_MAX: usize = 16;
 /// Names of roles, devices and the like.
 const NAME_BYTES_MAX: usize = 128;
+/// Flows of one phase.
+const FLOWS_MAX: usize = 1 << 16;
 /// Devices of one kind, or processes.
 const DEVICES_MAX: usize = 4096;
 /// Settings of one machine: some dozens, and some for each interface, disk and place.
@@ -206,6 +220,12 @@ impl RoleDone {
         check_role(&self.role, &self.rest)?;
         let tally = &self.tally;
         said(tally.served.len() <= DEVICES_MAX, "too many servers")?;
+        let flows = tally.network.iter().map(|outcome| outcome.flows().count()).sum::<usize>();
+        said(tally.network.len() <= DEVICES_MAX && flows <= FLOWS_MAX, "too many flows")?;
+        let rates = tally.network.iter().flat_map(|outcome| outcome.flows()).map(|flow| flow.seconds);
+        said(rates.into_iter().all(|seconds| (0.0..SECONDS_MAX).contains(&seconds)), "a flow of an impossible time")?;
+        let bytes = tally.network.iter().flat_map(|outcome| outcome.flows()).map(|flow| flow.bytes.max(flow.sent));
+        said(bytes.into_iter().all(|bytes| bytes <= COUNT_MAX), "a flow of impossible counts")?;
         said(tally.served.keys().all(|server| server.len() <= NAME_BYTES_MAX), "the name of a server is too long")?;
         let served = tally.served.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
         let ended = [tally.missed, tally.lost, tally.cut, tally.left_out];

@@ -1,10 +1,11 @@
 //! What is said of flows besides their rate.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::network::{Datagrams, Flow, Outcome, Spread};
+use crate::network::{Counts, Datagrams, Flow, Outcome, Spread};
 use crate::statistics::median;
 
 /// All repeats of flows together.
@@ -29,22 +30,27 @@ pub struct NetworkDetails {
 }
 
 impl NetworkDetails {
-    /// Of all repeats; `None` where nothing flowed.
+    /// Of all repeats, each with what every machine of clients had of every system; `None` where nothing flowed.
     #[must_use]
-    pub fn of(outcomes: &[&Outcome]) -> Option<Self> {
-        let first = outcomes.first()?;
+    pub fn of(repeats: &[&[Outcome]]) -> Option<Self> {
+        let outcomes: Vec<&Outcome> = repeats.iter().copied().flatten().collect();
+        let first = repeats.iter().find(|outcomes| !outcomes.is_empty())?;
         let flows = || outcomes.iter().flat_map(|outcome| outcome.flows());
         let rates: Vec<f64> = flows().map(Flow::rate).collect();
         // In the campaign's order, as each repeat has them.
         let mut names: Vec<&str> = Vec::new();
-        for outcome in outcomes {
+        for outcome in &outcomes {
             if !names.contains(&outcome.system.as_str()) {
                 names.push(&outcome.system);
             }
         }
         let of_system = |name: &str| {
-            let rates: Vec<f64> =
-                outcomes.iter().filter(|outcome| outcome.system == name).map(|outcome| outcome.rate()).collect();
+            let of_repeat = |outcomes: &&[Outcome]| {
+                let rates: Vec<f64> =
+                    outcomes.iter().filter(|outcome| outcome.system == name).map(Outcome::rate).collect();
+                (!rates.is_empty()).then(|| rates.iter().sum())
+            };
+            let rates: Vec<f64> = repeats.iter().filter_map(of_repeat).collect();
             Some((name.to_owned(), median(&rates)?))
         };
         let tcp = || flows().filter_map(|flow| flow.tcp.as_ref());
@@ -54,22 +60,33 @@ impl NetworkDetails {
             reordered: all.reordered + one.reordered,
             duplicates: all.duplicates + one.duplicates,
         };
-        let counts = || outcomes.iter().flat_map(|outcome| [&outcome.near.counts, &outcome.far.counts]);
-        let drops = |counts: &crate::network::Counts| -> u64 {
-            counts.interfaces.values().map(|one| one.receive_lost + one.send_lost).sum()
+        let drops =
+            |counts: &Counts| -> u64 { counts.interfaces.values().map(|one| one.receive_lost + one.send_lost).sum() };
+        let no_room = |counts: &Counts| counts.udp_receive_dropped;
+        // A far side with which several machines have flows counts the same for each of them.
+        let on_both = |count: &dyn Fn(&Counts) -> u64| -> u64 {
+            let of_repeat = |outcomes: &&[Outcome]| {
+                let mut far = BTreeMap::<&str, u64>::new();
+                for outcome in *outcomes {
+                    let most = far.entry(&outcome.peer).or_default();
+                    *most = (*most).max(count(&outcome.far.counts));
+                }
+                outcomes.iter().map(|outcome| count(&outcome.near.counts)).chain(far.into_values()).sum::<u64>()
+            };
+            repeats.iter().map(of_repeat).sum()
         };
         let mut interfaces: Vec<String> = outcomes.iter().map(|outcome| outcome.near.interface.clone()).collect();
         interfaces.sort_unstable();
         interfaces.dedup();
         interfaces.retain(|name| !name.is_empty());
         Some(Self {
-            flow_rates: (first.flows().count() > 1).then(|| Spread::of(&rates)).flatten(),
+            flow_rates: (first.iter().flat_map(Outcome::flows).count() > 1).then(|| Spread::of(&rates)).flatten(),
             systems: if names.len() > 1 { names.into_iter().filter_map(of_system).collect() } else { Vec::new() },
             retransmitted: tcp().map(|tcp| u64::from(tcp.retransmitted)).sum(),
             segments: tcp().map(|tcp| u64::from(tcp.sent)).sum(),
             datagrams: flows().filter_map(|flow| flow.datagrams).reduce(sum),
-            no_room: counts().map(|counts| counts.udp_receive_dropped).sum(),
-            interface_drops: counts().map(drops).sum(),
+            no_room: on_both(&no_room),
+            interface_drops: on_both(&drops),
             interfaces,
         })
     }
@@ -144,27 +161,40 @@ mod tests {
         Outcome { system: system.into(), peer: "h:1".into(), near: side.clone(), far: side, ways }
     }
 
-    fn text(outcomes: &[&Outcome]) -> String {
-        NetworkDetails::of(outcomes).unwrap().text(|rate| format!("{rate}"))
+    fn text(repeats: &[&[Outcome]]) -> String {
+        NetworkDetails::of(repeats).unwrap().text(|rate| format!("{rate}"))
     }
 
     #[test]
     fn flows_are_told_apart_and_what_was_sent_again_is_told() {
         let (first, second) = (outcome("a", &[1, 5, 9], None), outcome("a", &[5, 6, 7], None));
-        assert_eq!(text(&[&first, &second]), ", flows 1 / 5.5 / 9, 18 of 600 segments sent again, by eth0");
-        assert_eq!(text(&[&outcome("a", &[1], None)]), ", 3 of 100 segments sent again, by eth0");
+        assert_eq!(text(&[&[first], &[second]]), ", flows 1 / 5.5 / 9, 18 of 600 segments sent again, by eth0");
+        assert_eq!(text(&[&[outcome("a", &[1], None)]]), ", 3 of 100 segments sent again, by eth0");
         assert_eq!(NetworkDetails::of(&[]), None);
     }
 
     #[test]
     fn systems_at_once_are_told_apart() {
-        let (a, b) = (outcome("b", &[4], None), outcome("a", &[8], None));
-        assert_eq!(text(&[&a, &b, &a, &b]), ", b 4, a 8, 12 of 400 segments sent again, by eth0");
+        let all = [outcome("b", &[4], None), outcome("a", &[8], None)];
+        assert_eq!(text(&[&all, &all]), ", flows 4 / 6 / 8, b 4, a 8, 12 of 400 segments sent again, by eth0");
+    }
+
+    #[test]
+    fn of_several_machines_the_rates_are_added_and_the_far_sides_counts_are_not() {
+        let counted = |near: u64, far: u64| {
+            let mut outcome = outcome("a", &[4], Some(Datagrams { sent: 9, received: 9, ..Datagrams::default() }));
+            (outcome.near.counts.udp_receive_dropped, outcome.far.counts.udp_receive_dropped) = (near, far);
+            outcome
+        };
+        let other = || Outcome { system: "b".into(), peer: "i:1".into(), ..counted(0, 5) };
+        let found = NetworkDetails::of(&[&[counted(1, 10), counted(2, 11), other()], &[counted(0, 7)]]).unwrap();
+        assert_eq!(found.systems, [("a".to_owned(), 6.0), ("b".to_owned(), 4.0)]);
+        assert_eq!(found.no_room, 1 + 2 + 11 + 5 + 7);
     }
 
     #[test]
     fn loss_is_a_share_of_what_was_sent() {
         let datagrams = Datagrams { sent: 1000, received: 990, reordered: 2, duplicates: 0 };
-        assert_eq!(text(&[&outcome("a", &[1], Some(datagrams))]), ", 1.000 % lost, 2 reordered, by eth0");
+        assert_eq!(text(&[&[outcome("a", &[1], Some(datagrams))]]), ", 1.000 % lost, 2 reordered, by eth0");
     }
 }

@@ -373,7 +373,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, system: Option<&System>) -> Ce
         }
         Some(_) => {}
     }
-    let outcomes: Vec<_> = some.iter().flat_map(|(_, _, phase)| &phase.measured.tally.network).collect();
+    let flows: Vec<_> = some.iter().map(|(_, _, phase)| &phase.measured.tally.network[..]).collect();
     let of_jobs: Vec<_> =
         some.iter().map(|(_, _, phase)| (&phase.measured.tally.jobs[..], phase.measured.wall_s)).collect();
     let records: Vec<&PhaseRecord> = some.iter().map(|(_, _, phase)| *phase).collect();
@@ -405,7 +405,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, system: Option<&System>) -> Ce
         warm_up_s,
         jobs: jobs::sum(&of_jobs),
         ceilings: Vec::new(),
-        network: NetworkDetails::of(&outcomes),
+        network: NetworkDetails::of(&flows),
         verdict: None,
         left_out: repeats.left_out,
         complaint: complaint.filter(|_| flags.iter().any(|flag| flag.is_fatal())),

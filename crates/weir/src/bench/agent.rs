@@ -8,7 +8,7 @@ use bench::coordinate::Kind;
 use bench::peer::Token;
 use bench::run::now_secs;
 
-use super::{failed, say, settings, token};
+use super::{failed, flows, say, settings, token};
 use crate::cli::AgentArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -24,8 +24,16 @@ pub(super) fn run(args: &AgentArgs) -> Result<Exit, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     crate::signals::set_on_end(&stop).map_err(failed)?;
     let allowed = Allowed { files: args.files.clone(), tools: args.tools };
-    let setting =
-        Setting { join: args.join.clone(), token, name: name.clone(), kind, settings: settings(&stop), allowed, stop };
+    let setting = Setting {
+        join: args.join.clone(),
+        token,
+        name: name.clone(),
+        kind,
+        settings: settings(&stop),
+        allowed,
+        program: flows::program(),
+        stop,
+    };
     let mut joined = || say(&format!("{name} has joined the run at {}", setting.join));
     match work(&setting, &mut joined) {
         Ok(Ended::Told(why)) => say(&format!("{name} leaves: {why}")),

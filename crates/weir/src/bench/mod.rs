@@ -149,10 +149,10 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
     let done: BTreeSet<Trial> = whole(&results.trials);
     let stop = Arc::new(AtomicBool::new(false));
     crate::signals::set_on_end(&stop).map_err(failed)?;
+    let peers = Peers::greet(campaign, &how.machines)?;
     let machines = machines::Machines::start(campaign, &how.machines, how.quiet, &stop)?;
     let settings = settings(&stop);
     let content = Arc::new(Content::new(campaign.seed));
-    let peers = Peers::greet(campaign)?;
     let begun = Instant::now();
     let all = order(campaign);
     let mut screen = Screen::new(how.quiet, machines.sight(), &stop);

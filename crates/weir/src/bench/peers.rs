@@ -4,6 +4,8 @@ use bench::campaign::{Campaign, Work};
 use bench::network::Far;
 
 use super::{flows, token};
+use crate::cli::MachinesArgs;
+use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// Each system's far side, in the order of the systems.
@@ -11,14 +13,20 @@ pub(super) struct Peers(Vec<Option<Far>>);
 
 impl Peers {
     /// Reads the tokens and greets all far sides that work of the campaign needs: what is wrong with them is known before anything begins.
-    pub(super) fn greet(campaign: &Campaign) -> Result<Self, Failure> {
+    pub(super) fn greet(campaign: &Campaign, machines: &MachinesArgs) -> Result<Self, Failure> {
         if !campaign.works().iter().any(Work::needs_peers) {
             return Ok(Self(Vec::new()));
         }
+        let of_agents = (machines.agents > 0).then(|| token::read(machines.token_file.as_deref())).transpose()?;
         let far = |system: &bench::campaign::System| -> Result<Option<Far>, Failure> {
             let Some(address) = system.peer.clone() else { return Ok(None) };
             let doing = || format!("the far side of `{}`", system.name);
             let token = token::read(system.token_file.as_deref()).map_err(|error| error.while_doing(doing()))?;
+            if of_agents.as_ref().is_some_and(|of_agents| *of_agents != token) {
+                let text =
+                    "it has another token than the agents, and they are to have flows with it; give both the same";
+                return Err(Failure::message(Exit::Denied, text).while_doing(doing()));
+            }
             let far = Far { system: system.name.clone(), address, token, program: flows::program() };
             far.greet().map_err(|error| Failure::new(flows::exit_of(&error), error).while_doing(doing()))?;
             Ok(Some(far))
