@@ -121,7 +121,12 @@ fn kill(folder: &Path, peer: Peer) -> Result<Exit, Failure> {
     let (_state, made, plan) = known(folder, peer)?;
     let victim = made.processes.iter().find(|process| plan.victim == Some(process.name.as_str()) && process.is_alive());
     let absent = || Failure::message(Exit::NotFound, format!("no server of {} runs that could be killed", made.peer));
-    victim.ok_or_else(absent)?.kill();
+    let victim = victim.ok_or_else(absent)?;
+    if !victim.kill(END_PATIENCE) {
+        let text =
+            format!("process {} of {} was killed and is still there: it hangs in the kernel", victim.pid, made.peer);
+        return Err(Failure::message(Exit::Failed, text));
+    }
     Ok(Exit::Done)
 }
 

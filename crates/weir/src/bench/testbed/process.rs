@@ -33,9 +33,11 @@ impl Recorded {
         began(self.pid) == Some(self.began)
     }
 
-    /// Ends it at once.
-    pub fn kill(&self) {
+    /// Ends it at once, and waits for so long at most until it is gone. Says whether it is.
+    pub fn kill(&self, patience: Duration) -> bool {
         self.signal(Signal::KILL);
+        wait_for(std::slice::from_ref(self), patience);
+        !self.is_alive()
     }
 
     fn signal(&self, signal: Signal) {
@@ -65,12 +67,17 @@ fn of_stat(text: &str) -> Option<u64> {
 pub fn end(processes: &[Recorded], patience: Duration) -> Vec<Recorded> {
     for (signal, patience) in [(Signal::TERM, patience), (Signal::KILL, Duration::from_secs(5))] {
         processes.iter().for_each(|process| process.signal(signal));
-        let begun = Instant::now();
-        while processes.iter().any(Recorded::is_alive) && begun.elapsed() < patience {
-            std::thread::sleep(POLL);
-        }
+        wait_for(processes, patience);
     }
     processes.iter().filter(|process| process.is_alive()).cloned().collect()
+}
+
+/// Waits until all of them are gone, for so long at most.
+fn wait_for(processes: &[Recorded], patience: Duration) {
+    let begun = Instant::now();
+    while processes.iter().any(Recorded::is_alive) && begun.elapsed() < patience {
+        std::thread::sleep(POLL);
+    }
 }
 
 /// All processes in a network namespace, by its file.
