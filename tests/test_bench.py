@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -36,8 +37,8 @@ one_directory = [false, true]
 """
 
 
-def bench(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess:
-    done = subprocess.run([WEIR_BIN, "bench", *map(str, arguments)], capture_output=True, text=True, timeout=120)
+def bench(*arguments: str | Path, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess:
+    done = subprocess.run([WEIR_BIN, "bench", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done
 
@@ -170,6 +171,17 @@ def test_quick_on_a_stock_server_and_a_disk(base, tmp_path):
         done = bench("quick", tmp_path, f"{peer.url}/", "--time", "1s", "--results", tmp_path / "results")
     assert "large files" in done.stdout and "GB/s" in done.stdout or "MB/s" in done.stdout
     assert "no figure" not in done.stdout
+
+
+def test_quick_keeps_each_run_in_a_folder_with_its_date(tmp_path):
+    (tmp_path / "disk").mkdir()
+    for _ in range(2):
+        bench("quick", tmp_path / "disk", "--time", "1s", cwd=tmp_path)
+        time.sleep(1.1)
+    runs = sorted((tmp_path / "weir-bench-results").iterdir())
+    assert len(runs) == 2 and all(re.fullmatch(r"quick-\d{8}t\d{6}z", run.name) for run in runs), runs
+    assert all((run / "run.json").exists() and (run / "report.html").exists() for run in runs)
+    assert list((tmp_path / "disk").iterdir()) == []
 
 
 def test_what_cannot_be_done_is_said_before_anything_is_written(campaign, tmp_path):

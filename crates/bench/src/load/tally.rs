@@ -84,6 +84,9 @@ pub struct JobTally {
     pub cores: u32,
     /// What it read is made up.
     pub synthetic: bool,
+    /// A system that compresses what it stores has what it read in a tenth less, or in even less than that.
+    #[serde(default)]
+    pub compressible: bool,
 }
 
 impl JobTally {

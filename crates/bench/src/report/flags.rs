@@ -39,6 +39,8 @@ pub enum Flag {
     MissedDeadlines,
     /// What was read is made up.
     Synthetic,
+    /// What was read can be compressed.
+    Compressible,
     /// Jobs waited for each other's processors.
     ManyJobs,
     /// Machines that were to take part did not, or not to the end: the figure is of what the others did.
@@ -65,6 +67,7 @@ impl Flag {
             Self::NotSteady => 't',
             Self::MissedDeadlines => 'd',
             Self::Synthetic => 'y',
+            Self::Compressible => 'z',
             Self::ManyJobs => 'j',
             Self::LostAgents => 'a',
             Self::OutlierAgents => 'o',
@@ -99,6 +102,7 @@ impl fmt::Display for Flag {
             Self::Scattered => "the repeats scatter by more than a tenth to each side",
             Self::NotSteady => "no steady state: there was a trend to the end",
             Self::Synthetic => "synthetic: what jobs read is made up, and says little of real ones",
+            Self::Compressible => "what jobs read can be compressed by a tenth and more: systems that compress gain by it",
             Self::ManyJobs => "more jobs than this machine has processors: they waited for each other, too",
             Self::MissedDeadlines => "deadlines were missed: a detector would have lost data",
             Self::LostAgents => "agents were lost: the figure is of what the others did",

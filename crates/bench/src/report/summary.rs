@@ -360,6 +360,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, system: Option<&System>) -> Ce
             (Flag::LostAgents, !phase.machines.missing.is_empty()),
             (Flag::NotSteady, !figure.is_steady),
             (Flag::Synthetic, measured.tally.jobs.iter().any(|job| job.synthetic)),
+            (Flag::Compressible, measured.tally.jobs.iter().any(|job| job.compressible)),
             (Flag::ManyJobs, jobs::are_many(&measured.tally.jobs)),
         ];
         flags.extend(found.into_iter().filter(|(_, is_so)| *is_so).map(|(flag, _)| flag));

@@ -284,6 +284,7 @@ impl Job<'_> {
             requests,
             cores: std::thread::available_parallelism()
                 .map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
+            compressible: self.material.compressible,
             synthetic: matches!(self.spec.source, AnalysisSource::Synthetic(_)),
             ..self.done
         });

@@ -1,7 +1,9 @@
 //! What jobs read: the files as they lie on the system, and what has to be in them. Made from a real file, a recording, or from nothing.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use glob::Pattern;
@@ -13,6 +15,10 @@ use super::{AnalysisError, AnalysisSource, AnalysisSpec, Order, SyntheticSpec};
 use crate::rootfile::{Part, RootFile, Source, Tree, Unpacker};
 use crate::workload::permutation::Permutation;
 
+/// What file systems that compress do so by: ZFS's and btrfs's records.
+const RECORD_BYTES: u64 = 128 << 10;
+/// Records of a file that are looked at.
+const RECORDS_MAX: u64 = 512;
 /// Longest recording, as text.
 const RECORDING_MAX: u64 = 4 << 30;
 
@@ -23,6 +29,8 @@ pub(super) struct Material {
     pub(super) files: Vec<MaterialFile>,
     /// What is read of them.
     pub(super) reading: Reading,
+    /// A system that compresses what it stores has it in a tenth less, or in even less than that.
+    pub(super) compressible: bool,
 }
 
 /// A file.
@@ -129,9 +137,10 @@ fn root_file(wanted: &Wanted<'_>, order: Order, seed: u64) -> Result<Material, A
         part.offset = places(part.offset).ok_or_else(|| wrong("a part lies outside of the file".to_owned()))?;
     }
     let dataset = Dataset { entries: tree.entries, parts, sums, head, branches };
+    let compressible = is_compressible(&file, found.bytes).map_err(|error| wrong(error.to_string()))?;
     let original = Some(Original { path: path.to_owned(), regions });
     let files = vec![MaterialFile { bytes: found.bytes, original }];
-    Ok(Material { files, reading: Reading::Dataset(dataset) })
+    Ok(Material { files, reading: Reading::Dataset(dataset), compressible })
 }
 
 /// The one of that name, or the largest.
@@ -157,6 +166,22 @@ fn sums(source: &Source<'_>, parts: &[Part]) -> Result<Vec<Sums>, crate::rootfil
     parts.iter().map(sum).collect()
 }
 
+/// Whether a compressor finds at least a tenth in it, looking at records of it by themselves, as file systems do.
+fn is_compressible(file: &File, bytes: u64) -> io::Result<bool> {
+    // Evenly over the file, the first and the last among them.
+    let records = bytes.div_ceil(RECORD_BYTES);
+    let looked_at = records.min(RECORDS_MAX);
+    let (mut before, mut after) = (0, 0);
+    for number in 0..looked_at {
+        let at = number * (records - 1) / (looked_at - 1).max(1) * RECORD_BYTES;
+        let mut record = vec![0; usize::try_from(RECORD_BYTES.min(bytes - at)).unwrap_or(0)];
+        file.read_exact_at(&mut record, at)?;
+        before += record.len();
+        after += record.len().min(zstd::bulk::compress(&record, 1)?.len());
+    }
+    Ok(before > 0 && after * 10 <= before * 9)
+}
+
 fn recording(path: &Path) -> Result<Material, AnalysisError> {
     let wrong = |what: String| AnalysisError::Source { path: path.display().to_string(), what };
     let bytes = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
@@ -166,7 +191,7 @@ fn recording(path: &Path) -> Result<Material, AnalysisError> {
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let recording = Recording::parse(&text).map_err(|error| wrong(error.to_string()))?;
     let files = recording.files.iter().map(|(_, bytes)| MaterialFile { bytes: *bytes, original: None }).collect();
-    Ok(Material { files, reading: Reading::Recording(recording) })
+    Ok(Material { files, reading: Reading::Recording(recording), compressible: false })
 }
 
 /// Baskets of one length, the same number in each branch.
@@ -199,7 +224,7 @@ fn made(spec: &SyntheticSpec, order: Order, seed: u64) -> Material {
     let bytes = branches * rounds * u64::from(spec.basket_bytes);
     let dataset = Dataset { entries: spec.events, parts, sums: Vec::new(), head: 0..0, branches: ranges };
     let files = vec![MaterialFile { bytes, original: None }];
-    Material { files, reading: Reading::Dataset(dataset) }
+    Material { files, reading: Reading::Dataset(dataset), compressible: false }
 }
 
 fn request(len: usize) -> u32 {
