@@ -422,8 +422,9 @@ def test_a_server_is_killed_and_all_that_was_acknowledged_is_there(own_node, tmp
     written, checked = found["killed", "write", "weir"], found["killed", "check", "weir"]
     assert (checked["lost"], checked["flags"]) == (0, ["few-repeats"]), checked
     [recovery] = written["recoveries"]
-    # The client takes its connections up again, so that nothing need have failed; but for two seconds nothing was written.
-    assert recovery["back_after_s"] is not None and 1 <= recovery["back_after_s"] <= 8 and recovery["still_s"] >= 1, written
+    # The client takes its connections up again, so that nothing need have failed; but for two of the eight seconds after the kill nothing
+    # was written. That it went on is certain; how fast depends on the disk.
+    assert 1 <= recovery["still_s"] <= 6, written
     [trial] = [json.loads(line) for line in (tmp_path / "results/trials.jsonl").read_text().splitlines()]
     assert [(fault["what"], fault["error"]) for fault in trial["phases"][0]["faults"]] == [("fail", None), ("restore", None)]
     done = {phase["phase"]: phase["measured"]["tally"] for phase in trial["phases"]}
