@@ -83,3 +83,112 @@ def test_flows_agree_with_iperf3(tmp_path, flows):
     ratio = statistics.median(rates[ours]) / statistics.median(rates[theirs])
     # Slower would say that the generator is the limit. Faster is as good as the other tool's own costs: they are not ours to bound tightly.
     assert 1 - TOLERANCE < ratio < 2, (ratio, rates[ours], rates[theirs])
+
+
+class Server:
+    """`iperf3 -s` on loopback."""
+
+    def __init__(self):
+        self.port = free_port()
+        self.process, _ = listening(["iperf3", "-s", "-B", "127.0.0.1", "-p", self.port, "--forceflush"], "Server listening")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(20)
+
+
+@pytest.fixture
+def far_side():
+    """The address of a `weir bench flows`."""
+    process, said = listening([WEIR_BIN, "bench", "flows", "--listen", "127.0.0.1:0"], "listening on ")
+    yield said.removeprefix("listening on ").strip()
+    process.terminate()
+    process.wait(20)
+
+
+def run_beside(tmp_path: Path, far_side: str, port: str, work: str) -> tuple[subprocess.CompletedProcess, list[dict]]:
+    """A campaign with iperf3 beside our own flows, and its trials."""
+    if not shutil.which("iperf3"):
+        pytest.skip("no iperf3 here (scripts/setup.sh test)")
+    file, results = tmp_path / "campaign.toml", tmp_path / "results"
+    file.write_text(f"""
+        name = "beside"
+        repeats = 1
+        [[system]]
+        name = "loopback"
+        place = "{tmp_path}"
+        peer = "{far_side}"
+        iperf3 = "127.0.0.1:{port}"
+        [[network]]
+        name = "flows"
+        beside = ["iperf3"]
+        {work}
+    """)
+    command = [WEIR_BIN, "bench", "run", file, "--results", results, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return done, [json.loads(line) for line in (results / "trials.jsonl").read_text().splitlines()]
+
+
+def test_iperf3_stands_beside_our_flows(tmp_path, far_side):
+    with Server() as server:
+        done, trials = run_beside(tmp_path, far_side, server.port, "flows = [1, 6]\nseconds = 2")
+    assert done.returncode == 0, done.stderr
+    rows = {(dict(row["parameters"])["flows"], row["phase"]): row["cells"][0] for row in json.loads(done.stdout)["rows"]}
+    phases = ["to", "to by iperf3", "from", "from by iperf3"]
+    assert sorted(rows) == sorted((flows, phase) for flows in ("1", "6") for phase in phases)
+    assert [[phase["phase"] for phase in trial["phases"]] for trial in trials] == [phases, phases]
+    for (flows, phase), cell in rows.items():
+        ours = rows[flows, phase.removesuffix(" by iperf3")]["median"]
+        # Before its version 3.16 iperf3 has one thread for all six, and ours have one each.
+        apart = 3 if flows == "1" else 12
+        assert ours / apart < cell["median"] < ours * 3, (flows, phase, ours, cell)
+        assert not cell["ceilings"], (flows, phase, cell)
+    for phase in (phase for trial in trials for phase in trial["phases"] if "iperf3" in phase["phase"]):
+        # By iperf3's own clock: neither its start nor its talk at the end.
+        assert 1.9 < phase["measured"]["wall_s"] < 2.3, phase["phase"]
+        assert phase["measured"]["client_cpu_s"] > 0 and not phase["measured"]["tally"].get("network")
+
+
+def test_iperf3_has_the_rates_and_directions_of_our_flows(tmp_path, far_side):
+    work = """
+        protocols = ["tcp", "udp"]
+        directions = ["to", "from", "both"]
+        flows = 2
+        rate = "1MB"
+        seconds = 1
+    """
+    with Server() as server:
+        done, trials = run_beside(tmp_path, far_side, server.port, work)
+    assert done.returncode == 0, done.stderr
+    found = {(dict(trial["parameters"])["protocol"], phase["phase"]): phase for trial in trials for phase in trial["phases"]}
+    assert len(found) == 2 * 3 * 2
+    for (protocol, phase), record in found.items():
+        rate = record["measured"]["tally"]["bytes"] / record["measured"]["wall_s"]
+        asked = 4e6 if phase.startswith("both") else 2e6
+        assert 0.8 * asked < rate < 1.1 * asked, (protocol, phase, rate)
+
+
+def test_an_iperf3_that_is_busy_or_absent_ends_the_trial(tmp_path, far_side):
+    def ended(name: str, port: str) -> str:
+        (tmp_path / name).mkdir()
+        done, [trial] = run_beside(tmp_path / name, far_side, port, "seconds = 1")
+        assert done.returncode != 0
+        assert [phase["phase"] for phase in trial["phases"]] == ["to", "to by iperf3"], trial
+        return trial["ended"]
+
+    with Server() as server:
+        command = ["iperf3", "-c", "127.0.0.1", "-p", server.port, "-t", "60", "-b", "1M", "--forceflush"]
+        long = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            while "sec" not in (line := long.stdout.readline()):
+                assert line, "the other test does not begin"
+            why = ended("busy", server.port)
+        finally:
+            long.terminate()
+            long.wait(20)
+    assert "to by iperf3" in why and "127.0.0.1" in why and server.port in why and "busy" in why, why
+    why = ended("absent", free_port())
+    assert "Connection refused" in why, why

@@ -210,7 +210,7 @@ fn by_all_agents(
 
 /// Where agents find the far side of flows.
 fn far_side(far: &Far) -> FarSide {
-    FarSide { system: far.system.clone(), address: far.address.clone() }
+    FarSide { system: far.system.clone(), address: far.address.clone(), iperf3: far.iperf3.clone() }
 }
 
 /// Of all servers that are watched those of the system that was at work.

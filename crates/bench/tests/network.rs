@@ -44,7 +44,13 @@ impl Side {
     }
 
     fn far(&self, token: Token) -> Far {
-        Far { system: "there".into(), address: self.address.to_string(), token, program: program() }
+        Far {
+            system: "there".into(),
+            address: self.address.to_string(),
+            iperf3: String::new(),
+            token,
+            program: program(),
+        }
     }
 
     /// Waits until something with `text` in it has been told.
@@ -206,7 +212,13 @@ fn strangers_and_silent_ones_do_not_disturb_others() {
 #[test]
 fn nobody_there_and_somebody_else_there_are_told_apart() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let at = |address: String| Far { system: "s".into(), address, token: token(1), program: program() };
+    let at = |address: String| Far {
+        system: "s".into(),
+        address,
+        iperf3: String::new(),
+        token: token(1),
+        program: program(),
+    };
     let refused = at(free.to_string()).greet().unwrap_err().to_string();
     assert!(refused.contains("is `weir bench flows` running there"), "{refused}");
     assert!(matches!(at("no port".into()).greet(), Err(NetworkError::Address { .. })));

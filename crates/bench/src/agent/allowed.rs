@@ -9,7 +9,7 @@ use crate::workload::{LocalFile, Workload};
 pub struct Allowed {
     /// Directories in which ROOT files and recordings may be read, and copies be kept for as long as a job takes.
     pub files: Vec<PathBuf>,
-    /// Whether fio and xrdcp may be run.
+    /// Whether fio, xrdcp and iperf3 may be run.
     pub tools: bool,
 }
 

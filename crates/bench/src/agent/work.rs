@@ -114,9 +114,10 @@ fn prepare(task: &Task, here: &Here, known: Arc<Known>, settings: &Settings) -> 
     if task.peers.len() > PLACES_MAX {
         return Err(format!("{} far sides; give at most {PLACES_MAX}", task.peers.len()));
     }
-    let far = |FarSide { system, address }: &FarSide| Far {
+    let far = |FarSide { system, address, iperf3 }: &FarSide| Far {
         system: system.clone(),
         address: address.clone(),
+        iperf3: iperf3.clone(),
         token: here.token.clone(),
         program: here.program.clone(),
     };

@@ -9,11 +9,11 @@ use serde::Deserialize;
 use super::section::{
     Analysis, ClientAlone, Daq, Failure, Network, Placement, Repeat, Robust, Section, Small, Streams,
 };
-use super::trial::Work;
+use super::trial::{Phase, Work};
 use super::value::Many;
 use crate::fault::Fault;
 use crate::target::{Place, PlaceError};
-use crate::workload::WorkError;
+use crate::workload::{ForeignError, Iperf3Server, WorkError};
 
 /// What is wrong with a campaign.
 #[derive(Debug, thiserror::Error)]
@@ -51,9 +51,22 @@ pub enum CampaignError {
         "system `{0}` has no command that breaks something, which `[[failure]]` needs: give `fail = [\"PROGRAM\", \"ARGUMENT\"]`"
     )]
     NoFail(String),
-    /// A token for nobody.
-    #[error("system `{0}` has a token_file and no peer; give the HOST:PORT of its `weir bench flows`")]
-    NoPeer(String),
+    /// A token, or an iperf3, for nobody.
+    #[error("system `{name}` has `{key}` and no peer; give the HOST:PORT of its `weir bench flows`")]
+    NoPeer {
+        /// The system.
+        name: String,
+        /// What it has.
+        key: &'static str,
+    },
+    /// An address that is none.
+    #[error("system `{name}`: {source}")]
+    Iperf3 {
+        /// The system.
+        name: String,
+        /// Why.
+        source: ForeignError,
+    },
     /// Flows with nobody.
     #[error("work `{name}` is about flows {}; give systems a `peer`, the HOST:PORT of `weir bench flows` on their machines", if *at_once { "with several systems at once, and fewer than two have a far side" } else { "with systems, and none has a far side" })]
     NoPeers {
@@ -84,6 +97,8 @@ pub enum CampaignError {
 
 /// Most trials of a campaign.
 pub const TRIALS_MAX: u64 = 100_000;
+/// Where `iperf3 -s` listens unless it is told otherwise.
+const IPERF3_PORT: u16 = 5201;
 
 /// A system to be measured.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -97,6 +112,8 @@ pub struct System {
     pub disk: Option<String>,
     /// Where `weir bench flows` listens on its machine, as `HOST:PORT`.
     pub peer: Option<String>,
+    /// Where `iperf3 -s` listens there, as `HOST:PORT`; otherwise on the peer's host, at the port that iperf3 takes by itself.
+    pub iperf3: Option<String>,
     /// The token that both sides have been given.
     pub token_file: Option<PathBuf>,
     /// A command that breaks something of it, for `[[failure]]`: a program and its arguments, run without a shell.
@@ -121,6 +138,13 @@ impl System {
     pub fn places(&self) -> Result<Vec<Place>, CampaignError> {
         let failed = |source| CampaignError::Place { name: self.name.clone(), source };
         self.place.all().iter().map(|place| Place::parse(place).map_err(failed)).collect()
+    }
+
+    /// `HOST:PORT` of the iperf3 beside its far side; `None` where it has none.
+    #[must_use]
+    pub fn iperf3_server(&self) -> Option<String> {
+        let (host, _) = self.peer.as_deref()?.rsplit_once(':')?;
+        Some(self.iperf3.clone().unwrap_or_else(|| format!("{host}:{IPERF3_PORT}")))
     }
 
     /// What is broken and mended while `work` is done on it.
@@ -222,8 +246,9 @@ impl Campaign {
             if let Some(disk) = system.disk.as_ref().filter(|disk| !known(disk)) {
                 return Err(CampaignError::NoDisk { name: name(), disk: disk.clone() });
             }
-            if system.token_file.is_some() && system.peer.is_none() {
-                return Err(CampaignError::NoPeer(name()));
+            let keys = [("token_file", system.token_file.is_some()), ("iperf3", system.iperf3.is_some())];
+            if let Some((key, _)) = keys.into_iter().find(|(_, given)| *given && system.peer.is_none()) {
+                return Err(CampaignError::NoPeer { name: name(), key });
             }
         }
         let trials =
@@ -238,6 +263,7 @@ impl Campaign {
         }
         let works = self.works();
         works.iter().try_for_each(Work::check)?;
+        self.check_iperf3(&works)?;
         let peers = self.systems.iter().filter(|system| system.peer.is_some()).count();
         let lacks_peers = |work: &&Work| work.needs_peers() && peers < 1 + usize::from(!work.needs_system());
         if let Some(work) = works.iter().find(lacks_peers) {
@@ -251,6 +277,17 @@ impl Campaign {
             }
             None => Ok(()),
         }
+    }
+
+    /// An address that is given has to be one; one that follows from a peer, where it is needed.
+    fn check_iperf3(&self, works: &[Work]) -> Result<(), CampaignError> {
+        let is_by_iperf3 = |phase: &Phase| matches!(phase, Phase::ForeignFlows(_));
+        let is_needed = works.iter().any(|work| work.phases.iter().any(is_by_iperf3));
+        self.systems.iter().filter(|system| is_needed || system.iperf3.is_some()).try_for_each(|system| {
+            let Some(address) = system.iperf3_server() else { return Ok(()) };
+            let wrong = |source| CampaignError::Iperf3 { name: system.name.clone(), source };
+            address.parse::<Iperf3Server>().map(drop).map_err(wrong)
+        })
     }
 
     /// On which systems work is done, one after the other, in the order of `systems`; what needs no system is done under the first one's
@@ -370,10 +407,56 @@ mod tests {
         let alone = network.replace("[false, true]", "false");
         assert_eq!(with(&alone, 1).unwrap().systems_of(&flows[0], &[1, 0]), [0]);
         assert!(with(&alone, 0).unwrap_err().to_string().contains("none has a far side"));
+        let beside = with(&format!("{alone}beside = [\"iperf3\"]\n"), 1).unwrap();
+        let flows: Vec<Work> = beside.works().into_iter().filter(Work::needs_peers).collect();
+        let titles: Vec<_> = flows[0].phases.iter().map(|phase| phase.workload().title()).collect();
+        assert_eq!(titles, ["to", "to by iperf3", "from", "from by iperf3"]);
+        assert_eq!(beside.systems_of(&flows[0], &[1, 0]), [0]);
         let wrong = with(&alone.replace("[1, 6]", "0"), 2).unwrap_err().to_string();
         assert!(wrong.contains("flows is 0"), "{wrong}");
         let wrong = with(&format!("{alone}datagram = \"1MiB\"\n"), 2).unwrap_err().to_string();
         assert!(wrong.contains("65507"), "{wrong}");
+    }
+
+    #[test]
+    fn what_iperf3_cannot_do_is_said_before_anything_is_touched() {
+        let with = |system: &str, work: &str| {
+            let system = format!("[[system]]\nname = \"a\"\nplace = \"/a\"\n{system}\n");
+            let work = format!("[[network]]\nname = \"net\"\nbeside = [\"iperf3\"]\n{work}\n");
+            Campaign::parse(&format!("name = \"c\"\nrepeats = 1\n{system}{work}"))
+        };
+        let server = |system: &str| with(system, "").unwrap().systems[0].iperf3_server().unwrap();
+        assert_eq!(server("peer = \"h:1\""), "h:5201");
+        assert_eq!(server("peer = \"[::1]:1\""), "[::1]:5201");
+        assert_eq!(server("peer = \"h:1\"\niperf3 = \"other:7\""), "other:7");
+        let wrong = |system: &str, work: &str| with(system, work).unwrap_err().to_string();
+        assert!(wrong("", "").contains("none has a far side"));
+        assert!(wrong("iperf3 = \"h:1\"", "").contains("`iperf3` and no peer"));
+        assert!(wrong("peer = \"h:1\"\niperf3 = \"h\"", "").contains("`h` is no HOST:PORT"));
+        assert!(wrong("peer = \"h:1\"\niperf3 = \"--logfile=x:1\"", "").contains("no HOST:PORT"));
+        assert!(wrong("peer = \"-R:1\"", "").contains("`-R:5201` is no HOST:PORT"));
+        let peer = "peer = \"h:1\"";
+        assert!(wrong(peer, "processes = [\"one\", \"each\"]").contains("iperf3 does not do `processes"));
+        assert!(wrong(peer, "flows = 129").contains("more than 128 flows"));
+        assert!(wrong(peer, "block = \"2MiB\"").contains("blocks above 1048576 bytes"));
+        let twice = format!("{peer}\n[[system]]\nname = \"b\"\nplace = \"/b\"\n{peer}");
+        assert!(wrong(&twice, "at_once = [false, true]").contains("iperf3 does not do `at_once"));
+    }
+
+    #[test]
+    fn a_tool_stands_beside_what_it_does() {
+        let streams = "[[streams]]\nname = \"s\"\nphases = [\"write\"]\nfile = \"1MB\"\nblock = \"64KiB\"\n";
+        let with = |work: &str, tool: &str| {
+            let system = "[[system]]\nname = \"a\"\nplace = \"/a\"\npeer = \"h:1\"\n";
+            let text = format!("name = \"c\"\nrepeats = 1\n{system}{work}beside = [\"{tool}\"]\n");
+            Campaign::parse(&text).unwrap_err().to_string()
+        };
+        for tool in ["fio", "xrdcp", "netperf"] {
+            let wrong = with("[[network]]\nname = \"n\"\n", tool);
+            assert!(wrong.contains(&format!("unknown variant `{tool}`, expected `iperf3`")), "{wrong}");
+        }
+        let wrong = with(streams, "iperf3");
+        assert!(wrong.contains("unknown variant `iperf3`, expected `fio` or `xrdcp`"), "{wrong}");
     }
 
     #[test]

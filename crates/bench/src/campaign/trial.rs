@@ -4,8 +4,8 @@ use super::file::CampaignError;
 use crate::network::NetworkSpec;
 use crate::target::RelName;
 use crate::workload::{
-    Access, AnalysisPhase, AnalysisSpec, ChurnSpec, DaqSpec, FailureSpec, ForeignSpec, GenerateSpec, Names, SmallPhase,
-    SmallSpec, StreamSpec, WorkError, Workload, no_names,
+    Access, AnalysisPhase, AnalysisSpec, ChurnSpec, DaqSpec, FailureSpec, ForeignFlowsSpec, ForeignSpec, GenerateSpec,
+    Names, SmallPhase, SmallSpec, StreamSpec, WorkError, Workload, no_names,
 };
 
 /// What results call the client where it works with no system.
@@ -52,6 +52,8 @@ pub enum Phase {
     Client(GenerateSpec),
     /// The network to the far sides of systems.
     Network(NetworkSpec),
+    /// Another tool on the same flows.
+    ForeignFlows(ForeignFlowsSpec),
     /// Analysis.
     Analysis(AnalysisSpec),
 }
@@ -69,6 +71,7 @@ impl Phase {
             Self::Foreign(spec) => spec,
             Self::Client(spec) => spec,
             Self::Network(spec) => spec,
+            Self::ForeignFlows(spec) => spec,
             Self::Analysis(spec) => spec,
         }
     }

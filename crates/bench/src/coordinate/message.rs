@@ -28,6 +28,8 @@ pub struct FarSide {
     pub system: String,
     /// `HOST:PORT`.
     pub address: String,
+    /// `HOST:PORT` of the `iperf3 -s` beside it.
+    pub iperf3: String,
 }
 
 /// A share of a phase.

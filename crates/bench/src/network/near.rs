@@ -30,6 +30,8 @@ pub struct Far {
     pub system: String,
     /// `HOST:PORT`.
     pub address: String,
+    /// `HOST:PORT` of the `iperf3 -s` beside it, for those who compare; nobody else looks at it.
+    pub iperf3: String,
     /// What both sides have been given.
     pub token: Token,
     /// For flows that have processes of their own.

@@ -22,7 +22,7 @@ pub use analysis::{
 pub use churn::{ChurnError, ChurnPhase, ChurnSpec, Files, Mix, Plan, Sizes, Slot, Step};
 pub use daq::{DaqError, DaqSpec};
 pub use failure::{FailureError, FailureSpec};
-pub use foreign::{ForeignError, ForeignSpec, Tool};
+pub use foreign::{FlowTool, ForeignError, ForeignFlowsSpec, ForeignSpec, Iperf3Server, Tool};
 pub use generate::{ClientWork, GenerateError, GenerateSpec};
 pub(crate) use kind::word_of;
 pub use kind::{LocalFile, Names, Site, Unit, WorkError, Workload, no_names};

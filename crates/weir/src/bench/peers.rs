@@ -27,7 +27,8 @@ impl Peers {
                     "it has another token than the agents, and they are to have flows with it; give both the same";
                 return Err(Failure::message(Exit::Denied, text).while_doing(doing()));
             }
-            let far = Far { system: system.name.clone(), address, token, program: flows::program() };
+            let iperf3 = system.iperf3_server().unwrap_or_default();
+            let far = Far { system: system.name.clone(), address, iperf3, token, program: flows::program() };
             far.greet().map_err(|error| Failure::new(flows::exit_of(&error), error).while_doing(doing()))?;
             Ok(Some(far))
         };

@@ -49,7 +49,7 @@ pub struct AgentArgs {
     /// it they may use nothing but the folders that they make in a system's place; can be given several times.
     #[arg(long = "files", value_name = "DIRECTORY", conflicts_with = "watch")]
     pub files: Vec<PathBuf>,
-    /// Let campaigns run fio and xrdcp here, on the same work as weir's own.
+    /// Let campaigns run fio, xrdcp and iperf3 here, on the same work as weir's own.
     #[arg(long, conflicts_with = "watch")]
     pub tools: bool,
 }

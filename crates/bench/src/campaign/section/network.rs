@@ -6,6 +6,7 @@ use super::super::trial::{Phase, Work};
 use super::super::value::{Many, Rate, Size};
 use super::{Section, each, named, one, product, request, size};
 use crate::network::{Direction, NetworkSpec, Processes, Protocol};
+use crate::workload::{FlowTool, ForeignFlowsSpec};
 
 /// Flows with the far sides of systems, in all combinations of the parameters.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -40,6 +41,9 @@ pub struct Network {
     /// Bytes a second of each flow.
     #[serde(default = "flat_out")]
     pub rate: Many<Rate>,
+    /// Other tools on the same flows, each right after our own.
+    #[serde(default)]
+    pub beside: Vec<FlowTool>,
 }
 
 fn tcp() -> Many<Protocol> {
@@ -117,7 +121,14 @@ impl Section for Network {
             phases: self
                 .directions
                 .iter()
-                .map(|direction| Phase::Network(NetworkSpec { direction: *direction, ..spec.clone() }))
+                .flat_map(|direction| {
+                    let work = NetworkSpec { direction: *direction, ..spec.clone() };
+                    let theirs =
+                        |tool: &FlowTool| Phase::ForeignFlows(ForeignFlowsSpec { tool: *tool, work: work.clone() });
+                    // What a network carries changes with the time: one tool right after the other.
+                    let theirs: Vec<Phase> = self.beside.iter().map(theirs).collect();
+                    std::iter::once(Phase::Network(work)).chain(theirs)
+                })
                 .collect(),
             ..Work::new(&self.name)
         };

@@ -86,7 +86,7 @@ fn evidence(
     Evidence {
         way,
         is_networked: way == Way::Network || (way == Way::Path && is_network_mount(&cell.system, settings)),
-        is_foreign: matches!(at.phase, Some(Phase::Foreign(_))),
+        is_foreign: at.phase.is_some_and(|phase| phase.workload().runs_a_tool()),
         seconds,
         figure: cell.median,
         asked: at.phase.and_then(|phase| phase.workload().asked_rate(&at.row.phase)),

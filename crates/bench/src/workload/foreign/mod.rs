@@ -1,13 +1,16 @@
 //! Another tool on the same work, so that nobody grades himself: fio by path, xrdcp by `root://`. What it did is told by its own figures
-//! (fio) or by the clock and by what is there afterwards (xrdcp).
+//! (fio) or by the clock and by what is there afterwards (xrdcp). Flows by another tool are in [`iperf3`].
 
 mod fio;
+mod iperf3;
 mod tool;
 mod xrdcp;
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
+
+pub use iperf3::{FlowTool, ForeignFlowsSpec, Iperf3Server};
 
 use super::access::Access;
 use super::kind::{Names, Site, Unit, WorkError, Workload, word_of};
@@ -53,6 +56,17 @@ pub enum ForeignError {
         /// The tool.
         tool: Tool,
     },
+    /// Not these flows.
+    #[error("{} does not do {what}; leave `beside` out, or have that in a section of its own", word_of(.tool))]
+    Flows {
+        /// The tool.
+        tool: FlowTool,
+        /// What of them.
+        what: String,
+    },
+    /// Nowhere to have flows with.
+    #[error("`{0}` is no HOST:PORT of an `iperf3 -s`; an IPv6 address stands in brackets")]
+    Address(String),
 }
 
 impl ForeignSpec {

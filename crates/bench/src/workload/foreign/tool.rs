@@ -1,9 +1,9 @@
 //! Running another tool: by its name from the search path, without a shell, ended when all is to end.
 
 use std::io::{self, Read as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::load::Worker;
 use crate::target::TargetError;
@@ -17,8 +17,16 @@ const TICK: Duration = Duration::from_millis(5);
 pub(super) struct Running {
     name: &'static str,
     child: Child,
+    end: Option<Instant>,
     out: Option<JoinHandle<io::Result<Vec<u8>>>>,
     err: Option<JoinHandle<io::Result<Vec<u8>>>>,
+}
+
+/// A tool that has ended.
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    pub(super) out: String,
+    pub(super) err: String,
 }
 
 fn collect(stream: Option<impl io::Read + Send + 'static>) -> Option<JoinHandle<io::Result<Vec<u8>>>> {
@@ -42,32 +50,69 @@ impl Running {
         let what = format!("run {name}, which has to be installed and in the search path");
         let mut child = spawned.map_err(|source| TargetError::path(what, source))?;
         let (out, err) = (collect(child.stdout.take()), collect(child.stderr.take()));
-        Ok(Self { name, child, out, err })
+        Ok(Self { name, child, end: None, out, err })
+    }
+
+    /// It is ended when it takes longer than `limit` from now on, and that is an error: for a tool that waits for somebody else.
+    pub(super) fn at_most(self, limit: Duration) -> Self {
+        Self { end: Instant::now().checked_add(limit), ..self }
     }
 
     /// Its standard output, once it has ended well; `None` where it was ended because all is to end.
-    pub(super) fn wait(mut self, worker: &Worker) -> Result<Option<String>, TargetError> {
-        let failed = |what: String, source: io::Error| TargetError::path(what, source);
+    pub(super) fn wait(self, worker: &Worker) -> Result<Option<String>, TargetError> {
+        let name = self.name;
+        let Some(Ended { status, out, err }) = self.ended(worker)? else { return Ok(None) };
+        if status.success() {
+            return Ok(Some(out));
+        }
+        let last = err.trim().lines().last().or(out.trim().lines().last()).unwrap_or_default().to_owned();
+        Err(TargetError::path(format!("run {name} ({status})"), io::Error::other(last)))
+    }
+
+    /// The same for a tool that says in its output why it did not end well.
+    pub(super) fn ended(mut self, worker: &Worker) -> Result<Option<Ended>, TargetError> {
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => {
                     let (out, err) = (collected(self.out.take()), collected(self.err.take()));
-                    if status.success() {
-                        return Ok(Some(out));
-                    }
-                    let last = err.trim().lines().last().or(out.trim().lines().last()).unwrap_or_default().to_owned();
-                    let what = format!("run {} ({status})", self.name);
-                    return Err(failed(what, io::Error::other(last)));
+                    return Ok(Some(Ended { status, out, err }));
                 }
                 Ok(None) if worker.is_stopped() => {
-                    // Our own child: nobody else is met.
-                    let _ = self.child.kill();
-                    let _ = self.child.wait();
+                    self.kill();
                     return Ok(None);
                 }
+                Ok(None) if self.end.is_some_and(|end| Instant::now() >= end) => {
+                    self.kill();
+                    return Err(TargetError::path(format!("wait for {}", self.name), io::ErrorKind::TimedOut));
+                }
                 Ok(None) => thread::sleep(TICK),
-                Err(source) => return Err(failed(format!("wait for {}", self.name), source)),
+                Err(source) => return Err(TargetError::path(format!("wait for {}", self.name), source)),
             }
         }
+    }
+
+    fn kill(&mut self) {
+        // Our own child: nobody else is met.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{Crew, Tally};
+
+    #[test]
+    fn a_tool_that_waits_for_ever_is_ended() {
+        let work = |worker: &Worker| {
+            let _ = worker.start();
+            let sleeping = Running::start("sleep", &["600".to_owned()])?.at_most(Duration::from_millis(50));
+            sleeping.wait(worker).map(|_| Tally::default())
+        };
+        let finished = Crew::hire(&[("", 0..1)], work).unwrap().run(None, |_| true);
+        let error = finished.roles[0].workers[0].as_ref().unwrap_err().to_string();
+        assert!(error.contains("wait for sleep: timed out"), "{error}");
+        assert!(finished.wall < Duration::from_secs(60));
     }
 }
