@@ -15,18 +15,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # measure stands on the tests' harness
+from harness import free_port, listening  # noqa: E402
 from machine import commit  # noqa: E402
 from measure import BUILD, ROOT  # noqa: E402
 
 CAMPAIGNS, TABLES = ROOT / "bench/campaigns", BUILD / "bench"
 RESULTS = ROOT / "bench/CAMPAIGNS.md"
 WEIR = os.environ.get("WEIR_BIN") or str(ROOT / "target/release/weir")
-# What is measured by path on this machine's own disk alone.
-ON_DISK_ALONE = {"generator"}
+# What is measured by path on this machine's own disk alone, and what over its loopback.
+ON_DISK_ALONE, ON_LOOPBACK = {"generator"}, {"flows"}
 HEAD = """# Campaigns
 
 What `make bench` measured: campaigns of `weir bench` (`bench/campaigns`) on systems that `weir bench testbed` started, all on one
@@ -50,6 +54,25 @@ def table(name: str, systems: str, temporary: Path) -> str:
     return done.stdout.rsplit("\n\n", 1)[0].strip()
 
 
+@contextmanager
+def far_sides(folder: Path) -> Iterator[str]:
+    """The far side of our own flows, and iperf3's: a system's lines."""
+    ours, theirs = free_port(), free_port()
+    address = f"127.0.0.1:{ours}"
+    commands = [[WEIR, "bench", "flows", "--listen", address], ["iperf3", "-s", "-B", "127.0.0.1", "-p", str(theirs)]]
+    started = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for command in commands]
+    try:
+        while not (listening(ours) and listening(theirs)):
+            if any(one.poll() is not None for one in started):
+                sys.exit("a far side of flows has ended before it began")
+            time.sleep(0.05)
+        yield f'[[system]]\nname = "loopback"\nplace = "{folder}"\npeer = "{address}"\niperf3 = "127.0.0.1:{theirs}"\n'
+    finally:
+        for one in started:
+            one.terminate()
+            one.wait()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=sorted(file.stem for file in CAMPAIGNS.glob("*.toml")))
@@ -71,10 +94,11 @@ def main() -> None:
             lines = subprocess.run(up, check=True, text=True, stdout=subprocess.PIPE).stdout
             # The disk below all of them is their ceiling.
             lines = lines.replace("\nprocesses = ", '\ndisk = "disk"\nprocesses = ')
-            for name in wanted.names:
-                systems = disk if name in ON_DISK_ALONE else disk + lines
-                tables[name] = {"table": table(name, systems, bed.parent), "commit": commit(ROOT), "day": date.today().isoformat()}
-                saved.write_text(json.dumps(tables))
+            with far_sides(folder) as loopback:
+                for name in wanted.names:
+                    systems = disk if name in ON_DISK_ALONE else loopback if name in ON_LOOPBACK else disk + lines
+                    tables[name] = {"table": table(name, systems, bed.parent), "commit": commit(ROOT), "day": date.today().isoformat()}
+                    saved.write_text(json.dumps(tables))
         finally:
             subprocess.run([WEIR, "bench", "testbed", "down", "--dir", bed], check=False)
     parts = [f"## {name}\n\n{one['day']}, {one['commit']}\n\n```\n{one['table']}\n```\n" for name, one in sorted(tables.items())]
