@@ -384,7 +384,7 @@ def test_a_slow_agent_is_named_with_the_settings_that_set_it_apart(tmp_path, dis
     with agents(run, token, "a", "b", "c", "d"):
         run.phase_begins(4, disk)
         slow.send_signal(signal.SIGSTOP)
-        time.sleep(7)
+        time.sleep(5.5)
         slow.send_signal(signal.SIGCONT)
         summary = run.end()
     slow.wait(30)

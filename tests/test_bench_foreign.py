@@ -148,7 +148,7 @@ def test_iperf3_stands_beside_our_flows(tmp_path, far_side):
         assert not cell["ceilings"], (flows, phase, cell)
     for phase in (phase for trial in trials for phase in trial["phases"] if "iperf3" in phase["phase"]):
         # By iperf3's own clock: neither its start nor its talk at the end.
-        assert 1.9 < phase["measured"]["wall_s"] < 2.3, phase["phase"]
+        assert 1.9 < phase["measured"]["wall_s"] < 3, phase["phase"]
         assert phase["measured"]["client_cpu_s"] > 0 and not phase["measured"]["tally"].get("network")
 
 

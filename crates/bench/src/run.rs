@@ -114,7 +114,9 @@ pub fn run_trial(
         coordinator.muster()?;
     }
     if !work.needs_place() {
-        let greeted = context.peers.iter().try_for_each(|far| {
+        let by_agents = context.coordinator.is_some_and(|coordinator| coordinator.planned() > 0);
+        // Agents find out for themselves: this machine may not even be able to reach what they can.
+        let greeted = context.peers.iter().filter(|_| !by_agents).try_for_each(|far| {
             far.greet().map_err(|source| RunError::Peer { system: far.system.clone(), source: Box::new(source) })
         });
         greeted?;

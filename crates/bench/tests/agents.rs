@@ -34,6 +34,7 @@ fn coordinator(agents: usize) -> (Coordinator, Words) {
         listen: Some(("127.0.0.1:0".to_owned(), token(1))),
         systems: vec![("disk".to_owned(), Vec::new())],
         agents,
+        phases: 1,
         watchers: 0,
     };
     (Coordinator::start(setting, hear).unwrap(), words)

@@ -18,7 +18,7 @@ use crate::peer::Token;
 use crate::phases::empty_caches;
 use crate::result::Caches;
 use crate::run::FOLDER_BEGINS;
-use crate::sampling::{Sample, mount_settings};
+use crate::sampling::{Sample, machine_settings};
 use crate::target::{Place, RelName, Target};
 use crate::workload::{Known, Site};
 
@@ -56,9 +56,9 @@ pub(super) fn work(
     };
     crew.prepare();
     let places = [&task.home, &task.copies].into_iter().flatten().flat_map(|home| &home.places);
-    // Of directories alone: how they are mounted here may be why this machine is slower than another.
-    let mounts = mount_settings(&places.map(|place| (place.as_str(), Path::new(place))).collect::<Vec<_>>());
-    line.tell_or_end(&Tell::Settings { settings: mounts });
+    // How directories are mounted here may be why this machine is slower than another, and what was so at the beginning may be changed by now.
+    let settings = machine_settings(&places.map(|place| (place.as_str(), Path::new(place))).collect::<Vec<_>>());
+    line.tell_or_end(&Tell::Settings { settings });
     line.tell_or_end(&Tell::Prepared { run: task.run, caches });
     let start = loop {
         match starts.recv_timeout(LOOK) {

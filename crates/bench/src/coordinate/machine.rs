@@ -24,8 +24,10 @@ const PING_EACH: Duration = Duration::from_secs(1);
 const FIRST_PINGS: u64 = 8;
 /// Questions without an answer that are remembered.
 const OPEN_PINGS_MAX: usize = 16;
-/// Samples that are kept of all agents in one phase; beyond that they become longer.
+/// Samples that are kept of all agents, and of all servers, in one phase; beyond that they become longer.
 const SAMPLES_MAX: usize = 200_000;
+/// The same in all phases of a campaign together: records of them stay in memory to its end.
+const SAMPLES_OF_ALL: usize = 2_000_000;
 /// Names of those who are gone that are kept.
 const GONE_MAX: usize = 4096;
 
@@ -59,13 +61,14 @@ pub struct Machine {
     starts: Option<Duration>,
     gathering: Option<Gathering>,
     closing: bool,
+    samples_max: usize,
     local: Option<Local>,
 }
 
 impl Machine {
-    /// For so many agents.
+    /// For so many agents, and so many phases.
     #[must_use]
-    pub fn new(planned: usize) -> Self {
+    pub fn new(planned: usize, phases: usize) -> Self {
         Self {
             planned,
             peers: BTreeMap::new(),
@@ -77,6 +80,7 @@ impl Machine {
             starts: None,
             gathering: None,
             closing: false,
+            samples_max: (SAMPLES_OF_ALL / phases.max(1)).min(SAMPLES_MAX),
             local: None,
         }
     }
@@ -252,7 +256,7 @@ impl Machine {
         }
         let gone = self.gone.iter().map(|(name, why)| format!("{name} ({why})"));
         let missing = if missing { gone.collect() } else { Vec::new() };
-        let samples_max = (SAMPLES_MAX / shares.len().max(1)).clamp(30, 3600);
+        let samples_max = (self.samples_max / shares.len().max(1)).clamp(2, 3600);
         let ask = |peer, ask| out.push(Output::Send(peer, ask));
         self.round = Some(Round::begin(self.runs, now, shares, missing, samples_max, ask));
         self.starts = None;
@@ -263,7 +267,7 @@ impl Machine {
         self.questions += 2;
         let servers: Vec<(PeerId, ServerRecord)> =
             self.peers.iter().filter_map(|(id, peer)| Some((*id, peer.server()?))).collect();
-        let samples_max = (SAMPLES_MAX / servers.len().max(1)).clamp(30, 3600);
+        let samples_max = (self.samples_max / servers.len().max(1)).clamp(2, 3600);
         let ask = |peer, ask| out.push(Output::Send(peer, ask));
         self.gathering = Some(Gathering::begin(self.questions, servers.into_iter(), samples_max, ask));
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::campaign::Phase;
 use crate::load::{Reading, Tally};
+use crate::network::Outcome;
 use crate::result::Caches;
 use crate::sampling::{Sample, Settings};
 
@@ -224,6 +225,7 @@ impl RoleDone {
         said(tally.served.len() <= DEVICES_MAX, "too many servers")?;
         let flows = tally.network.iter().map(|outcome| outcome.flows().count()).sum::<usize>();
         said(tally.network.len() <= DEVICES_MAX && flows <= FLOWS_MAX, "too many flows")?;
+        tally.network.iter().try_for_each(check_outcome)?;
         let rates = tally.network.iter().flat_map(|outcome| outcome.flows()).map(|flow| flow.seconds);
         said(rates.into_iter().all(|seconds| (0.0..SECONDS_MAX).contains(&seconds)), "a flow of an impossible time")?;
         let bytes = tally.network.iter().flat_map(|outcome| outcome.flows()).map(|flow| flow.bytes.max(flow.sent));
@@ -242,6 +244,25 @@ impl RoleDone {
         said(texts.clone().count() <= 2 * IDLE_MAX, "too many complaints")?;
         said(texts.into_iter().all(|text| text.len() <= TEXT_BYTES_MAX), "complaints that are too long")
     }
+}
+
+/// What is printed of flows, and added up.
+fn check_outcome(outcome: &Outcome) -> Result<(), &'static str> {
+    let is_name = |name: &String| name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control);
+    let sides = [&outcome.near, &outcome.far];
+    let devices = sides.iter().flat_map(|side| side.counts.interfaces.keys().chain([&side.interface]));
+    said(devices.clone().count() <= DEVICES_MAX, "too many interfaces")?;
+    let mut names = devices.chain([&outcome.system, &outcome.peer]);
+    said(names.all(is_name), "a name of flows that is none")?;
+    let losses = sides.iter().flat_map(|side| side.counts.interfaces.values());
+    let losses = losses.flat_map(|one| [one.receive_lost, one.send_lost]);
+    let in_sockets = sides.iter().map(|side| side.counts.udp_receive_dropped);
+    let of_datagrams = outcome.flows().filter_map(|flow| flow.datagrams);
+    let datagrams = of_datagrams.flat_map(|of| [of.sent, of.received, of.reordered, of.duplicates]);
+    let mut counts = losses.chain(in_sockets).chain(datagrams);
+    said(counts.all(|count| count <= COUNT_MAX), "impossible counts of flows")?;
+    let mut texts = outcome.flows().flat_map(|flow| &flow.failures);
+    said(texts.all(|text| text.len() <= TEXT_BYTES_MAX), "failures of flows that are too long")
 }
 
 fn said(is_right: bool, wrong: &'static str) -> Result<(), &'static str> {
@@ -281,6 +302,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::network::Side;
 
     fn done(change: impl FnOnce(&mut RoleDone)) -> Tell {
         let mut tally = Tally { operations: 3, bytes: 12_288, ..Tally::default() };
@@ -311,6 +333,16 @@ mod tests {
         for (what, tell) in wrong {
             assert!(tell.check().unwrap_err().contains(what), "{what}");
         }
+        let flows = |interface: &str, lost: u64| {
+            let mut near = Side { interface: interface.into(), ..Side::default() };
+            near.counts.udp_receive_dropped = lost;
+            let ways = Vec::new();
+            let outcome = Outcome { system: "s".into(), peer: "h:1".into(), near, far: Side::default(), ways };
+            done(|role| role.tally.network.push(outcome))
+        };
+        assert_eq!(flows("eth0", 7).check(), Ok(()));
+        assert!(flows("\x1b[2J", 7).check().unwrap_err().contains("name"));
+        assert!(flows("eth0", u64::MAX).check().unwrap_err().contains("counts"));
         let sample = Sample { processes: (0..5000).map(|id| (id, 0.0)).collect(), ..Sample::default() };
         assert!(Tell::Watched { number: None, sample }.check().is_err());
         let settings = |name: String, value: String| Tell::Settings { settings: [(name, value)].into() };

@@ -57,6 +57,8 @@ struct Done {
 #[derive(Debug)]
 struct Member {
     name: String,
+    /// Parts of the work that it has.
+    parts: u32,
     prepared: Option<Caches>,
     seconds: u32,
     /// What it had done at the end of each second, by role, and by now.
@@ -94,7 +96,9 @@ impl Round {
         for (peer, name, task) in shares {
             let series = Series::new(samples_max);
             let histories = BTreeMap::new();
-            let member = Member { name, prepared: None, seconds: 0, histories, series, offset: None, done: None };
+            let parts = task.parts.end.saturating_sub(task.parts.start);
+            let member =
+                Member { name, parts, prepared: None, seconds: 0, histories, series, offset: None, done: None };
             members.insert(peer, member);
             ask(peer, Ask::Prepare(Box::new(task)));
         }
@@ -268,6 +272,7 @@ impl Round {
             let offset = member.offset.unwrap_or(Offset { ahead_us: 0, round_trip: Duration::ZERO });
             outcome.agents.push(AgentRecord {
                 name: member.name.clone(),
+                parts: member.parts,
                 roles: done.roles.iter().map(AgentRole::of).collect(),
                 samples: member.series.into_samples(),
                 ahead_us: offset.ahead_us,

@@ -63,6 +63,8 @@ pub struct Setting {
     pub systems: Vec<(String, Vec<String>)>,
     /// How many there are to be; 0: this machine works by itself, and servers are watched.
     pub agents: usize,
+    /// How many phases there are in all, about: what is kept of each goes by that.
+    pub phases: usize,
     /// How many watchers of servers there are to be, those on this machine not counted.
     pub watchers: usize,
 }
@@ -122,7 +124,7 @@ impl Coordinator {
         let door = door.transpose()?;
         let failed = CoordinateError::Thread;
         let mut driver = Driver {
-            machine: Machine::new(setting.agents),
+            machine: Machine::new(setting.agents, setting.phases),
             clock,
             peers: BTreeMap::new(),
             leaving: Vec::new(),

@@ -130,7 +130,8 @@ impl Tally {
         }
     }
 
-    fn complain(&mut self, at: Duration, text: String) {
+    /// Keeps what is to be said of something, if there is room.
+    pub(crate) fn complain(&mut self, at: Duration, text: String) {
         if self.complaints.len() < COMPLAINTS_MAX {
             self.complaints.push(Complaint { at_s: at.as_secs_f64(), text });
         }

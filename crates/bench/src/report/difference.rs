@@ -236,6 +236,7 @@ mod tests {
             median: values[values.len() / 2],
             interval: None,
             against_first: None,
+            ours: None,
             latency_us: None,
             client_cpu: None,
             missed: 0,

@@ -96,6 +96,10 @@ pub(super) fn notes(cell: &Cell, unit: Unit) -> Vec<String> {
         None => format!("never back ({} s still)", recovery.still_s),
     }));
     notes.extend(cell.jobs.as_ref().map(of_jobs));
+    notes.extend(cell.ours.map(|ours| {
+        let range = ours.interval.map(|i| format!(" ({:.2} to {:.2})", i.low, i.high)).unwrap_or_default();
+        format!("our own is x {:.2}{range} of it", ours.ratio)
+    }));
     if cell.left_out > 0 {
         let repeats = if cell.left_out == 1 { "1 repeat that" } else { &format!("{} repeats that", cell.left_out) };
         notes.push(format!("without {repeats} ended early"));

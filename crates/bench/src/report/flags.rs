@@ -1,12 +1,13 @@
 //! What speaks against a figure.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use super::ceiling::At;
 use super::summary::Cell;
-use super::verdict::{Way, way_to};
+use super::verdict::{Way, mount_kind, way_to};
 use crate::campaign::Campaign;
-use crate::result::{Caches, TrialRecord};
+use crate::result::{Caches, RunHead, TrialRecord};
 use crate::target::{Durability, Place};
 
 /// A reason for which a figure may not be what it seems.
@@ -43,6 +44,8 @@ pub enum Flag {
     Compressible,
     /// Jobs waited for each other's processors.
     ManyJobs,
+    /// The mount's own process has done work for the client that is in nobody's CPU time.
+    PartialClientCpu,
     /// Machines that were to take part did not, or not to the end: the figure is of what the others did.
     LostAgents,
     /// A machine's own rate was far from the others'.
@@ -69,6 +72,7 @@ impl Flag {
             Self::Synthetic => 'y',
             Self::Compressible => 'z',
             Self::ManyJobs => 'j',
+            Self::PartialClientCpu => 'p',
             Self::LostAgents => 'a',
             Self::OutlierAgents => 'o',
         }
@@ -102,23 +106,37 @@ impl fmt::Display for Flag {
             Self::Scattered => "the repeats scatter by more than a tenth to each side",
             Self::NotSteady => "no steady state: there was a trend to the end",
             Self::Synthetic => "synthetic: what jobs read is made up, and says little of real ones",
-            Self::Compressible => "what jobs read can be compressed by a tenth and more: systems that compress gain by it",
+            Self::Compressible => "what jobs read, and was put there for them, can be compressed by a tenth and more: systems that compress gain by it",
             Self::ManyJobs => "more jobs than this machine has processors: they waited for each other, too",
             Self::MissedDeadlines => "deadlines were missed: a detector would have lost data",
+            Self::PartialClientCpu => "by a mount of FUSE: the client's CPU time is without that of the mount's own process",
             Self::LostAgents => "agents were lost: the figure is of what the others did",
             Self::OutlierAgents => "an agent was far slower or faster than the others",
         })
     }
 }
 
-/// Puts the flags to each figure that follow from how the work was done, and on what machine; 0 bytes of memory: that is not known.
-pub(super) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campaign, memory_bytes: u64) {
+/// Puts the flags to each figure that follow from how the work was done, and on what machine.
+pub(super) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) {
+    let of_work = |row: &super::Row| (row.work.clone(), row.parameters.clone());
+    let has = |at: &&At<'_>| at.row.cells.iter().any(|cell| cell.flags.contains(&Flag::Compressible));
+    let compressible: BTreeSet<_> = rows.iter().filter(has).map(|at| of_work(&at.row)).collect();
     for at in rows {
+        // What jobs read was put there before, and gained as much.
+        if compressible.contains(&of_work(&at.row)) {
+            at.row.cells.iter_mut().for_each(|cell| cell.flags.extend([Flag::Compressible]));
+        }
         let Some(phase) = at.phase else { continue };
         let work = phase.workload();
+        for cell in at.row.cells.iter_mut().filter(|cell| work.needs_system() && cell.client_cpu.is_some()) {
+            if mount_kind(&cell.system, &head.machine).starts_with("fuse") {
+                cell.flags.insert(Flag::PartialClientCpu);
+            }
+        }
         let Some(manner) = work.manner() else { continue };
         // What has to be on the disk within the timing is not only in a memory.
         let lazy = work.writes() && manner.durability == Durability::None;
+        let memory_bytes = head.memory_bytes;
         let fits = work.moved() > 0 && work.room() < memory_bytes && !manner.direct && (lazy || !work.writes());
         let places = |name: &str| {
             let system = campaign.systems.iter().find(|system| system.name == name);

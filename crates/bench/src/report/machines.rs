@@ -24,9 +24,9 @@ pub(super) fn server_cpu_s(records: &[&PhaseRecord]) -> Option<f64> {
     Some(sum)
 }
 
-/// Agents whose own rate, in the median over the repeats, is far from the others'.
+/// Agents whose own rate, in the median over the repeats, is far from that of the others that had as many parts of the work.
 pub(super) fn outliers(records: &[&PhaseRecord], unit: Unit) -> Vec<Outlier> {
-    let mut rates: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let mut alike: BTreeMap<u32, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
     for record in records {
         for agent in &record.machines.agents {
             // The first role: the one whose record it is.
@@ -36,9 +36,14 @@ pub(super) fn outliers(records: &[&PhaseRecord], unit: Unit) -> Vec<Outlier> {
                 Unit::Bytes | Unit::Efficiency => role.bytes as f64,
                 Unit::Operations => role.operations as f64,
             };
-            rates.entry(&agent.name).or_default().push(done / role.wall_s);
+            alike.entry(agent.parts).or_default().entry(&agent.name).or_default().push(done / role.wall_s);
         }
     }
+    alike.into_values().flat_map(among).collect()
+}
+
+/// The outliers among agents that did as much.
+fn among(rates: BTreeMap<&str, Vec<f64>>) -> Vec<Outlier> {
     let (names, rates): (Vec<&str>, Vec<f64>) =
         rates.into_iter().filter_map(|(name, rates)| Some((name, median(&rates)?))).unzip();
     let Some(middle) = median(&rates).filter(|middle| *middle > 0.0) else { return Vec::new() };
@@ -75,6 +80,7 @@ mod tests {
     fn with_agents(rates: &[u64]) -> PhaseRecord {
         let agent = |(number, rate): (usize, &u64)| AgentRecord {
             name: format!("n{number}"),
+            parts: 1,
             roles: vec![AgentRole { role: String::new(), wall_s: 2.0, operations: 1, bytes: 2 * rate, failures: 0 }],
             samples: Vec::new(),
             ahead_us: 0,
@@ -103,6 +109,10 @@ mod tests {
         let once = [with_agents(&slow), with_agents(&usual), with_agents(&usual)];
         assert_eq!(outliers(&once.iter().collect::<Vec<_>>(), Unit::Bytes), []);
         assert_eq!(outliers(&[&with_agents(&[])], Unit::Bytes), []);
+        // Who has twice the work of the others is none for that.
+        let mut more = with_agents(&[100, 100, 100, 100, 100, 200]);
+        more.machines.agents[5].parts = 2;
+        assert_eq!(outliers(&[&more], Unit::Bytes), []);
     }
 
     #[test]

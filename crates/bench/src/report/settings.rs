@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::difference::SettingDifference;
 use super::summary::Row;
 use crate::result::{KnownSettings, MachineSettings, RunHead, TrialRecord, known_settings};
-use crate::sampling::Settings;
+use crate::sampling::{MOUNT, Settings};
 
 /// A setting that is not the same on all agents, or on all servers of a system.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -82,7 +82,9 @@ pub(super) fn unlike(known: &KnownSettings) -> Vec<Unlike> {
     let mut found = Vec::new();
     for (system, machines) in by_system(known) {
         for name in names(&machines) {
-            let values = having(&machines, name);
+            let mut values = having(&machines, name);
+            // Who does not tell of a place has nothing to do with it.
+            values.retain(|having| having.value.is_some() || !name.starts_with(MOUNT));
             if values.len() > 1 {
                 found.push(Unlike { system: system.clone(), name: name.clone(), values });
             }
@@ -99,13 +101,15 @@ pub(super) fn changed(head: &RunHead, trials: &[TrialRecord]) -> Vec<Changed> {
         for machine in &record.settings {
             let Some(before) = known.insert(machine.name.clone(), machine.clone()) else { continue };
             let differ = differing(&before.settings, &machine.settings);
-            found.extend(differ.into_iter().map(|SettingDifference { name, first, second }| Changed {
-                machine: machine.name.clone(),
-                name,
-                before: first,
-                after: second,
-                trial,
-            }));
+            found.extend(differ.into_iter().filter(is_told_by_both).map(
+                |SettingDifference { name, first, second }| Changed {
+                    machine: machine.name.clone(),
+                    name,
+                    before: first,
+                    after: second,
+                    trial,
+                },
+            ));
         }
     }
     found
@@ -124,7 +128,7 @@ pub(super) fn put<'a>(rows: impl Iterator<Item = &'a mut Row>, trials: &[TrialRe
         let usual = usual(&beside);
         for outlier in &mut cell.outliers {
             let Some(own) = known.get(&outlier.agent).filter(|_| !beside.is_empty()) else { continue };
-            let apart = differing(&usual, &own.settings).into_iter();
+            let apart = differing(&usual, &own.settings).into_iter().filter(is_told_by_both);
             outlier.apart = apart
                 .map(|SettingDifference { name, first, second }| Apart { name, own: second, others: first })
                 .collect();
@@ -154,6 +158,11 @@ pub(super) fn differing(first: &Settings, second: &Settings) -> Vec<SettingDiffe
         second: second.get(name).cloned(),
     };
     names.into_iter().filter(differs).map(of).collect()
+}
+
+/// Of a place with which one of them has nothing to do there is nothing to compare.
+fn is_told_by_both(difference: &SettingDifference) -> bool {
+    !difference.name.starts_with(MOUNT) || (difference.first.is_some() && difference.second.is_some())
 }
 
 /// The machines besides the one that keeps the records, by what they do.
@@ -204,8 +213,14 @@ mod tests {
         let all = known(&[
             machine("", &[("kernel", "5"), ("governor", "none")]),
             machine("a", &[("kernel", "6"), ("governor", "performance")]),
-            machine("b", &[("kernel", "6"), ("governor", "powersave"), ("mount of /x", "nfs4 rw")]),
-            machine("c", &[("kernel", "6"), ("governor", "performance")]),
+            machine(
+                "b",
+                &[("kernel", "6"), ("governor", "powersave"), ("mount of /x", "nfs4 rw"), ("mount of /y", "ext4")],
+            ),
+            machine(
+                "c",
+                &[("kernel", "6"), ("governor", "performance"), ("mount of /x", "nfs4 ro"), ("cpu boost", "1")],
+            ),
         ]);
         let having = |value: Option<&str>, machines: &[&str]| Having {
             value: value.map(str::to_owned),
@@ -213,8 +228,9 @@ mod tests {
         };
         let of = |name: &str, values: [Having; 2]| Unlike { system: None, name: name.into(), values: values.into() };
         let governors = [having(Some("performance"), &["a", "c"]), having(Some("powersave"), &["b"])];
-        let mounts = [having(None, &["a", "c"]), having(Some("nfs4 rw"), &["b"])];
-        assert_eq!(unlike(&all), [of("governor", governors), of("mount of /x", mounts)]);
+        let boost = [having(None, &["a", "b"]), having(Some("1"), &["c"])];
+        let mounts = [having(Some("nfs4 ro"), &["c"]), having(Some("nfs4 rw"), &["b"])];
+        assert_eq!(unlike(&all), [of("cpu boost", boost), of("governor", governors), of("mount of /x", mounts)]);
     }
 
     #[test]
@@ -238,9 +254,12 @@ mod tests {
         let head = RunHead { machine: machine("", &[("kernel", "6")]).settings, ..RunHead::default() };
         let trial = |settings: Vec<MachineSettings>| TrialRecord { settings, ..TrialRecord::default() };
         let trials = [
-            trial(vec![machine("a", &[("governor", "performance")])]),
+            trial(vec![machine("a", &[("governor", "performance"), ("mount of /x", "ext4")])]),
             trial(vec![]),
-            trial(vec![machine("a", &[("governor", "powersave")]), machine("", &[("kernel", "7")])]),
+            trial(vec![
+                machine("a", &[("governor", "powersave"), ("mount of /y", "ext4")]),
+                machine("", &[("kernel", "7")]),
+            ]),
         ];
         let changed_by = |machine: &str, name: &str, before: &str, after: &str| Changed {
             machine: machine.into(),

@@ -50,6 +50,9 @@ pub struct Cell {
     pub interval: Option<Interval>,
     /// Against the first system of the row.
     pub against_first: Option<Comparison>,
+    /// Of another tool's figure: our own on the same work against it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ours: Option<Comparison>,
     /// Latencies of all repeats: 50, 99 and 99.9 % in microseconds.
     pub latency_us: Option<[u64; 3]>,
     /// CPU seconds of the client for each GB, or for each million operations.
@@ -187,13 +190,33 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) ->
     };
     let mut rows: Vec<At<'_>> = all.iter().filter_map(at).collect();
     put(&mut rows, campaign);
-    flags::put(&mut rows, trials, campaign, head.memory_bytes);
+    put_beside_tools(&mut rows);
+    flags::put(&mut rows, trials, campaign, head);
     verdict::put(&mut rows, trials, campaign, &head.machine);
     let remarks = latest.iter().flat_map(|(_, trial)| Remark::of(trial)).collect();
     let known = known_settings(head, trials);
     settings::put(rows.iter_mut().map(|at| &mut at.row), trials, &known);
     let (unlike, changed) = (settings::unlike(&known), settings::changed(head, trials));
     Summary { rows: rows.into_iter().map(|at| at.row).collect(), remarks, unlike, changed }
+}
+
+/// Puts our own figure in relation to that of another tool on the same work, beside the tool's.
+fn put_beside_tools(rows: &mut [At<'_>]) {
+    let ours: Vec<Row> = rows.iter().filter(|at| !is_of_a_tool(at)).map(|at| at.row.clone()).collect();
+    for at in rows.iter_mut().filter(|at| is_of_a_tool(at)) {
+        let Some((phase, _)) = at.row.phase.rsplit_once(" by ") else { continue };
+        let is_same =
+            |row: &&Row| (&row.work, &row.parameters) == (&at.row.work, &at.row.parameters) && row.phase == phase;
+        let Some(ours) = ours.iter().find(is_same) else { continue };
+        for cell in at.row.cells.iter_mut().filter(|cell| cell.usable().is_some()) {
+            let own = ours.cells.iter().find(|own| own.system == cell.system && own.usable().is_some());
+            cell.ours = own.and_then(|own| compare(&own.values, &cell.values, CONFIDENCE));
+        }
+    }
+}
+
+fn is_of_a_tool(at: &At<'_>) -> bool {
+    at.phase.is_some_and(|phase| phase.workload().runs_a_tool())
 }
 
 /// The phases of all trials, those that were not done among them.
@@ -248,7 +271,11 @@ fn row(cells: &BySystem<'_>, work: &Work, of: Option<&Phase>, campaign: &Campaig
     let unit = of.map_or(Unit::Operations, |of| of.workload().unit());
     let recorded = cells.values().flat_map(|of| of.whole.iter().chain(&of.partial)).next();
     let title = recorded.map(|(_, _, phase)| phase.phase.clone()).or_else(|| Some(of?.workload().title()))?;
-    let made = |(system, some): (&usize, &Repeats<'_>)| Some(cell(some, of?.workload(), campaign.systems.get(*system)));
+    // Of what another tool does nobody knows a second by itself: where one stands beside, all have their whole time.
+    let is_beside_a_tool = work.phases.iter().any(|phase| phase.workload().runs_a_tool());
+    let made = |(system, some): (&usize, &Repeats<'_>)| {
+        Some(cell(some, of?.workload(), is_beside_a_tool, campaign.systems.get(*system)))
+    };
     let mut made: Vec<Cell> = cells.iter().filter_map(made).collect();
     let first = made.first().filter(|cell| cell.usable().is_some()).map(|cell| cell.values.clone()).unwrap_or_default();
     for cell in made.iter_mut().skip(1) {
@@ -270,7 +297,7 @@ struct Figure {
 /// From the common start to the end of the last worker; of a long phase without its warm-up. What is done at its end, such as making durable, is
 /// always in it.
 #[allow(clippy::cast_precision_loss)] // counts and times
-fn figure(measured: &Measured, of: &dyn Workload) -> Figure {
+fn figure(measured: &Measured, of: &dyn Workload, has_whole_time: bool) -> Figure {
     let unit = of.unit();
     let rate = match unit {
         Unit::Bytes => measured.byte_rate(),
@@ -282,7 +309,8 @@ fn figure(measured: &Measured, of: &dyn Workload) -> Figure {
     // What is broken on purpose has no steady state, and nobody leaves that out.
     // A job's efficiency is that of the whole job.
     let each = measured.second_s.max(1) as usize;
-    if series.len() * each < STEADY_SECONDS_MIN || of.expects_failures() || unit == Unit::Efficiency {
+    let is_short = series.len() * each < STEADY_SECONDS_MIN;
+    if has_whole_time || is_short || of.expects_failures() || unit == Unit::Efficiency {
         return whole;
     }
     let Some(found) = steady(&series) else { return Figure { is_steady: false, ..whole } };
@@ -298,7 +326,7 @@ fn figure(measured: &Measured, of: &dyn Workload) -> Figure {
 }
 
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts and times
-fn cell(repeats: &Repeats<'_>, of: &dyn Workload, system: Option<&System>) -> Cell {
+fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: Option<&System>) -> Cell {
     let some = if repeats.whole.is_empty() { &repeats.partial } else { &repeats.whole };
     let unit = of.unit();
     let mut flags = BTreeSet::new();
@@ -323,7 +351,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, system: Option<&System>) -> Ce
     let mut warm_up_s = 0;
     for (_, trial, phase) in some {
         let measured = &phase.measured;
-        let figure = figure(measured, of);
+        let figure = figure(measured, of, has_whole_time);
         values.push(figure.rate);
         warm_up_s = warm_up_s.max(figure.warm_up_s);
         latency.merge(&measured.tally.latency);
@@ -391,6 +419,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, system: Option<&System>) -> Ce
         median: middle,
         interval,
         against_first: None,
+        ours: None,
         latency_us: (latency.count() > 0).then(|| [us(0.5), us(0.99), us(0.999)]),
         // Of several roles the first has it all.
         client_cpu: (amount > 0.0 && cpu > 0.0).then(|| cpu / amount),

@@ -190,6 +190,7 @@ mod tests {
             median: 2e6,
             interval: None,
             against_first: None,
+            ours: None,
             latency_us: Some([1500, 2500, 9999]),
             client_cpu: Some(0.5),
             missed: 0,

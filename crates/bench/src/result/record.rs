@@ -83,6 +83,9 @@ pub struct Machines {
 pub struct AgentRecord {
     /// Its name.
     pub name: String,
+    /// Parts of the work that it had.
+    #[serde(default)]
+    pub parts: u32,
     /// What it did, role by role.
     pub roles: Vec<AgentRole>,
     /// The machine, second by second; longer samples where there would be too many.

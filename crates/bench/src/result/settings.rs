@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::record::{RunHead, TrialRecord};
-use crate::sampling::Settings;
+use crate::sampling::{MOUNT, Settings};
 
 /// The settings of a machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -38,11 +38,17 @@ pub fn known_settings(head: &RunHead, trials: &[TrialRecord]) -> KnownSettings {
     std::iter::once(here).chain(told).map(|machine| (machine.name.clone(), machine)).collect()
 }
 
-/// What of `told` is new, to be recorded; from now on it is known.
-pub fn news(known: &mut KnownSettings, told: Vec<MachineSettings>) -> Vec<MachineSettings> {
+/// What of `told` is new, to be recorded; from now on it is known. How places are mounted that a machine has nothing to do with just now is
+/// kept as it was.
+pub fn news(known: &mut KnownSettings, mut told: Vec<MachineSettings>) -> Vec<MachineSettings> {
+    for machine in &mut told {
+        let before = known.get(&machine.name).into_iter().flat_map(|before| &before.settings);
+        for (name, value) in before.filter(|(name, _)| name.starts_with(MOUNT)) {
+            machine.settings.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
     let is_new =
         |machine: &MachineSettings| known.insert(machine.name.clone(), machine.clone()).as_ref() != Some(machine);
-    let mut told = told;
     told.retain(is_new);
     told
 }
@@ -63,6 +69,17 @@ mod tests {
         assert_eq!(news(&mut known, vec![machine("", "6.1"), machine("a", "6.1")]), [machine("a", "6.1")]);
         assert_eq!(news(&mut known, vec![machine("", "6.1"), machine("a", "6.1")]), []);
         assert_eq!(news(&mut known, vec![machine("a", "6.2")]), [machine("a", "6.2")]);
+        let with = |more: &str| {
+            let mut machine = machine("a", "6.2");
+            machine.settings.insert(format!("{MOUNT}{more}"), "ext4 rw".to_owned());
+            machine
+        };
+        assert_eq!(news(&mut known, vec![with("/x")]), [with("/x")]);
+        assert_eq!(news(&mut known, vec![machine("a", "6.2")]), [], "it has nothing to do with the place just now");
+        let mut both = with("/x");
+        both.settings.extend(with("/y").settings);
+        assert_eq!(news(&mut known, vec![with("/y")]), [both]);
+        known.clear();
         let of_server = MachineSettings { system: Some("s".into()), ..machine("a", "6.2") };
         assert_eq!(news(&mut known, vec![of_server.clone()]), [of_server]);
     }

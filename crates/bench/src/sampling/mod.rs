@@ -10,7 +10,8 @@ mod sample;
 mod series;
 
 pub use counters::{Counters, Cpu, Disk, Interface, Pressure, Tcp};
-pub use machine::{Settings, machine_settings, memory_bytes, mount_settings};
+pub(crate) use machine::MOUNT;
+pub use machine::{Settings, machine_settings, memory_bytes};
 pub use observer::Observer;
 pub use sample::{CpuShares, DiskRates, InterfaceRates, PressureShares, Sample};
 pub use series::Series;

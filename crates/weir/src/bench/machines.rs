@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bench::campaign::Campaign;
+use bench::campaign::{Campaign, order};
 use bench::coordinate::{CoordinateError, Coordinator, Event, News, Setting};
 use bench::peer::Token;
 use bench::run::now_secs;
@@ -39,7 +39,9 @@ impl Machines {
         let token = token.map_err(|error| Failure::new(token::exit_of(&error), error))?;
         let listen = args.listen.clone().zip(token);
         let planned = usize::from(args.agents);
-        let setting = Setting { listen, systems, agents: planned, watchers: usize::from(args.watchers) };
+        let works = campaign.works();
+        let phases = order(campaign).iter().filter_map(|trial| Some(works.get(trial.work)?.phases.len())).sum();
+        let setting = Setting { listen, systems, agents: planned, phases, watchers: usize::from(args.watchers) };
         let hear = move |news: &News| {
             if !quiet {
                 tell(news, planned);

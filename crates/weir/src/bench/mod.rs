@@ -144,7 +144,7 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
     let mut results = ResultFolder::open(&path, head).map_err(usage)?;
     let mut known = known_settings(&results.head, &results.trials);
     for difference in known.get(&here.name).map_or_else(Vec::new, |last| differences(&last.settings, &here.settings)) {
-        say(&format!("warning: other settings of this machine than when the run began: {difference}"));
+        say(&format!("warning: other settings of this machine than were recorded last: {difference}"));
     }
     let done: BTreeSet<Trial> = whole(&results.trials);
     let stop = Arc::new(AtomicBool::new(false));
@@ -190,7 +190,8 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
             break;
         }
         let told = machines.coordinator().map_or_else(Vec::new, Coordinator::settings);
-        record.settings = news(&mut known, std::iter::once(here.clone()).chain(told).collect());
+        record.settings =
+            news(&mut known, std::iter::once(MachineSettings::here(settings_here(campaign))).chain(told).collect());
         results.add(record).map_err(failed)?;
     }
     let summary = summarise(&results.trials, campaign, &results.head);

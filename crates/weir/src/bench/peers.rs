@@ -29,6 +29,10 @@ impl Peers {
             }
             let iperf3 = system.iperf3_server().unwrap_or_default();
             let far = Far { system: system.name.clone(), address, iperf3, token, program: flows::program() };
+            // Agents greet for themselves: this machine may not even be able to reach what they can.
+            if of_agents.is_some() {
+                return Ok(Some(far));
+            }
             far.greet().map_err(|error| Failure::new(flows::exit_of(&error), error).while_doing(doing()))?;
             Ok(Some(far))
         };

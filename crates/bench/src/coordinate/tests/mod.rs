@@ -102,7 +102,7 @@ fn settings_are_told_of_when_they_are_new_and_are_bounded_in_all() {
 #[test]
 fn a_thousand_agents_are_followed_by_one_core() {
     const SECONDS: u32 = 60;
-    let mut machine = Machine::new(1000);
+    let mut machine = Machine::new(1000, 1);
     let mut out = Vec::new();
     for peer in 1..=1000 {
         machine.handle(START, Input::Joined { peer, name: format!("n{peer}"), kind: Kind::Agent }, &mut out);
@@ -326,7 +326,7 @@ fn servers_are_watched_from_the_start_to_the_end() {
 
 #[test]
 fn too_many_agents_and_equal_names() {
-    let mut machine = Machine::new(2);
+    let mut machine = Machine::new(2, 1);
     let mut out = Vec::new();
     for peer in 1..=3 {
         machine.handle(START, Input::Joined { peer, name: "node".into(), kind: Kind::Agent }, &mut out);

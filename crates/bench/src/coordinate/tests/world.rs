@@ -113,7 +113,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(planned: usize) -> Self {
         Self {
-            machine: Machine::new(planned),
+            machine: Machine::new(planned, 1),
             now: START,
             agents: BTreeMap::new(),
             post: BTreeMap::new(),

@@ -380,3 +380,62 @@ fn each_stage_is_the_ceiling_of_those_that_go_through_it() {
     assert_eq!(ceilings(&row.cells[0]), right);
     assert_eq!(ceilings(&row.cells[1]), [(Stage::Client, 1000e6, 0.2)]);
 }
+
+#[test]
+fn what_a_mounts_own_process_uses_is_told_to_be_missing() {
+    let trials: Vec<_> = (0..6).flat_map(|n| [trial(0, n, 200), trial(1, n, 400)]).collect();
+    let flags = |mount: &str| {
+        let head = RunHead { machine: [("mount of b".to_owned(), mount.to_owned())].into(), ..RunHead::default() };
+        let summary = summarise(&trials, &campaign(), &head);
+        summary.rows[0].cells.iter().map(|cell| cell.flags.contains(&Flag::PartialClientCpu)).collect::<Vec<_>>()
+    };
+    assert_eq!(flags("fuse.glusterfs rw"), [false, true]);
+    assert_eq!(flags("ext4 rw"), [false, false]);
+}
+
+#[test]
+fn another_tool_stands_beside_our_own_figure_and_neither_loses_its_beginning() {
+    let text = r#"
+        name = "c"
+        repeats = 8
+        [[system]]
+        name = "a"
+        place = "/a"
+        [[streams]]
+        name = "w"
+        phases = ["write"]
+        file = "200MB"
+        block = "1MiB"
+        beside = ["fio"]
+    "#;
+    let campaign = Campaign::parse(text).unwrap();
+    let ours = |repeat: u32| {
+        let mut ours = TrialRecord { trial: Trial { system: 0, work: 0, repeat }, ..trial(0, repeat, 0) };
+        // Slow for a while, as a warm-up is.
+        let rates = (0..60_u64).map(|second| if second < 12 { 10 } else { 100 + u64::from(repeat) + second % 3 });
+        let mut done = 0;
+        let seconds = rates.map(|rate| {
+            done += rate * 1_000_000;
+            Reading { operations: done / 1000, bytes: done, failures: 0 }
+        });
+        let measured = &mut ours.phases[0].measured;
+        measured.seconds = seconds.collect();
+        (measured.wall_s, measured.tally.bytes) = (60.0, done);
+        let mut theirs = ours.phases[0].clone();
+        (theirs.number, theirs.phase) = (1, "write by fio".to_owned());
+        theirs.measured.seconds = vec![Reading::default(); 60];
+        theirs.measured.tally.bytes = done / 2;
+        ours.phases.push(theirs);
+        ours
+    };
+    let trials: Vec<_> = (0..8).map(ours).collect();
+    let summary = summarise(&trials, &campaign, &RunHead::default());
+    let [own, tools] = [&summary.rows[0].cells[0], &summary.rows[1].cells[0]];
+    assert_eq!((own.warm_up_s, tools.warm_up_s, own.ours), (0, 0, None));
+    assert!(!tools.flags.contains(&Flag::NotSteady), "{:?}", tools.flags);
+    let ratio = tools.ours.unwrap();
+    assert!((1.95..2.05).contains(&ratio.ratio) && ratio.differs() == Some(true), "{ratio:?}");
+    // By itself ours would have had its beginning left out.
+    let alone = Campaign::parse(&text.replace("beside = [\"fio\"]", "")).unwrap();
+    assert!(summarise(&trials, &alone, &RunHead::default()).rows[0].cells[0].warm_up_s >= 10);
+}

@@ -8,7 +8,7 @@ use crate::measure::Measured;
 use crate::report::ceiling::At;
 use crate::report::summary::{Cell, Row};
 use crate::result::{PhaseRecord, TrialRecord};
-use crate::sampling::{Sample, Settings};
+use crate::sampling::{MOUNT, Sample, Settings};
 use crate::workload::Unit;
 
 /// The parameter that says whose directories files are in.
@@ -149,9 +149,14 @@ const NETWORK_FILE_SYSTEMS: [&str; 14] = [
 
 /// Whether a system's place is a mount of a network file system, by the settings of the machine that measured; where these do not say, it is not.
 fn is_network_mount(system: &str, settings: &Settings) -> bool {
-    let mount = settings.get(&format!("mount of {system}"));
-    let kind = mount.and_then(|mount| mount.split(' ').next()).unwrap_or_default();
+    let kind = mount_kind(system, settings);
     kind.starts_with("fuse.") || NETWORK_FILE_SYSTEMS.contains(&kind)
+}
+
+/// The file system that a system's place is on; empty where that is not known.
+pub(in crate::report) fn mount_kind<'a>(system: &str, settings: &'a Settings) -> &'a str {
+    let mount = settings.get(&format!("{MOUNT}{system}"));
+    mount.and_then(|mount| mount.split(' ').next()).unwrap_or_default()
 }
 
 /// How data gets to a place, by its text.

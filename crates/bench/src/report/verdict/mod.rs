@@ -6,7 +6,7 @@ mod table;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::collect::{put, way_to};
+pub(super) use self::collect::{mount_kind, put, way_to};
 pub use self::evidence::{DiskUse, Evidence, Growth, Link, Machine, Way};
 pub use self::table::{Bound, RULES, Rule};
 

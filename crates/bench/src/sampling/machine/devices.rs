@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{Found, chosen, names_in, text};
+use super::{DEVICES_MAX, Found, MOUNT, chosen, names_in, text};
 
 /// Mount options that lead to a machine or a person.
 const OPTIONS_LEFT_OUT: [&str; 12] = [
@@ -24,7 +24,7 @@ const OPTIONS_LEFT_OUT: [&str; 12] = [
 impl Found<'_> {
     /// Those of hardware, and bonds of them.
     pub(super) fn interfaces(&mut self) {
-        for name in names_in(&self.at("sys/class/net")) {
+        for name in names_in(&self.at("sys/class/net")).into_iter().take(DEVICES_MAX) {
             let at = format!("sys/class/net/{name}");
             let is_bond = self.at(&format!("{at}/bonding")).exists();
             if !is_bond && !self.at(&format!("{at}/device")).exists() {
@@ -71,7 +71,11 @@ impl Found<'_> {
 
     pub(super) fn disks(&mut self) {
         let no_disk = |name: &String| ["loop", "ram", "zram", "sr", "fd"].iter().any(|start| name.starts_with(start));
-        for name in names_in(&self.at("sys/block")).into_iter().filter(|name| !no_disk(name)) {
+        let mut names = names_in(&self.at("sys/block"));
+        names.retain(|name| !no_disk(name));
+        // There may be many more volumes than disks below them.
+        names.sort_by_key(|name| name.starts_with("dm-"));
+        for name in names.into_iter().take(DEVICES_MAX) {
             let at = format!("sys/block/{name}");
             let scheduler = text(&self.at(&format!("{at}/queue/scheduler"))).map(|text| chosen(&text).unwrap_or(text));
             self.put(format!("disk {name} scheduler"), scheduler);
@@ -96,7 +100,7 @@ impl Found<'_> {
     pub(super) fn mount(&mut self, name: &str, place: &Path) {
         let place = std::fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
         let mounts = text(&self.at("proc/self/mountinfo")).unwrap_or_default();
-        self.put(format!("mount of {name}"), mount_of(&mounts, &place));
+        self.put(format!("{MOUNT}{name}"), mount_of(&mounts, &place));
     }
 }
 

@@ -13,12 +13,17 @@ use super::ethtool;
 /// Names of settings and their values.
 pub type Settings = BTreeMap<String, String>;
 
+/// What the names of settings begin with that tell how a place is mounted: they are told of the places alone that a machine has to do with.
+pub(crate) const MOUNT: &str = "mount of ";
+
 /// Most bytes of a file that are looked at.
 const FILE_MAX: u64 = 256 << 10;
 /// Most characters of a value.
 const VALUE_MAX: usize = 300;
 /// Most interfaces, and most disks, that are told of.
 const DEVICES_MAX: usize = 64;
+/// Most names in a folder that are looked at.
+const NAMES_MAX: usize = 4096;
 /// Most processors whose settings are compared.
 const PROCESSORS_MAX: u32 = 4096;
 
@@ -105,14 +110,6 @@ pub fn machine_settings(places: &[(&str, &Path)]) -> Settings {
     found
 }
 
-/// How `places` (names, and directories on this machine) are mounted; nothing of a place that is no directory here.
-#[must_use]
-pub fn mount_settings(places: &[(&str, &Path)]) -> Settings {
-    let mut found = Found { root: Path::new("/"), settings: Settings::new() };
-    found.mounts(places);
-    found.settings
-}
-
 /// Bytes of memory of this machine; 0 where that is not shown.
 #[must_use]
 pub fn memory_bytes() -> u64 {
@@ -136,7 +133,9 @@ fn settings_below(root: &Path, places: &[(&str, &Path)]) -> Settings {
     found.kernel();
     found.interfaces();
     found.disks();
-    found.mounts(places);
+    for (name, place) in places {
+        found.mount(name, place);
+    }
     found.settings
 }
 
@@ -154,12 +153,6 @@ impl Found<'_> {
         let cleaned = value.map(|value| value.split_whitespace().collect::<Vec<_>>().join(" "));
         if let Some(value) = cleaned.filter(|value| !value.is_empty()) {
             self.settings.insert(name.into(), value.chars().filter(|c| !c.is_control()).take(VALUE_MAX).collect());
-        }
-    }
-
-    fn mounts(&mut self, places: &[(&str, &Path)]) {
-        for (name, place) in places {
-            self.mount(name, place);
         }
     }
 
@@ -285,11 +278,11 @@ fn text(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Names in a folder, in their order; the first few of very many.
+/// Names in a folder, in their order; of very many some.
 fn names_in(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().take(1024);
+    let entries = std::fs::read_dir(folder).into_iter().flatten().take(NAMES_MAX);
     let names: BTreeSet<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    names.into_iter().take(DEVICES_MAX).collect()
+    names.into_iter().collect()
 }
 
 #[cfg(test)]

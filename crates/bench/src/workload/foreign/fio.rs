@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::tool::Running;
-use super::{ForeignSpec, location, told};
+use super::{ForeignSpec, cut_off, location, told};
 use crate::latency::Latency;
 use crate::load::{Tally, Worker};
 use crate::target::{Durability, Target, TargetError};
@@ -15,7 +15,7 @@ pub(super) fn run(spec: &ForeignSpec, target: &dyn Target, worker: &Worker) -> R
     let arguments = arguments(spec, &location(spec, target)?);
     let start = worker.start();
     let Some(out) = Running::start("fio", &arguments)?.wait(worker)? else {
-        return Ok(Tally { cut: 1, ..Tally::default() });
+        return Ok(cut_off("fio", start.elapsed()));
     };
     let wrong = |what: &str| {
         let first: String = out.chars().take(200).collect();

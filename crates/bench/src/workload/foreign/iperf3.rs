@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::tool::{Ended, Running};
-use super::{ForeignError, told};
+use super::{ForeignError, cut_off, told};
 use crate::latency::Latency;
 use crate::load::{Crew, Tally, Worker};
 use crate::network::{Direction, NetworkSpec, Processes, Protocol};
@@ -170,7 +170,7 @@ fn run(work: &NetworkSpec, server: &Iperf3Server, worker: &Worker) -> Result<Tal
     let start = worker.start();
     let ended = Running::start("iperf3", &arguments(work, server))?.at_most(longest).ended(worker)?;
     let Some(ended) = ended else {
-        return Ok(Tally { cut: 1, ..Tally::default() });
+        return Ok(cut_off("iperf3", start.elapsed()));
     };
     let wrong = |said: String| {
         let what = format!("flows with iperf3 at {}, port {}", server.host, server.port);

@@ -8,7 +8,7 @@ mod xrdcp;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use iperf3::{FlowTool, ForeignFlowsSpec, Iperf3Server};
 
@@ -193,6 +193,13 @@ fn location(spec: &ForeignSpec, target: &dyn Target) -> Result<String, TargetErr
         Tool::Xrdcp => "a driver that is not root://",
     };
     target.location().filter(fits).ok_or(TargetError::Unsupported { what: "another tool on the same work", by })
+}
+
+/// A tool that was ended tells nothing of what it had done by then.
+fn cut_off(name: &str, at: Duration) -> Tally {
+    let mut tally = Tally { cut: 1, ..Tally::default() };
+    tally.complain(at, format!("{name} was ended before it told anything: the time was up, or the run was stopped"));
+    tally
 }
 
 /// What a tool did, as our own work would be told; latencies only where the tool tells those of its requests.
