@@ -75,6 +75,12 @@ def far_sides(folder: Path) -> Iterator[str]:
             one.wait()
 
 
+def write(tables: dict) -> None:
+    """What is known by now: a long run that is stopped has told what it did."""
+    parts = [f"## {name}\n\n{one['day']}, {one['commit']}\n\n```\n{one['table']}\n```\n" for name, one in sorted(tables.items())]
+    RESULTS.write_text("\n".join([HEAD, *parts]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=sorted(file.stem for file in CAMPAIGNS.glob("*.toml")))
@@ -102,10 +108,9 @@ def main() -> None:
                     found = table(name, systems, bed.parent)
                 tables[name] = {"table": found, "commit": commit(ROOT), "day": date.today().isoformat()}
                 saved.write_text(json.dumps(tables))
+                write(tables)
         finally:
             subprocess.run([WEIR, "bench", "testbed", "down", "--dir", bed], check=False)
-    parts = [f"## {name}\n\n{one['day']}, {one['commit']}\n\n```\n{one['table']}\n```\n" for name, one in sorted(tables.items())]
-    RESULTS.write_text("\n".join([HEAD, *parts]))
     print(f"written: {RESULTS}; reports: {TABLES}/*/report.html")
 
 
