@@ -91,6 +91,8 @@ def main() -> None:
             parser.error(f"no campaign {name} in {CAMPAIGNS}")
     saved = TABLES / "tables.json"
     TABLES.mkdir(parents=True, exist_ok=True)
+    # Before this writes into the checkout itself.
+    at = commit(ROOT)
     tables = json.loads(saved.read_text()) if saved.exists() else {}
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/var/tmp") as temporary:
         os.chmod(temporary, 0o755)  # servers that run as users of their own look into it
@@ -106,7 +108,7 @@ def main() -> None:
                 # Nothing of one kind of work idles beside the other.
                 with far_sides(folder) if name in ON_LOOPBACK else nullcontext(disk if name in ON_DISK_ALONE else disk + lines) as systems:
                     found = table(name, systems, bed.parent)
-                tables[name] = {"table": found, "commit": commit(ROOT), "day": date.today().isoformat()}
+                tables[name] = {"table": found, "commit": at, "day": date.today().isoformat()}
                 saved.write_text(json.dumps(tables))
                 write(tables)
         finally:
