@@ -202,6 +202,9 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) ->
 
 /// Puts our own figure in relation to that of another tool on the same work, beside the tool's.
 fn put_beside_tools(rows: &mut [At<'_>]) {
+    if !rows.iter().any(is_of_a_tool) {
+        return;
+    }
     let ours: Vec<Row> = rows.iter().filter(|at| !is_of_a_tool(at)).map(|at| at.row.clone()).collect();
     for at in rows.iter_mut().filter(|at| is_of_a_tool(at)) {
         let Some((phase, _)) = at.row.phase.rsplit_once(" by ") else { continue };

@@ -75,8 +75,6 @@ struct Work {
 #[derive(Default)]
 struct Desk {
     stop: bool,
-    /// The pass under way is to go on although none is begun by itself.
-    now: bool,
     /// The pass that the thread is at has ended: it is to leave it, also when another has begun since.
     given_up: bool,
     /// For the pass under way, instead of what is configured.
@@ -160,7 +158,6 @@ impl Scrub {
             return Err("the scrub is off (scrub.rate is 0); say how fast this pass may read: --rate 16MiB".into());
         }
         desk.rate = rate;
-        desk.now = true;
         let begun = desk.begin(seconds_now());
         drop(desk);
         self.shared.changed.notify_all();
@@ -262,7 +259,7 @@ impl Shared {
             if desk.stop {
                 return false;
             }
-            let going_on = desk.position.current.is_some() && (work.config.rate > 0 || desk.now || desk.rate.is_some());
+            let going_on = desk.position.current.is_some() && (work.config.rate > 0 || desk.rate.is_some());
             let now = seconds_now();
             let left = work.config.due(&desk.position).map(|due| due.saturating_sub(now));
             if going_on || left == Some(0) {
@@ -389,7 +386,6 @@ impl Desk {
     fn end(&mut self, tally: Tally) {
         self.position.current = None;
         self.position.last = Some(Tally { ended: seconds_now(), ..tally });
-        self.now = false;
         self.rate = None;
     }
 
