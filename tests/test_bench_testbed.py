@@ -105,6 +105,7 @@ def up(folder: Path, peer: str, *arguments: str) -> str:
 
 def run(tmp_path: Path, text: str, *before: str) -> dict:
     """The cells of a campaign; `before`: what starts the bench."""
+    tmp_path.mkdir(exist_ok=True)
     (tmp_path / "campaign.toml").write_text(text)
     command = [*before, WEIR_BIN, "bench", "run", tmp_path / "campaign.toml", "--results", tmp_path / "results", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -121,6 +122,13 @@ def test_a_system_comes_up_is_measured_and_goes(peer, folder, tmp_path):
     assert len(found) == systems * (3 + 5)
     for key, cell in found.items():
         assert not {"wrong-data", "failures", "ended-early"} & set(cell["flags"]), (key, cell)
+        assert "partial-client-cpu" not in cell["flags"], (key, cell)
+    if peer in ("glusterfs", "moosefs"):
+        # Who does not name the mount's own process is told what is missing.
+        assert "\nclient_processes = " in lines
+        nameless = "\n".join(line for line in lines.splitlines() if not line.startswith("client_processes"))
+        for key, cell in run(tmp_path / "nameless", CAMPAIGN + nameless).items():
+            assert "partial-client-cpu" in cell["flags"], (key, cell)
     bed(folder, "down")
     assert not traces(folder)
     assert bed(folder, "list").stdout == ""

@@ -1,13 +1,12 @@
 //! One piece of work, measured: what was done second by second, what it cost this machine, and what that machine did meanwhile.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::load::{Crew, Group, Reading, Tally};
 use crate::network::Outcome;
-use crate::sampling::{Counters, Sample, Series};
+use crate::sampling::{Observer, Sample, Series};
 use crate::workload::Unit;
 
 /// What came of it.
@@ -27,7 +26,7 @@ pub struct Measured {
     /// The part of it that the kernel spent, in seconds, to a hundredth.
     #[serde(default)]
     pub client_system_s: f64,
-    /// This machine, second by second; longer samples where there would be too many.
+    /// This machine, second by second, with the processes that do the client's work for the bench; longer samples where there would be too many.
     pub client: Vec<Sample>,
     /// Workers that did nothing, and why.
     pub idle_workers: Vec<String>,
@@ -112,30 +111,24 @@ pub fn measure(
     mut watch: impl FnMut(Progress) -> bool,
 ) -> Vec<(&'static str, Measured)> {
     crew.prepare();
-    measure_at(crew, Instant::now(), limit, |second| watch(second.progress))
+    measure_at(crew, Instant::now(), limit, &[], |second| watch(second.progress))
 }
 
-/// The same from `start` on, with a crew that is prepared, for those who want to know more of each second.
+/// The same from `start` on, with a crew that is prepared, for those who want to know more of each second. `helpers`: names of processes on this
+/// machine that do a part of the work in the bench's stead, as that of a FUSE mount does; the samples have their CPU time.
 #[must_use]
 pub fn measure_at(
     crew: Crew,
     start: Instant,
     limit: Option<Duration>,
+    helpers: &[String],
     mut watch: impl FnMut(Second<'_>) -> bool,
 ) -> Vec<(&'static str, Measured)> {
-    let ticks = ticks();
-    let counters = || Counters::read(Path::new("/proc"), Path::new("/sys"), &[], Instant::now());
     let times_before = ProcessTimes::read();
-    let (mut last_counters, mut last, mut client, mut elapsed) =
-        (counters(), Reading::default(), Series::new(SAMPLES_MAX), Duration::ZERO);
-    let mut sample = || {
-        let now = counters();
-        let sample = Sample::between(&last_counters, &now, ticks);
-        last_counters = now;
-        sample
-    };
+    let mut observer = Observer::new(helpers.to_vec());
+    let (mut last, mut client, mut elapsed) = (Reading::default(), Series::new(SAMPLES_MAX), Duration::ZERO);
     let finished = crew.run_at(start, limit, |roles| {
-        let sample = sample();
+        let sample = observer.sample();
         client.push(sample.clone());
         // Seconds of the work itself: how long it took to get ready is nobody's time.
         elapsed += Duration::from_secs(1);
@@ -145,7 +138,7 @@ pub fn measure_at(
         watch(Second { progress, roles, sample: &sample })
     });
     // What is left of the last second stands by itself: an agent tells it at its end.
-    let last_sample = sample();
+    let last_sample = observer.sample();
     let times = ProcessTimes::read();
     let spent = |of: fn(&ProcessTimes) -> Duration| of(&times).saturating_sub(of(&times_before)).as_secs_f64();
     let mut cpu = Some((spent(ProcessTimes::all), spent(ProcessTimes::system)));

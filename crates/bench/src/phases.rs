@@ -145,7 +145,7 @@ fn by_this_machine(
     let mut last = Reading::default();
     let (mut progress, mut went_on) = (Progress::default(), true);
     let begun = Instant::now();
-    let mut roles = measure_at(crew, begun, context.phase_limit, |second| {
+    let mut roles = measure_at(crew, begun, context.phase_limit, helpers(context, phase), |second| {
         if let Some(coordinator) = context.coordinator {
             let now: Reading = second.roles.iter().copied().sum();
             coordinator.show(now, now.since(last), second.progress.elapsed, second.sample);
@@ -188,6 +188,7 @@ fn by_all_agents(
         home: homes.home.clone(),
         copies: homes.copies.clone(),
         peers: homes.site.peers.iter().map(far_side).collect(),
+        client_processes: helpers(context, phase).to_vec(),
         seed: context.seed,
         limit: context.phase_limit,
     };
@@ -211,6 +212,11 @@ fn by_all_agents(
 /// Where agents find the far side of flows.
 fn far_side(far: &Far) -> FarSide {
     FarSide { system: far.system.clone(), address: far.address.clone(), iperf3: far.iperf3.clone() }
+}
+
+/// Processes that do a part of the client's work in this phase.
+fn helpers<'a>(context: &Context<'a>, phase: &Phase) -> &'a [String] {
+    if phase.workload().needs_system() { context.client_processes } else { &[] }
 }
 
 /// Of all servers that are watched those of the system that was at work.

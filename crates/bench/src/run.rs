@@ -66,6 +66,8 @@ pub struct Context<'a> {
     pub system: &'a str,
     /// Where it is; files are spread over several places.
     pub places: &'a [Place],
+    /// Names of processes that do a part of each client's work, as that of a FUSE mount does.
+    pub client_processes: &'a [String],
     /// What is broken and mended while it is measured.
     pub faults: &'a [Fault],
     /// Where copies go, if the work makes some.

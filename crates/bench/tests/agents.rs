@@ -143,9 +143,14 @@ fn files_are_the_same_whoever_makes_them() {
             coordinator.muster().unwrap();
             let place = together.path().to_str().unwrap().to_owned();
             let home = Some(Home { places: vec![place], folder: "weir-bench-t".to_owned() });
-            let job = Job { phase: phase.clone(), home, copies: None, peers: vec![], seed: 9, limit: None };
+            // A process that is there for sure: this one.
+            let client_processes = vec![std::fs::read_to_string("/proc/self/comm").unwrap().trim_end().to_owned()];
+            let job =
+                Job { phase: phase.clone(), home, copies: None, peers: vec![], client_processes, seed: 9, limit: None };
             let outcome = coordinator.run(job, &mut |_| true).unwrap();
             assert_eq!((outcome.agents.len(), outcome.missing, outcome.refused), (agents, vec![], None));
+            let watched = outcome.agents.iter().flat_map(|agent| &agent.samples).map(|sample| sample.processes.len());
+            assert!(watched.clone().count() >= agents && watched.min() >= Some(1));
             let bytes: u64 = right.values().map(|content| content.len() as u64).sum();
             assert_eq!(outcome.roles[0].1.tally.bytes, bytes);
             assert_eq!(outcome.roles[0].1.seconds.last().unwrap().bytes, bytes);
@@ -221,7 +226,7 @@ fn an_agent_that_is_stopped_ends_its_work_and_is_lost() {
     std::thread::scope(|scope| {
         let coordinator = &coordinator;
         let run = scope.spawn(move || {
-            let job = Job { phase, home, copies: None, peers: vec![], seed: 9, limit: None };
+            let job = Job { phase, home, copies: None, peers: vec![], client_processes: vec![], seed: 9, limit: None };
             coordinator.run(job, &mut |_| true).unwrap()
         });
         while files(folder.path()).values().map(Vec::len).sum::<usize>() < 1 << 20 {

@@ -74,7 +74,7 @@ pub(super) fn work(
     let mut told = vec![Reading::default(); roles.len()];
     let mut number = 0;
     let limit = task.limit_s.and_then(|limit| Duration::try_from_secs_f64(limit).ok());
-    let mut measured = measure_at(crew, line.clock.instant_of(start), limit, |second| {
+    let mut measured = measure_at(crew, line.clock.instant_of(start), limit, &task.client_processes, |second| {
         let deltas = roles.iter().zip(second.roles).zip(&mut told).map(|((role, now), told)| {
             let delta = now.since(*told);
             *told = *now;
@@ -111,8 +111,10 @@ fn prepare(task: &Task, here: &Here, known: Arc<Known>, settings: &Settings) -> 
     };
     let content = Arc::new(Content::new(task.seed));
     let target = |system: Option<(Vec<Place>, Arc<dyn Target>)>| system.map(|(_, target)| target);
-    if task.peers.len() > PLACES_MAX {
-        return Err(format!("{} far sides; give at most {PLACES_MAX}", task.peers.len()));
+    for (what, count) in [("far sides", task.peers.len()), ("client_processes", task.client_processes.len())] {
+        if count > PLACES_MAX {
+            return Err(format!("{count} {what}; give at most {PLACES_MAX}"));
+        }
     }
     let far = |FarSide { system, address, iperf3 }: &FarSide| Far {
         system: system.clone(),

@@ -128,6 +128,9 @@ pub struct System {
     /// Processes of its server on this machine, by their names, if it is on this machine: their CPU time is the server's.
     #[serde(default)]
     pub processes: Vec<String>,
+    /// Processes that do a part of the work on each client, as that of a FUSE mount does, by their names: their CPU time is the client's.
+    #[serde(default)]
+    pub client_processes: Vec<String>,
 }
 
 impl System {

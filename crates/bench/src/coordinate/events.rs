@@ -21,6 +21,8 @@ pub struct Job {
     pub copies: Option<Home>,
     /// Far sides of the flows that it is about.
     pub peers: Vec<FarSide>,
+    /// Names of processes on a client that do a part of the work there, as that of a FUSE mount does.
+    pub client_processes: Vec<String>,
     /// Seed of contents.
     pub seed: u64,
     /// How long it may take.

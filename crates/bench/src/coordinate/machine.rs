@@ -249,6 +249,7 @@ impl Machine {
                 home: job.home.clone(),
                 copies: job.copies.clone(),
                 peers: job.peers.clone(),
+                client_processes: job.client_processes.clone(),
                 seed: job.seed,
                 limit_s: job.limit.map(|limit| limit.as_secs_f64()),
             };

@@ -49,6 +49,8 @@ pub struct Task {
     pub copies: Option<Home>,
     /// Far sides of the flows that the phase is about.
     pub peers: Vec<FarSide>,
+    /// Names of processes on a client that do a part of the work there, as that of a FUSE mount does.
+    pub client_processes: Vec<String>,
     /// Seed of contents.
     pub seed: u64,
     /// Seconds that it may take.
@@ -187,6 +189,8 @@ pub(crate) const TEXT_BYTES_MAX: usize = 2000;
 const COUNT_MAX: u64 = 1 << 53;
 /// Ten years.
 const SECONDS_MAX: f64 = 3.2e8;
+/// Processors that a process can use.
+const CORES_MAX: f64 = 1e6;
 
 impl Tell {
     /// Whether an agent can have meant it: the connection carries no more than so many bytes, but what is kept and added up has bounds of
@@ -279,6 +283,7 @@ fn check_sample(sample: &Sample) -> Result<(), &'static str> {
     said((0.0..SECONDS_MAX).contains(&sample.seconds), "a sample of an impossible time")?;
     let devices = [sample.interfaces.len(), sample.disks.len(), sample.processes.len()];
     said(devices.iter().all(|devices| *devices <= DEVICES_MAX), "too many devices in a sample")?;
+    said(sample.processes.values().all(|cores| (0.0..CORES_MAX).contains(cores)), "an impossible CPU time")?;
     let names = sample.interfaces.keys().chain(sample.disks.keys());
     said(names.into_iter().all(|name| name.len() <= NAME_BYTES_MAX), "the name of a device is too long")
 }

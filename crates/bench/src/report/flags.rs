@@ -129,7 +129,10 @@ pub(super) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campai
         let Some(phase) = at.phase else { continue };
         let work = phase.workload();
         for cell in at.row.cells.iter_mut().filter(|cell| work.needs_system() && cell.client_cpu.is_some()) {
-            if mount_kind(&cell.system, &head.machine).starts_with("fuse") {
+            let phase_of =
+                |source: &super::Source| trials.get(source.trial).and_then(|trial| trial.phases.get(source.phase));
+            let is_counted = cell.sources.iter().filter_map(phase_of).all(|phase| phase.helpers_cpu_s().is_some());
+            if mount_kind(&cell.system, &head.machine).starts_with("fuse") && !is_counted {
                 cell.flags.insert(Flag::PartialClientCpu);
             }
         }

@@ -67,6 +67,16 @@ pub struct PhaseRecord {
     pub machines: Machines,
 }
 
+impl PhaseRecord {
+    /// CPU time in seconds of the processes that did a part of the clients' work, as those of FUSE mounts do; `None` where a client had none.
+    #[must_use]
+    pub fn helpers_cpu_s(&self) -> Option<f64> {
+        let agents = self.machines.agents.iter().map(|agent| &agent.samples);
+        let machines = agents.chain(self.machines.agents.is_empty().then_some(&self.measured.client));
+        machines.map(|samples| processes_cpu_s(samples)).sum()
+    }
+}
+
 /// The machines that took part in a phase, beside the one that keeps the records.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Machines {
@@ -133,9 +143,14 @@ impl ServerRecord {
         if self.processes.is_empty() {
             return self.is_whole.then(|| self.samples.iter().map(Sample::machine_cpu_s).sum());
         }
-        let is_there = self.samples.iter().any(|sample| !sample.processes.is_empty());
-        (self.is_whole && is_there).then(|| self.samples.iter().map(Sample::processes_cpu_s).sum())
+        processes_cpu_s(&self.samples).filter(|_| self.is_whole)
     }
+}
+
+/// CPU time in seconds of the processes that were watched on a machine; `None` where none of them was there.
+fn processes_cpu_s(samples: &[Sample]) -> Option<f64> {
+    let is_there = samples.iter().any(|sample| !sample.processes.is_empty());
+    is_there.then(|| samples.iter().map(Sample::processes_cpu_s).sum())
 }
 
 /// A trial that was done.

@@ -36,8 +36,8 @@ fn look(processes: &[String]) -> Counters {
     Counters::read(proc, Path::new("/sys"), &ids, Instant::now())
 }
 
-/// Ids of the processes of these names (`/proc/PID/comm`: the first 15 bytes). What measures is no server, though it may be of the
-/// same name: a bench's processes are left out.
+/// Ids of the processes of these names (`/proc/PID/comm`: the first 15 bytes). What measures is neither a server nor a mount, though it may be
+/// of the same name: a bench's processes are left out.
 fn ids_of(proc: &Path, names: &[String]) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir(proc) else { return Vec::new() };
     let is_meant =

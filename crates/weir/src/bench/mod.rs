@@ -167,6 +167,7 @@ fn do_campaign(campaign: &Campaign, source: &str, how: &HowArgs, time: Option<Du
         let copies = work.copy_to.as_deref().map(Place::parse).transpose().map_err(usage)?;
         let context = Context {
             system: &system.name,
+            client_processes: &system.client_processes,
             places,
             faults: &faults,
             copies: copies.as_ref(),

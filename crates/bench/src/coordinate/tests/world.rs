@@ -39,7 +39,15 @@ pub(super) fn phase(streams: u32) -> Phase {
 
 pub(super) fn job(streams: u32) -> Job {
     let home = Home { places: vec!["/mnt".into()], folder: "weir-bench-1".into() };
-    Job { phase: phase(streams), home: Some(home), copies: None, peers: vec![], seed: 1, limit: None }
+    Job {
+        phase: phase(streams),
+        home: Some(home),
+        copies: None,
+        peers: vec![],
+        client_processes: vec![],
+        seed: 1,
+        limit: None,
+    }
 }
 
 /// What a machine tells each second, of the size that real ones have.

@@ -394,6 +394,39 @@ fn what_a_mounts_own_process_uses_is_told_to_be_missing() {
 }
 
 #[test]
+fn what_a_mounts_own_process_uses_is_the_clients() {
+    let sample = |cores| crate::sampling::Sample {
+        seconds: 2.0,
+        processes: [(7, cores)].into(),
+        ..crate::sampling::Sample::default()
+    };
+    let agent = |samples| crate::result::AgentRecord {
+        name: "one".into(),
+        parts: 1,
+        roles: Vec::new(),
+        samples,
+        ahead_us: 0,
+        round_trip_us: 0,
+    };
+    let head = RunHead { machine: [("mount of a".to_owned(), "fuse x".to_owned())].into(), ..RunHead::default() };
+    let cell = |change: &dyn Fn(&mut PhaseRecord)| {
+        let mut trials: Vec<_> = (0..6).map(|n| trial(0, n, 200)).collect();
+        trials.iter_mut().for_each(|trial| change(&mut trial.phases[0]));
+        let cell = summarise(&trials, &campaign(), &head).rows.remove(0).cells.remove(0);
+        (cell.client_cpu.unwrap(), cell.flags.contains(&Flag::PartialClientCpu))
+    };
+    let (alone, is_partial) = cell(&|_| {});
+    assert!(is_partial);
+    let per_gb = |seconds: f64| alone * (seconds / 0.1);
+    let here = cell(&|phase| phase.measured.client = vec![sample(0.25), sample(0.0)]);
+    assert!((here.0 - per_gb(0.6)).abs() < 1e-9 && !here.1, "{here:?}");
+    let by_agents = cell(&|phase| phase.machines.agents = vec![agent(vec![sample(0.25)]), agent(vec![sample(0.5)])]);
+    assert!((by_agents.0 - per_gb(1.6)).abs() < 1e-9 && !by_agents.1, "{by_agents:?}");
+    let but_one = cell(&|phase| phase.machines.agents = vec![agent(vec![sample(0.25)]), agent(Vec::new())]);
+    assert_eq!(but_one, (alone, true));
+}
+
+#[test]
 fn another_tool_stands_beside_our_own_figure_and_neither_loses_its_beginning() {
     let text = r#"
         name = "c"

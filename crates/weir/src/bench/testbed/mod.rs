@@ -193,6 +193,9 @@ fn tell(made: &Made, plan: &Plan, link: Option<u64>, weir: &Path, folder: &Path)
     for system in &made.systems {
         writeln!(out, "[[system]]\nname = \"{}\"\nplace = \"{}\"", system.name, system.place)?;
         writeln!(out, "processes = {:?}", plan.processes)?;
+        if !plan.client_processes.is_empty() {
+            writeln!(out, "client_processes = {:?}", plan.client_processes)?;
+        }
         if plan.victim.is_some() {
             let (weir, folder) = (weir.display().to_string(), folder.display().to_string());
             for (key, verb) in [("fail", "kill"), ("restore", "start")] {

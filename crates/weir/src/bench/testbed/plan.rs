@@ -102,6 +102,8 @@ pub struct Plan {
     pub systems: Vec<System>,
     /// Names of its servers' processes, as the kernel has them: their CPU time is the system's.
     pub processes: Vec<&'static str>,
+    /// Names of those that do a part of the work on clients: theirs is the client's.
+    pub client_processes: Vec<&'static str>,
     /// The process that is killed to see what happens then, if one is enough.
     pub victim: Option<&'static str>,
     /// What is done after servers that had ended were started again, for it to be whole.

@@ -53,6 +53,7 @@ pub(super) fn plan(site: &Site<'_>) -> Plan {
         ],
         systems: vec![System { name: "glusterfs".to_owned(), place: mount.display().to_string() }],
         processes: vec!["glusterd", "glusterfsd"],
+        client_processes: vec!["glusterfs"],
         victim: Some("glusterfsd"),
         after_restart: vec![gluster(&["volume", "start", "bench", "force"])],
         ..Plan::default()

@@ -55,6 +55,7 @@ pub(super) fn plan(site: &Site<'_>) -> Plan {
         ],
         systems: vec![System { name: "moosefs".to_owned(), place: at }],
         processes: vec!["mfsmaster", "mfschunkserver"],
+        client_processes: vec!["mfsmount"],
         victim: Some("mfschunkserver"),
         after_restart: Vec::new(),
     }

@@ -67,6 +67,7 @@ EXPORT {{
         ],
         systems: vec![System { name: "nfs".to_owned(), place: at }],
         processes: vec!["ganesha.nfsd"],
+        client_processes: Vec::new(),
         victim: Some("ganesha"),
         after_restart: Vec::new(),
     }
