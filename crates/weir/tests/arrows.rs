@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("namespace", &["kv"]),
     ("store", &["disk", "journal", "kv"]),
     ("server", &["wire", "namespace", "store"]),
+    ("cluster", &[]),
     ("client", &["wire"]),
     ("bench", &["client"]),
     ("weir", &["disk", "journal", "kv", "wire", "namespace", "store", "server", "client", "bench"]),
