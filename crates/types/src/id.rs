@@ -41,6 +41,10 @@ id! {
     StoreId(u64)
 }
 id! {
+    /// A machine's server process in a cluster, whatever runs it is in: a manager, or a disk server with its stores.
+    NodeId(u64)
+}
+id! {
     /// One run of a server process, or one client session that numbers its requests.
     SessionId(u64)
 }

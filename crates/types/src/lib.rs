@@ -17,7 +17,7 @@ pub use client::{BootId, ClientIdentity};
 pub use error_code::ErrorCode;
 pub use histogram::Histogram;
 pub use id::{
-    BodyId, GroupId, Incarnation, Ino, PieceId, PieceIndex, PrincipalId, SessionId, StoreId, TreeId, UploadId,
+    BodyId, GroupId, Incarnation, Ino, NodeId, PieceId, PieceIndex, PrincipalId, SessionId, StoreId, TreeId, UploadId,
 };
 pub use name::{FileName, NAME_MAX, NameError, NsPath, PATH_MAX};
 pub use time::Timestamp;
