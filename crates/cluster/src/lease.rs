@@ -1,0 +1,167 @@
+//! Leases: for how long a disk server may answer without having heard of the manager, and when the manager may be sure that it does not any more.
+//!
+//! The server counts from the moment in which it *sent* the request that was granted, the manager from the moment in which it *answered*; the server
+//! stops early and the manager waits longer, by what their clocks may differ. So whatever the network and the clocks do within the stated bound,
+//! a server has stopped when the manager takes it for stopped.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::Time;
+
+/// What both sides of a lease have to agree on. A manager tells its servers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaseTerms {
+    /// How long a lease is.
+    pub term: Duration,
+    /// How much faster or slower than true time any node's clock may run, in millionths.
+    pub drift_ppm: u32,
+    /// How often a server asks for a new one.
+    pub renew_every: Duration,
+}
+
+impl Default for LeaseTerms {
+    /// A server that is cut off stops within 5 s; a clock that is wrong by 1 % (14 minutes a day) is none.
+    fn default() -> Self {
+        Self { term: Duration::from_secs(5), drift_ppm: 10_000, renew_every: Duration::from_secs(1) }
+    }
+}
+
+impl LeaseTerms {
+    /// Clocks that differ by more are no clocks.
+    pub const DRIFT_PPM_MAX: u32 = 100_000;
+
+    /// Whether a server can live with them: a term that ends before it can be renewed is none.
+    #[must_use]
+    pub fn are_sound(&self) -> bool {
+        self.drift_ppm <= Self::DRIFT_PPM_MAX
+            && self.renew_every > Duration::ZERO
+            && self.renew_every.saturating_mul(2) <= self.at_server()
+    }
+
+    /// How long it is by the server's clock, from when it asked. If true time passes at 1, the server's clock runs at no less than `1 - drift`: it
+    /// sees `term * (1 - drift)` pass in at most `term`.
+    #[must_use]
+    pub fn at_server(&self) -> Duration {
+        self.term.saturating_sub(self.part(self.term))
+    }
+
+    /// How long the manager waits by its own clock, from when it answered. That clock runs at no more than `1 + drift`: `term * (1 + drift)` on it
+    /// are at least `term`.
+    #[must_use]
+    pub fn at_manager(&self) -> Duration {
+        self.term.saturating_add(self.part(self.term)).saturating_add(Duration::from_micros(1))
+    }
+
+    fn part(&self, whole: Duration) -> Duration {
+        let nanos = whole.as_nanos() * u128::from(self.drift_ppm) / 1_000_000 + 1;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+/// Requests under way that a server remembers; an older one's answer is of no use.
+const ASKED_MAX: usize = 16;
+
+/// A disk server's side.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    terms: LeaseTerms,
+    /// Requests that were sent and not answered: their numbers and when.
+    asked: VecDeque<(u64, Time)>,
+    next: u64,
+    until: Option<Time>,
+}
+
+impl Lease {
+    /// None yet.
+    #[must_use]
+    pub fn new(terms: LeaseTerms) -> Self {
+        Self { terms, asked: VecDeque::new(), next: 1, until: None }
+    }
+
+    /// What the manager says that leases are. Those that are there stay as they are.
+    pub fn set_terms(&mut self, terms: LeaseTerms) {
+        self.terms = terms;
+    }
+
+    /// The number of a request that is being sent now.
+    pub fn ask(&mut self, now: Time) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.asked.push_back((number, now));
+        if self.asked.len() > ASKED_MAX {
+            self.asked.pop_front();
+        }
+        number
+    }
+
+    /// Request `number` was granted. An answer that nobody waits for any more changes nothing.
+    pub fn granted(&mut self, number: u64) {
+        let Some(place) = self.asked.iter().position(|(asked, _)| *asked == number) else { return };
+        let (_, sent) = self.asked[place];
+        // Answers may come in another order, or twice.
+        self.asked.drain(..=place);
+        let until = sent + self.terms.at_server();
+        self.until = Some(self.until.map_or(until, |before| before.max(until)));
+    }
+
+    /// The session is another one, or over: what was granted is worth nothing, and what is still to come neither.
+    pub fn end(&mut self) {
+        self.until = None;
+        self.asked.clear();
+    }
+
+    /// Until when it lasts, if there is one.
+    #[must_use]
+    pub fn until(&self) -> Option<Time> {
+        self.until
+    }
+
+    /// Whether the server may answer.
+    #[must_use]
+    pub fn is_valid(&self, now: Time) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn a_lease_counts_from_when_it_was_asked_for() {
+        let terms = LeaseTerms { term: Duration::from_secs(10), drift_ppm: 0, renew_every: Duration::from_secs(1) };
+        let mut lease = Lease::new(terms);
+        assert!(!lease.is_valid(at(0)));
+        let first = lease.ask(at(1000));
+        let second = lease.ask(at(2000));
+        lease.granted(second);
+        assert!(lease.is_valid(at(11_999)) && !lease.is_valid(at(12_000)));
+        // The answer to an older request, late, takes nothing back and gives nothing.
+        lease.granted(first);
+        assert_eq!(lease.until().map(|until| until.0.as_millis()), Some(11_999));
+        let third = lease.ask(at(3000));
+        lease.end();
+        lease.granted(third);
+        assert!(!lease.is_valid(at(3001)));
+    }
+
+    #[test]
+    fn a_server_has_stopped_when_the_manager_takes_it_for_stopped() {
+        for drift_ppm in [0, 1, 500, 10_000, 100_000] {
+            let terms = LeaseTerms { term: Duration::from_secs(5), drift_ppm, ..LeaseTerms::default() };
+            assert!(terms.are_sound());
+            let drift = f64::from(drift_ppm) / 1e6;
+            // The slowest clock at the server, the fastest one at the manager, and an answer that took no time.
+            let server_stops = terms.at_server().as_secs_f64() / (1.0 - drift);
+            let manager_knows = terms.at_manager().as_secs_f64() / (1.0 + drift);
+            assert!(server_stops < manager_knows, "{drift_ppm}: {server_stops} {manager_knows}");
+        }
+        assert!(!LeaseTerms { renew_every: Duration::from_secs(3), ..LeaseTerms::default() }.are_sound());
+        assert!(!LeaseTerms { drift_ppm: 200_000, ..LeaseTerms::default() }.are_sound());
+    }
+}

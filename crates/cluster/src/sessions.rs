@@ -1,0 +1,270 @@
+//! The manager's knowledge of its disk servers: who is there, whose lease may still run, and who has surely stopped.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use types::{BootId, NodeId, SessionId};
+
+use crate::{LeaseTerms, Time};
+
+/// One run of a node's process, counted durably by the node itself: of two runs it is known which is the later one, and one begins only when that
+/// before it has ended (the node's directory is locked).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Life(pub u64);
+
+/// How often a node's kernel has begun anew, as far as the manager was told: what a node was told to have written and was not synced did not survive
+/// a change. Kept durably with the node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Era(pub u32);
+
+/// What the manager keeps of a node durably.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeRecord {
+    /// Its number.
+    pub node: NodeId,
+    /// Its kernel's boot when it was heard of last.
+    pub boot: BootId,
+    /// How many boots that were.
+    pub era: Era,
+}
+
+/// How a node stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Presence {
+    /// It was heard of within the time in which it has to.
+    Online,
+    /// Nothing was heard of it for some time; its lease may still run.
+    Suspect,
+    /// Its lease has run out, or it has never been here: it answers nobody.
+    Away,
+}
+
+/// A node wants a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Register {
+    /// Who.
+    pub node: NodeId,
+    /// The run of its process.
+    pub life: Life,
+    /// Its kernel's boot.
+    pub boot: BootId,
+    /// The number of its request, by which its lease counts.
+    pub number: u64,
+}
+
+/// What came of that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Registered {
+    /// Its session.
+    pub session: SessionId,
+    /// Its era.
+    pub era: Era,
+    /// The number of the request.
+    pub number: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    record: NodeRecord,
+    session: Option<Session>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    id: SessionId,
+    life: Life,
+    heard: Time,
+    expires: Time,
+}
+
+/// Sessions of all disk servers. Those of a manager that was here before are not known: for a full term from its start each node may have one.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    terms: LeaseTerms,
+    /// Sessions of this run are numbered upwards from here.
+    first: u64,
+    given: u64,
+    /// Until when somebody may hold a lease of the manager that was here before.
+    others_until: Time,
+    nodes: BTreeMap<NodeId, Node>,
+}
+
+/// Sessions that one run of a manager can give.
+pub const SESSIONS_PER_RUN: u64 = 1 << 40;
+
+impl Sessions {
+    /// A manager that begins now. `run`: the number of this run, higher than that of all before; `known`: the nodes that there are.
+    #[must_use]
+    pub fn new(terms: LeaseTerms, run: SessionId, now: Time, known: impl IntoIterator<Item = NodeRecord>) -> Self {
+        let node = |record: NodeRecord| (record.node, Node { record, session: None });
+        Self {
+            terms,
+            first: run.0.saturating_mul(SESSIONS_PER_RUN),
+            given: 0,
+            others_until: now + terms.at_manager(),
+            nodes: known.into_iter().map(node).collect(),
+        }
+    }
+
+    /// What leases are.
+    #[must_use]
+    pub fn terms(&self) -> LeaseTerms {
+        self.terms
+    }
+
+    /// What has to be kept of a node before [`Self::register`] is answered, where that is new: [`NodeRecord`]s are kept durably first, since they say
+    /// what a node may have forgotten.
+    #[must_use]
+    pub fn to_keep(&self, request: &Register) -> Option<NodeRecord> {
+        let is_late = |node: &Node| node.session.is_some_and(|session| session.life > request.life);
+        let record = match self.nodes.get(&request.node) {
+            Some(node) if node.record.boot == request.boot || is_late(node) => return None,
+            Some(node) => {
+                NodeRecord { boot: request.boot, era: Era(node.record.era.0.saturating_add(1)), ..node.record }
+            }
+            None => NodeRecord { node: request.node, boot: request.boot, era: Era(1) },
+        };
+        Some(record)
+    }
+
+    /// Gives a session. `kept`: what [`Self::to_keep`] said, which is durable by now. The same run of a process keeps its session; `None` to one that
+    /// has ended, whose request comes late.
+    pub fn register(&mut self, now: Time, request: &Register, kept: Option<NodeRecord>) -> Option<Registered> {
+        let record = kept.unwrap_or(NodeRecord { node: request.node, boot: request.boot, era: Era(1) });
+        let node = self.nodes.entry(request.node).or_insert(Node { record, session: None });
+        if let Some(kept) = kept {
+            node.record = kept;
+        }
+        if node.session.is_some_and(|session| session.life > request.life) {
+            return None;
+        }
+        let expires = now + self.terms.at_manager();
+        let same = node.session.filter(|session| session.life == request.life && now < session.expires);
+        let id = same.map_or_else(
+            || {
+                self.given += 1;
+                SessionId(self.first + self.given)
+            },
+            |session| session.id,
+        );
+        node.session = Some(Session { id, life: request.life, heard: now, expires });
+        Some(Registered { session: id, era: node.record.era, number: request.number })
+    }
+
+    /// Prolongs a session; `false`: it is over, or of another manager, and the node has to register again.
+    pub fn renew(&mut self, now: Time, node: NodeId, session: SessionId) -> bool {
+        let expires = now + self.terms.at_manager();
+        let Some(current) = self.nodes.get_mut(&node).and_then(|node| node.session.as_mut()) else { return false };
+        // One that has run out stays so: others may have been told.
+        if current.id != session || now >= current.expires {
+            return false;
+        }
+        (current.heard, current.expires) = (now, expires);
+        true
+    }
+
+    /// The session of a node that may be valid there.
+    #[must_use]
+    pub fn session(&self, now: Time, node: NodeId) -> Option<SessionId> {
+        let session = self.nodes.get(&node)?.session.as_ref()?;
+        (now < session.expires).then_some(session.id)
+    }
+
+    /// A node's era; `None`: nobody has heard of it.
+    #[must_use]
+    pub fn era(&self, node: NodeId) -> Option<Era> {
+        self.nodes.get(&node).map(|node| node.record.era)
+    }
+
+    /// How a node stands.
+    #[must_use]
+    pub fn presence(&self, now: Time, node: NodeId) -> Presence {
+        let Some(session) = self.nodes.get(&node).and_then(|node| node.session.as_ref()) else {
+            return if now < self.others_until { Presence::Suspect } else { Presence::Away };
+        };
+        let late = self.terms.renew_every.saturating_mul(2).saturating_add(Duration::from_millis(500));
+        if now >= session.expires {
+            Presence::Away
+        } else if now.since(session.heard) > late {
+            Presence::Suspect
+        } else {
+            Presence::Online
+        }
+    }
+
+    /// Whether nobody at `node` answers by the session that it had when `seen` was its session (`None`: by one of a manager before this one).
+    #[must_use]
+    pub fn has_ended(&self, now: Time, node: NodeId, seen: Option<SessionId>) -> bool {
+        match (self.nodes.get(&node).and_then(|node| node.session.as_ref()), seen) {
+            // A new session is given to a new run of the process, or to one whose lease had run out and that knows.
+            (Some(session), Some(seen)) => session.id != seen || now >= session.expires,
+            (Some(_), None) => true,
+            (None, _) => now >= self.others_until,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: NodeId = NodeId(3);
+
+    fn at(ms: u64) -> Time {
+        Time(Duration::from_millis(ms))
+    }
+
+    fn terms() -> LeaseTerms {
+        LeaseTerms { term: Duration::from_secs(4), drift_ppm: 1000, renew_every: Duration::from_secs(1) }
+    }
+
+    fn register(sessions: &mut Sessions, now: Time, life: u64, boot: u128) -> Registered {
+        let request = Register { node: NODE, life: Life(life), boot: BootId(boot), number: 1 };
+        let kept = sessions.to_keep(&request);
+        sessions.register(now, &request, kept).unwrap()
+    }
+
+    #[test]
+    fn a_session_lasts_as_long_as_it_is_renewed() {
+        let mut sessions = Sessions::new(terms(), SessionId(5), at(0), []);
+        assert_eq!(sessions.presence(at(10), NODE), Presence::Suspect);
+        let first = register(&mut sessions, at(100), 1, 1);
+        assert_eq!((first.era, sessions.presence(at(200), NODE)), (Era(1), Presence::Online));
+        assert!(sessions.renew(at(3000), NODE, first.session));
+        assert_eq!(sessions.presence(at(5900), NODE), Presence::Suspect);
+        assert!(!sessions.has_ended(at(7000), NODE, Some(first.session)));
+        assert!(sessions.has_ended(at(7010), NODE, Some(first.session)));
+        assert!(!sessions.renew(at(7010), NODE, first.session), "what has run out is not woken again");
+        assert_eq!(sessions.presence(at(7010), NODE), Presence::Away);
+        // The same process registers again: it knows that its lease had run out.
+        let second = register(&mut sessions, at(8000), 1, 1);
+        assert!(second.session > first.session && second.era == first.era);
+        assert!(!sessions.renew(at(8001), NODE, first.session));
+    }
+
+    #[test]
+    fn another_run_of_the_process_gets_another_session_and_another_boot_another_era() {
+        let mut sessions = Sessions::new(terms(), SessionId(5), at(0), []);
+        let first = register(&mut sessions, at(100), 1, 1);
+        assert_eq!(register(&mut sessions, at(150), 1, 1).session, first.session, "a repeated request");
+        let killed = register(&mut sessions, at(200), 2, 1);
+        assert!(killed.session != first.session && killed.era == first.era);
+        assert!(sessions.has_ended(at(201), NODE, Some(first.session)), "its process is gone");
+        let late = Register { node: NODE, life: Life(1), boot: BootId(1), number: 1 };
+        assert_eq!(sessions.register(at(210), &late, None), None, "a request of the run before");
+        assert_eq!(sessions.session(at(210), NODE), Some(killed.session));
+        let booted = register(&mut sessions, at(300), 3, 2);
+        assert_eq!(booted.era, Era(2));
+    }
+
+    #[test]
+    fn a_new_manager_takes_nothing_away_for_a_full_term() {
+        let record = NodeRecord { node: NODE, boot: BootId(1), era: Era(4) };
+        let mut sessions = Sessions::new(terms(), SessionId(6), at(0), [record]);
+        assert!(!sessions.has_ended(at(4000), NODE, None) && sessions.has_ended(at(4005), NODE, None));
+        assert!(!sessions.renew(at(10), NODE, SessionId(5 * SESSIONS_PER_RUN + 1)), "a session of the manager before");
+        let again = register(&mut sessions, at(20), 1, 1);
+        assert_eq!(again.era, Era(4));
+        assert!(again.session.0 > 5 * SESSIONS_PER_RUN + 1);
+    }
+}
