@@ -3,6 +3,7 @@
 
 mod lease;
 pub mod placement;
+pub mod replication;
 mod sessions;
 mod time;
 

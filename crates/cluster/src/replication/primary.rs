@@ -1,0 +1,626 @@
+//! The primary of a piece that is being written.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use types::{ErrorCode, SessionId, StoreId};
+
+use super::{Epoch, FromReplica, LeaseView, Participant, Planted, Seq, Stream, ToReplica, Whole};
+use crate::{Life, Time};
+
+/// A client's request that is to be answered; the shell numbers them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ask(pub u64);
+
+/// How long others are waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// A replica that owes an answer, and is silent for so long, is left out.
+    pub replica: Duration,
+    /// How often a replica that does not answer is tried again, and the manager is asked again.
+    pub again: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { replica: Duration::from_secs(2), again: Duration::from_millis(500) }
+    }
+}
+
+/// What one becomes primary of.
+#[derive(Clone, Debug)]
+pub struct Takes {
+    /// This store.
+    pub me: StoreId,
+    /// This run of the process.
+    pub life: Life,
+    /// The writer's epoch.
+    pub epoch: Epoch,
+    /// The session of this server in which the manager said so.
+    pub session: SessionId,
+    /// All that take part, this store among them.
+    pub participants: Vec<Participant>,
+    /// Nothing was ever answered of this writer: the replicas' pieces need not be there.
+    pub fresh: bool,
+}
+
+/// What happens to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Input {
+    /// A client's change; the shell keeps the bytes until they are released.
+    Change(Ask),
+    /// A client wants what it was told is written to be durable.
+    Sync(Ask),
+    /// A client has written all.
+    Close(Ask),
+    /// The own store has applied this change, which were given to it in order.
+    Applied(Seq, Result<(), ErrorCode>),
+    /// The own store is durable.
+    Synced(Result<(), ErrorCode>),
+    /// The own piece is whole and durable.
+    Completed(Result<Whole, ErrorCode>),
+    /// A replica says something.
+    Replica(StoreId, FromReplica),
+    /// The manager's answer to [`Effect::Place`].
+    Placed(u64, Result<(), ErrorCode>),
+    /// The manager's answer to [`Effect::Commit`].
+    Committed(u64, Result<(), ErrorCode>),
+    /// Time has passed, or the lease has changed.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Apply this change to the own piece; changes are applied in their order.
+    Apply(Seq),
+    /// Tell a replica; a change goes with its bytes.
+    Tell(StoreId, ToReplica),
+    /// The bytes of changes up to here are not needed any more.
+    Release(Seq),
+    /// Answer a client.
+    Answer(Ask, Result<(), ErrorCode>),
+    /// Ask the manager to write down durably that these take part and no others. It says no if the writer's epoch is another one by now. It is also
+    /// how a primary finds out whether it still is one.
+    Place(u64, Vec<Participant>),
+    /// Make the own piece durable.
+    SyncOwn,
+    /// Make the own piece whole and durable.
+    CompleteOwn,
+    /// Ask the manager to commit: this is what was written, and these hold it.
+    Commit(u64, Whole, Vec<StoreId>),
+    /// A replica's copy is not like the own one, and was left out of those that hold it.
+    Differs(StoreId),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Told to begin; not yet heard of.
+    Beginning,
+    /// It repeats changes.
+    Following,
+    /// It is to be left out, once the manager has written that down.
+    Leaving,
+}
+
+#[derive(Clone, Debug)]
+struct Follower {
+    participant: Participant,
+    stream: Stream,
+    state: State,
+    sent: Seq,
+    acked: Seq,
+    /// When it was heard of last, or began to owe an answer.
+    heard: Time,
+    /// When it was told to begin.
+    begun: Time,
+    /// Of the barrier under way.
+    flushed: Option<Flushed>,
+    /// The manager was told last that it takes part.
+    is_placed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flushed {
+    Told,
+    Synced,
+    Whole(Whole),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// Confirmed in this session.
+    Sure(SessionId),
+    /// The manager is being asked.
+    Asking { request: u64, session: SessionId, since: Time },
+    /// Somebody else is, or nobody.
+    Fenced(ErrorCode),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Sync,
+    Close,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Step {
+    /// Changes before it are under way.
+    Waiting,
+    /// All are being made durable.
+    Flushing { own: Option<Flushed> },
+    /// The manager is asked to write down durably that there is this writer: without that its bytes belong to nothing.
+    Keeping { request: u64, since: Time },
+    /// The manager is asked to make it the file's content.
+    Committing { request: u64, since: Time, whole: Whole, holders: Vec<StoreId> },
+}
+
+/// A sync or a close: what was asked before it has to be done.
+#[derive(Clone, Debug)]
+struct Barrier {
+    ask: Ask,
+    kind: Kind,
+    upto: Seq,
+    step: Step,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Primary {
+    me: Participant,
+    life: Life,
+    epoch: Epoch,
+    patience: Patience,
+    planted: Option<Planted>,
+    standing: Standing,
+    /// Changes that are not answered, in order; the first is `answered + 1`.
+    changes: VecDeque<Ask>,
+    answered: Seq,
+    /// The last that the own store has applied.
+    own: Seq,
+    followers: BTreeMap<StoreId, Follower>,
+    streams: u64,
+    fresh: bool,
+    barriers: VecDeque<Barrier>,
+    requests: u64,
+    /// The manager has this writer durably.
+    is_kept: bool,
+    is_closing: bool,
+    broken: Option<ErrorCode>,
+    now: Time,
+    lease: LeaseView,
+}
+
+impl Primary {
+    /// Becomes primary, and tells the others.
+    #[must_use]
+    pub fn new(now: Time, takes: Takes, patience: Patience, planted: Option<Planted>, out: &mut Vec<Effect>) -> Self {
+        let era =
+            takes.participants.iter().find(|one| one.store == takes.me).map_or_else(Default::default, |me| me.era);
+        let mut primary = Self {
+            me: Participant { store: takes.me, era },
+            life: takes.life,
+            epoch: takes.epoch,
+            patience,
+            planted,
+            standing: Standing::Sure(takes.session),
+            changes: VecDeque::new(),
+            answered: Seq(0),
+            own: Seq(0),
+            followers: BTreeMap::new(),
+            streams: 0,
+            fresh: takes.fresh,
+            barriers: VecDeque::new(),
+            requests: 0,
+            is_kept: false,
+            is_closing: false,
+            broken: None,
+            now,
+            lease: LeaseView { session: Some(takes.session), is_valid: true },
+        };
+        for participant in takes.participants {
+            if participant.store != takes.me {
+                primary.follow(participant, out);
+            }
+        }
+        primary
+    }
+
+    /// The epoch in which it is primary.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Whether it has found out that it is none any more.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        matches!(self.standing, Standing::Fenced(_))
+    }
+
+    /// Whether what it has may be shown to readers now: it is surely the one who knows all that was answered.
+    #[must_use]
+    pub fn may_show(&self, lease: LeaseView) -> bool {
+        self.planted == Some(Planted::LeaseNotChecked) || lease.is_valid && self.is_sure(lease)
+    }
+
+    /// Changes that are not answered yet: what the shell bounds.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Somebody higher is there: nothing more is answered.
+    pub fn fence(&mut self, out: &mut Vec<Effect>) {
+        self.end(ErrorCode::Stale, out);
+    }
+
+    /// Goes on.
+    pub fn step(&mut self, now: Time, lease: LeaseView, input: Input, out: &mut Vec<Effect>) {
+        (self.now, self.lease) = (now, lease);
+        match input {
+            Input::Change(ask) => self.change(ask, out),
+            Input::Sync(ask) => self.barrier(ask, Kind::Sync, out),
+            Input::Close(ask) => self.barrier(ask, Kind::Close, out),
+            Input::Applied(seq, result) => match result {
+                Ok(()) => self.own = self.own.max(seq),
+                Err(why) => self.fail(why, out),
+            },
+            Input::Synced(result) => self.flushed(result.map(|()| Flushed::Synced), out),
+            Input::Completed(result) => self.flushed(result.map(Flushed::Whole), out),
+            Input::Replica(store, said) => self.heard(store, said, out),
+            Input::Placed(request, result) => self.placed(request, result, out),
+            Input::Committed(request, result) => self.committed(request, result, out),
+            Input::Tick => {}
+        }
+        self.go_on(out);
+    }
+
+    fn change(&mut self, ask: Ask, out: &mut Vec<Effect>) {
+        if let Some(why) = self.refusal() {
+            out.push(Effect::Answer(ask, Err(why)));
+            return;
+        }
+        self.changes.push_back(ask);
+        let seq = self.last();
+        out.push(Effect::Apply(seq));
+        for (store, follower) in &mut self.followers {
+            if follower.state == State::Following {
+                if follower.acked == follower.sent {
+                    follower.heard = self.now;
+                }
+                follower.sent = seq;
+                out.push(Effect::Tell(*store, ToReplica::Change { stream: follower.stream, seq }));
+            }
+        }
+    }
+
+    fn barrier(&mut self, ask: Ask, kind: Kind, out: &mut Vec<Effect>) {
+        if let Some(why) = self.refusal() {
+            out.push(Effect::Answer(ask, Err(why)));
+            return;
+        }
+        self.is_closing |= kind == Kind::Close;
+        self.barriers.push_back(Barrier { ask, kind, upto: self.last(), step: Step::Waiting });
+    }
+
+    fn refusal(&self) -> Option<ErrorCode> {
+        match self.standing {
+            Standing::Fenced(why) => Some(why),
+            _ if self.is_closing => Some(ErrorCode::Stale),
+            _ => self.broken,
+        }
+    }
+
+    /// The last change that was given a number.
+    fn last(&self) -> Seq {
+        Seq(self.answered.0 + self.changes.len() as u64)
+    }
+
+    /// The own store cannot: what it has is not what the others have, so nothing more is answered by it.
+    fn fail(&mut self, why: ErrorCode, out: &mut Vec<Effect>) {
+        if self.broken.is_none() {
+            self.broken = Some(why);
+            self.refuse_all(why, out);
+        }
+    }
+
+    fn end(&mut self, why: ErrorCode, out: &mut Vec<Effect>) {
+        if !self.is_fenced() {
+            self.standing = Standing::Fenced(why);
+            self.refuse_all(why, out);
+        }
+    }
+
+    fn refuse_all(&mut self, why: ErrorCode, out: &mut Vec<Effect>) {
+        let last = self.last();
+        let asks = self.changes.drain(..).chain(self.barriers.drain(..).map(|barrier| barrier.ask));
+        out.extend(asks.map(|ask| Effect::Answer(ask, Err(why))));
+        out.push(Effect::Release(last));
+        self.answered = last;
+    }
+
+    fn follow(&mut self, participant: Participant, out: &mut Vec<Effect>) {
+        self.streams += 1;
+        let stream = Stream { epoch: self.epoch, life: self.life, number: self.streams };
+        let before = self.followers.get(&participant.store);
+        let acked = before.map_or(self.answered, |before| before.acked);
+        let heard = before.map_or(self.now, |before| before.heard);
+        let begin =
+            ToReplica::Begin { stream, era: participant.era, from: acked.next(), fresh: self.fresh && acked == Seq(0) };
+        out.push(Effect::Tell(participant.store, begin));
+        let follower = Follower {
+            participant,
+            stream,
+            state: State::Beginning,
+            sent: acked,
+            acked,
+            heard,
+            begun: self.now,
+            flushed: None,
+            is_placed: before.is_none_or(|before| before.is_placed),
+        };
+        self.followers.insert(participant.store, follower);
+    }
+
+    fn heard(&mut self, store: StoreId, said: FromReplica, out: &mut Vec<Effect>) {
+        let Some(follower) = self.followers.get_mut(&store) else { return };
+        let (FromReplica::Began { stream }
+        | FromReplica::Applied { stream, .. }
+        | FromReplica::Missing { stream }
+        | FromReplica::Synced { stream, .. }
+        | FromReplica::Completed { stream, .. }
+        | FromReplica::Failed { stream, .. }
+        | FromReplica::Fenced { stream, .. }) = said;
+        if stream != follower.stream || follower.state == State::Leaving {
+            return;
+        }
+        let last = Seq(self.answered.0 + self.changes.len() as u64);
+        match said {
+            FromReplica::Began { .. } if follower.state == State::Beginning => {
+                (follower.state, follower.heard) = (State::Following, self.now);
+                let mut seq = follower.acked;
+                while seq < last {
+                    seq = seq.next();
+                    out.push(Effect::Tell(store, ToReplica::Change { stream, seq }));
+                }
+                follower.sent = last;
+            }
+            FromReplica::Applied { upto, .. } if upto <= follower.sent => {
+                if upto > follower.acked {
+                    follower.heard = self.now;
+                }
+                follower.acked = follower.acked.max(upto);
+            }
+            FromReplica::Synced { .. } if follower.flushed == Some(Flushed::Told) => {
+                (follower.flushed, follower.heard) = (Some(Flushed::Synced), self.now);
+            }
+            FromReplica::Completed { whole, .. } if follower.flushed == Some(Flushed::Told) => {
+                (follower.flushed, follower.heard) = (Some(Flushed::Whole(whole)), self.now);
+            }
+            FromReplica::Missing { .. } => {
+                let participant = follower.participant;
+                self.follow(participant, out);
+            }
+            FromReplica::Failed { .. } => follower.state = State::Leaving,
+            FromReplica::Fenced { epoch, .. } if epoch > self.epoch => self.end(ErrorCode::Stale, out),
+            _ => {}
+        }
+    }
+
+    fn flushed(&mut self, result: Result<Flushed, ErrorCode>, out: &mut Vec<Effect>) {
+        match result {
+            Ok(flushed) => {
+                if let Some(Barrier { step: Step::Flushing { own }, .. }) = self.barriers.front_mut() {
+                    *own = Some(flushed);
+                }
+            }
+            Err(why) => self.fail(why, out),
+        }
+    }
+
+    fn placed(&mut self, request: u64, result: Result<(), ErrorCode>, out: &mut Vec<Effect>) {
+        let keeping = self
+            .barriers
+            .front()
+            .is_some_and(|barrier| matches!(barrier.step, Step::Keeping { request: of, .. } if of == request));
+        let asked = match self.standing {
+            Standing::Asking { request: of, session, .. } if of == request => Some(session),
+            _ => None,
+        };
+        if !keeping && asked.is_none() {
+            return;
+        }
+        if let Err(why) = result {
+            self.end(why, out);
+            return;
+        }
+        self.is_kept = true;
+        if let Some(session) = asked {
+            self.followers.retain(|_, follower| follower.state != State::Leaving || follower.is_placed);
+            self.standing = Standing::Sure(session);
+        }
+        if keeping && let Some(barrier) = self.barriers.pop_front() {
+            out.push(Effect::Answer(barrier.ask, Ok(())));
+        }
+    }
+
+    fn committed(&mut self, request: u64, result: Result<(), ErrorCode>, out: &mut Vec<Effect>) {
+        let is_it = |barrier: &Barrier| matches!(barrier.step, Step::Committing { request: of, .. } if of == request);
+        if !self.barriers.front().is_some_and(is_it) {
+            return;
+        }
+        if let Some(barrier) = self.barriers.pop_front() {
+            out.push(Effect::Answer(barrier.ask, result));
+        }
+        // Whoever comes now comes too late; the file is complete, or the refusal is what the client was told.
+        self.end(ErrorCode::Stale, out);
+    }
+
+    fn is_sure(&self, lease: LeaseView) -> bool {
+        match self.standing {
+            Standing::Sure(session) => lease.session == Some(session) || self.planted == Some(Planted::NotConfirmed),
+            _ => false,
+        }
+    }
+
+    /// What follows from all that is known now.
+    fn go_on(&mut self, out: &mut Vec<Effect>) {
+        if self.is_fenced() || self.broken.is_some() {
+            return;
+        }
+        self.look_after_followers(out);
+        self.look_after_standing(out);
+        let may_answer = self.may_show(self.lease);
+        if may_answer {
+            self.answer(out);
+        }
+        self.pass_barriers(may_answer, out);
+    }
+
+    fn look_after_followers(&mut self, out: &mut Vec<Effect>) {
+        let now = self.now;
+        let mut anew = Vec::new();
+        for follower in self.followers.values_mut() {
+            let owes = follower.state == State::Beginning
+                || follower.acked < follower.sent
+                || follower.flushed == Some(Flushed::Told);
+            if !owes || follower.state == State::Leaving {
+                continue;
+            }
+            if now.since(follower.heard) >= self.patience.replica {
+                follower.state = State::Leaving;
+            } else if now.since(follower.heard.max(follower.begun)) >= self.patience.again {
+                anew.push(follower.participant);
+            }
+        }
+        for participant in anew {
+            self.follow(participant, out);
+        }
+        if self.planted == Some(Planted::LeftOutSilently) {
+            self.followers.retain(|_, follower| follower.state != State::Leaving);
+        }
+    }
+
+    fn look_after_standing(&mut self, out: &mut Vec<Effect>) {
+        let somebody_leaves = self.followers.values().any(|follower| follower.state == State::Leaving);
+        let due = match self.standing {
+            Standing::Sure(_) => !self.is_sure(self.lease) || somebody_leaves,
+            Standing::Asking { since, .. } => self.now.since(since) >= self.patience.again,
+            Standing::Fenced(_) => false,
+        };
+        // Without a session nobody would listen.
+        if due && let Some(session) = self.lease.session {
+            let request = self.place(out);
+            self.standing = Standing::Asking { request, session, since: self.now };
+        }
+    }
+
+    fn place(&mut self, out: &mut Vec<Effect>) -> u64 {
+        self.requests += 1;
+        for follower in self.followers.values_mut() {
+            follower.is_placed = follower.state != State::Leaving;
+        }
+        let staying = self.followers.values().filter(|follower| follower.is_placed);
+        let participants = std::iter::once(self.me).chain(staying.map(|follower| follower.participant)).collect();
+        out.push(Effect::Place(self.requests, participants));
+        self.requests
+    }
+
+    /// The last change that all who take part have applied.
+    fn applied_by_all(&self) -> Seq {
+        if self.planted == Some(Planted::AnswerBeforeReplicas) {
+            return self.own;
+        }
+        self.followers.values().map(|follower| follower.acked).fold(self.own, Seq::min)
+    }
+
+    fn answer(&mut self, out: &mut Vec<Effect>) {
+        let upto = self.applied_by_all();
+        if upto <= self.answered {
+            return;
+        }
+        while self.answered < upto {
+            let Some(ask) = self.changes.pop_front() else { break };
+            self.answered = self.answered.next();
+            out.push(Effect::Answer(ask, Ok(())));
+        }
+        out.push(Effect::Release(self.answered));
+    }
+
+    fn pass_barriers(&mut self, may_answer: bool, out: &mut Vec<Effect>) {
+        let Some(mut barrier) = self.barriers.pop_front() else { return };
+        if let Step::Waiting = barrier.step
+            && self.answered >= barrier.upto
+        {
+            barrier.step = Step::Flushing { own: None };
+            out.push(if barrier.kind == Kind::Close { Effect::CompleteOwn } else { Effect::SyncOwn });
+            self.followers.values_mut().for_each(|follower| follower.flushed = None);
+        }
+        if let Step::Flushing { own } = barrier.step {
+            self.tell_to_flush(&barrier, out);
+            if let Some(own) = own
+                && may_answer
+                && self.all_are_flushed(barrier.kind)
+            {
+                match own {
+                    Flushed::Whole(whole) => barrier.step = self.commit(whole, out),
+                    _ if self.is_kept => {
+                        out.push(Effect::Answer(barrier.ask, Ok(())));
+                        return;
+                    }
+                    _ => barrier.step = Step::Keeping { request: self.place(out), since: self.now },
+                }
+            }
+        }
+        match &mut barrier.step {
+            Step::Keeping { request, since } if self.now.since(*since) >= self.patience.again => {
+                (*request, *since) = (self.place(out), self.now);
+            }
+            // The same again, whether it was done or not: who did it before finds it done.
+            Step::Committing { request, since, whole, holders } if self.now.since(*since) >= self.patience.again => {
+                *since = self.now;
+                out.push(Effect::Commit(*request, *whole, holders.clone()));
+            }
+            _ => {}
+        }
+        self.barriers.push_front(barrier);
+    }
+
+    /// Those who have all that the barrier is about, and were not told yet.
+    fn tell_to_flush(&mut self, barrier: &Barrier, out: &mut Vec<Effect>) {
+        let upto = barrier.upto;
+        for (store, follower) in &mut self.followers {
+            if follower.state == State::Following && follower.acked >= upto && follower.flushed.is_none() {
+                (follower.flushed, follower.heard) = (Some(Flushed::Told), self.now);
+                let stream = follower.stream;
+                let tell = match barrier.kind {
+                    Kind::Sync => ToReplica::Sync { stream, upto },
+                    Kind::Close => ToReplica::Complete { stream, upto },
+                };
+                out.push(Effect::Tell(*store, tell));
+            }
+        }
+    }
+
+    fn all_are_flushed(&self, kind: Kind) -> bool {
+        self.planted == Some(Planted::AnswerBeforeSync)
+            || self.followers.values().all(|follower| match kind {
+                Kind::Sync => follower.flushed == Some(Flushed::Synced),
+                Kind::Close => matches!(follower.flushed, Some(Flushed::Whole(_))),
+            })
+    }
+
+    fn commit(&mut self, whole: Whole, out: &mut Vec<Effect>) -> Step {
+        let mut holders = vec![self.me.store];
+        for (store, follower) in &self.followers {
+            match follower.flushed {
+                Some(Flushed::Whole(other)) if other != whole => out.push(Effect::Differs(*store)),
+                _ => holders.push(*store),
+            }
+        }
+        self.requests += 1;
+        out.push(Effect::Commit(self.requests, whole, holders.clone()));
+        Step::Committing { request: self.requests, since: self.now, whole, holders }
+    }
+}

@@ -1,0 +1,223 @@
+//! One who repeats a primary's changes.
+
+use types::ErrorCode;
+
+use super::{Epoch, FromReplica, Planted, Seq, Stream, ToReplica, Whole};
+use crate::{Era, Time};
+
+/// What happens to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Input {
+    /// A primary says something.
+    Told(ToReplica),
+    /// The piece that was to be opened is there, or not.
+    Opened(Stream, Result<(), ErrorCode>),
+    /// A change was applied; they are given to the store in order.
+    Applied(Stream, Seq, Result<(), ErrorCode>),
+    /// The piece is durable.
+    Synced(Stream, Result<(), ErrorCode>),
+    /// The piece is whole and durable.
+    Completed(Stream, Result<Whole, ErrorCode>),
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Have the piece ready for writing; if `fresh`, a new one in the place of whatever is there. What the own store was given to do before is done
+    /// before.
+    Open {
+        /// For whom.
+        stream: Stream,
+        /// See above.
+        fresh: bool,
+    },
+    /// Apply the change whose bytes came with what was told.
+    Apply(Stream, Seq),
+    /// Make the piece durable.
+    Sync(Stream),
+    /// Make the piece whole and durable.
+    Complete(Stream),
+    /// Answer the primary.
+    Say(FromReplica),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flush {
+    Sync,
+    Complete,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    /// In which it lives.
+    era: Era,
+    planted: Option<Planted>,
+    /// Lower ones are refused.
+    floor: Epoch,
+    stream: Option<Stream>,
+    is_open: bool,
+    /// The next change to be given to the store.
+    next: Seq,
+    applied: Seq,
+    flush: Option<(Flush, Seq)>,
+    /// When it was told something last.
+    heard: Time,
+}
+
+impl Replica {
+    /// Of a node in this era.
+    #[must_use]
+    pub fn new(now: Time, era: Era, planted: Option<Planted>) -> Self {
+        Self {
+            era,
+            planted,
+            floor: Epoch(0),
+            stream: None,
+            is_open: false,
+            next: Seq(1),
+            applied: Seq(0),
+            flush: None,
+            heard: now,
+        }
+    }
+
+    /// Nobody with a lower epoch is followed from now on.
+    pub fn fence(&mut self, epoch: Epoch) {
+        self.floor = self.floor.max(epoch);
+        if self.stream.is_some_and(|stream| stream.epoch < self.floor) && self.planted != Some(Planted::EpochNotChecked)
+        {
+            self.stream = None;
+        }
+    }
+
+    /// The lowest epoch that it follows.
+    #[must_use]
+    pub fn floor(&self) -> Epoch {
+        self.floor
+    }
+
+    /// When it was told something last: one of whom nobody wants anything any more may go.
+    #[must_use]
+    pub fn heard(&self) -> Time {
+        self.heard
+    }
+
+    /// Goes on.
+    pub fn step(&mut self, now: Time, input: Input, out: &mut Vec<Effect>) {
+        match input {
+            Input::Told(told) => {
+                self.heard = now;
+                self.told(told, out);
+            }
+            Input::Opened(stream, result) if self.is_of(stream) => match result {
+                Ok(()) => {
+                    self.is_open = true;
+                    out.push(Effect::Say(FromReplica::Began { stream }));
+                }
+                Err(why) => self.fail(stream, why, out),
+            },
+            Input::Applied(stream, seq, result) if self.is_of(stream) => match result {
+                Ok(()) => {
+                    self.applied = self.applied.max(seq);
+                    out.push(Effect::Say(FromReplica::Applied { stream, upto: self.applied }));
+                    self.flush_when_due(stream, out);
+                }
+                Err(why) => self.fail(stream, why, out),
+            },
+            Input::Synced(stream, result) if self.is_of(stream) => match result {
+                Ok(()) => out.push(Effect::Say(FromReplica::Synced { stream, upto: self.applied })),
+                Err(why) => self.fail(stream, why, out),
+            },
+            Input::Completed(stream, result) if self.is_of(stream) => match result {
+                Ok(whole) => out.push(Effect::Say(FromReplica::Completed { stream, whole })),
+                Err(why) => self.fail(stream, why, out),
+            },
+            // Of a way that is followed no more.
+            Input::Opened(..) | Input::Applied(..) | Input::Synced(..) | Input::Completed(..) => {}
+        }
+    }
+
+    fn is_of(&self, stream: Stream) -> bool {
+        self.stream == Some(stream)
+    }
+
+    fn told(&mut self, told: ToReplica, out: &mut Vec<Effect>) {
+        let (ToReplica::Begin { stream, .. }
+        | ToReplica::Change { stream, .. }
+        | ToReplica::Sync { stream, .. }
+        | ToReplica::Complete { stream, .. }) = told;
+        if stream.epoch < self.floor && self.planted != Some(Planted::EpochNotChecked) {
+            out.push(Effect::Say(FromReplica::Fenced { stream, epoch: self.floor }));
+            return;
+        }
+        if let ToReplica::Begin { era, from, fresh, .. } = told {
+            self.begin(stream, era, from, fresh, out);
+            return;
+        }
+        if !self.is_of(stream) || !self.is_open {
+            // What was told on an older way is of no use to anybody; of a newer one the beginning is missing.
+            if self.stream.is_none_or(|current| current < stream) {
+                out.push(Effect::Say(FromReplica::Missing { stream }));
+            }
+            return;
+        }
+        match told {
+            ToReplica::Change { seq, .. } if seq == self.next => {
+                self.next = seq.next();
+                out.push(Effect::Apply(stream, seq));
+            }
+            ToReplica::Change { seq, .. } if seq < self.next => {
+                out.push(Effect::Say(FromReplica::Applied { stream, upto: self.applied }));
+            }
+            ToReplica::Sync { upto, .. } if upto < self.next => {
+                self.flush = Some((Flush::Sync, upto));
+                self.flush_when_due(stream, out);
+            }
+            ToReplica::Complete { upto, .. } if upto < self.next => {
+                self.flush = Some((Flush::Complete, upto));
+                self.flush_when_due(stream, out);
+            }
+            _ => out.push(Effect::Say(FromReplica::Missing { stream })),
+        }
+    }
+
+    fn begin(&mut self, stream: Stream, era: Era, from: Seq, fresh: bool, out: &mut Vec<Effect>) {
+        if self.stream.is_some_and(|current| current > stream) && self.planted != Some(Planted::EpochNotChecked) {
+            return;
+        }
+        if self.is_of(stream) {
+            if self.is_open {
+                out.push(Effect::Say(FromReplica::Began { stream }));
+            }
+            return;
+        }
+        self.floor = self.floor.max(stream.epoch);
+        self.stream = Some(stream);
+        (self.is_open, self.flush) = (false, None);
+        (self.next, self.applied) = (from, Seq(from.0.saturating_sub(1)));
+        if era == self.era {
+            out.push(Effect::Open { stream, fresh });
+        } else {
+            // What it had not synced when its kernel stopped, it has no more.
+            self.fail(stream, ErrorCode::Stale, out);
+        }
+    }
+
+    fn flush_when_due(&mut self, stream: Stream, out: &mut Vec<Effect>) {
+        if let Some((what, upto)) = self.flush
+            && self.applied >= upto
+        {
+            self.flush = None;
+            out.push(match what {
+                Flush::Sync => Effect::Sync(stream),
+                Flush::Complete => Effect::Complete(stream),
+            });
+        }
+    }
+
+    fn fail(&mut self, stream: Stream, why: ErrorCode, out: &mut Vec<Effect>) {
+        self.is_open = false;
+        out.push(Effect::Say(FromReplica::Failed { stream, why }));
+    }
+}

@@ -1,0 +1,216 @@
+//! Primary and replica by hand: what is answered when.
+
+use std::time::Duration;
+
+use types::{Adler32, Crc32c, ErrorCode, SessionId, StoreId};
+
+use super::*;
+use crate::{Era, Life, Time};
+
+const ME: StoreId = StoreId(1);
+const OTHER: StoreId = StoreId(2);
+const SESSION: SessionId = SessionId(9);
+const VALID: LeaseView = LeaseView { session: Some(SESSION), is_valid: true };
+const LAPSED: LeaseView = LeaseView { session: Some(SESSION), is_valid: false };
+const WHOLE: Whole = Whole { len: 3, crc32c: Crc32c(7), adler32: Adler32(8) };
+
+fn at(ms: u64) -> Time {
+    Time(Duration::from_millis(ms))
+}
+
+fn participant(store: StoreId) -> Participant {
+    Participant { store, era: Era(1) }
+}
+
+struct Story {
+    primary: Primary,
+    out: Vec<PrimaryEffect>,
+}
+
+impl Story {
+    fn new() -> (Self, Stream) {
+        let mut out = Vec::new();
+        let takes = Takes {
+            me: ME,
+            life: Life(1),
+            epoch: Epoch(1),
+            session: SESSION,
+            participants: vec![participant(ME), participant(OTHER)],
+            fresh: true,
+        };
+        let primary = Primary::new(at(0), takes, Patience::default(), None, &mut out);
+        let [PrimaryEffect::Tell(OTHER, ToReplica::Begin { stream, from: Seq(1), fresh: true, era: Era(1) })] = out[..]
+        else {
+            panic!("{out:?}")
+        };
+        (Self { primary, out: Vec::new() }, stream)
+    }
+
+    fn step(&mut self, ms: u64, lease: LeaseView, input: PrimaryInput) -> Vec<PrimaryEffect> {
+        self.primary.step(at(ms), lease, input, &mut self.out);
+        std::mem::take(&mut self.out)
+    }
+
+    fn says(&mut self, ms: u64, said: FromReplica) -> Vec<PrimaryEffect> {
+        self.step(ms, VALID, PrimaryInput::Replica(OTHER, said))
+    }
+}
+
+#[test]
+fn a_change_is_answered_when_both_have_it() {
+    let (mut story, stream) = Story::new();
+    assert_eq!(story.step(1, VALID, PrimaryInput::Change(Ask(5))), [PrimaryEffect::Apply(Seq(1))]);
+    let change = PrimaryEffect::Tell(OTHER, ToReplica::Change { stream, seq: Seq(1) });
+    assert_eq!(story.says(2, FromReplica::Began { stream }), [change]);
+    assert_eq!(story.says(3, FromReplica::Applied { stream, upto: Seq(1) }), []);
+    let answered = [PrimaryEffect::Answer(Ask(5), Ok(())), PrimaryEffect::Release(Seq(1))];
+    // The lease has run out while the disk was at work: nothing is said until there is one again.
+    assert_eq!(story.step(4, LAPSED, PrimaryInput::Applied(Seq(1), Ok(()))), []);
+    assert_eq!(story.step(5, VALID, PrimaryInput::Tick), answered);
+}
+
+#[test]
+fn who_is_silent_is_left_out_when_the_manager_has_written_it_down() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    story.step(1, VALID, PrimaryInput::Change(Ask(5)));
+    assert_eq!(story.step(2, VALID, PrimaryInput::Applied(Seq(1), Ok(()))), []);
+    // It is tried again before it is given up.
+    let again = story.step(600, VALID, PrimaryInput::Tick);
+    assert!(matches!(again[..], [PrimaryEffect::Tell(OTHER, ToReplica::Begin { from: Seq(1), .. })]), "{again:?}");
+    let place = story.step(2100, VALID, PrimaryInput::Tick);
+    let [PrimaryEffect::Place(request, keep)] = &place[..] else { panic!("{place:?}") };
+    assert_eq!(keep, &[participant(ME)]);
+    assert_eq!(story.step(2200, VALID, PrimaryInput::Placed(request + 7, Ok(()))), []);
+    let answered = [PrimaryEffect::Answer(Ask(5), Ok(())), PrimaryEffect::Release(Seq(1))];
+    assert_eq!(story.step(2300, VALID, PrimaryInput::Placed(*request, Ok(()))), answered);
+    // What it says now is of no meaning.
+    assert_eq!(story.says(2400, FromReplica::Applied { stream, upto: Seq(1) }), []);
+    assert!(matches!(story.step(2500, VALID, PrimaryInput::Close(Ask(6)))[..], [PrimaryEffect::CompleteOwn]));
+    let commit = story.step(2600, VALID, PrimaryInput::Completed(Ok(WHOLE)));
+    let [PrimaryEffect::Commit(request, WHOLE, holders)] = &commit[..] else { panic!("{commit:?}") };
+    assert_eq!(holders, &[ME]);
+    let answered = story.step(2700, VALID, PrimaryInput::Committed(*request, Ok(())));
+    assert_eq!(answered[0], PrimaryEffect::Answer(Ask(6), Ok(())));
+    let late = story.step(2800, VALID, PrimaryInput::Change(Ask(7)));
+    assert_eq!(late, [PrimaryEffect::Answer(Ask(7), Err(ErrorCode::Stale))]);
+}
+
+#[test]
+fn another_session_has_to_be_confirmed() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    story.step(1, VALID, PrimaryInput::Change(Ask(5)));
+    story.says(2, FromReplica::Applied { stream, upto: Seq(1) });
+    let other = LeaseView { session: Some(SessionId(10)), is_valid: true };
+    let place = story.step(3, other, PrimaryInput::Applied(Seq(1), Ok(())));
+    let [PrimaryEffect::Place(request, keep)] = &place[..] else { panic!("{place:?}") };
+    assert_eq!(keep.len(), 2);
+    let refused = story.step(4, other, PrimaryInput::Placed(*request, Err(ErrorCode::Stale)));
+    assert_eq!(refused, [PrimaryEffect::Answer(Ask(5), Err(ErrorCode::Stale)), PrimaryEffect::Release(Seq(1))]);
+    assert!(story.primary.is_fenced());
+}
+
+#[test]
+fn a_sync_is_answered_when_the_manager_knows_the_writer_for_good() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    let told = story.step(2, VALID, PrimaryInput::Sync(Ask(1)));
+    let sync = PrimaryEffect::Tell(OTHER, ToReplica::Sync { stream, upto: Seq(0) });
+    assert_eq!(told, [PrimaryEffect::SyncOwn, sync]);
+    assert_eq!(story.step(3, VALID, PrimaryInput::Synced(Ok(()))), []);
+    let place = story.says(4, FromReplica::Synced { stream, upto: Seq(0) });
+    let [PrimaryEffect::Place(request, _)] = place[..] else { panic!("{place:?}") };
+    let answered = story.step(5, VALID, PrimaryInput::Placed(request, Ok(())));
+    assert_eq!(answered, [PrimaryEffect::Answer(Ask(1), Ok(()))]);
+    // From then on the manager need not be asked.
+    story.step(6, VALID, PrimaryInput::Sync(Ask(2)));
+    story.step(7, VALID, PrimaryInput::Synced(Ok(())));
+    assert_eq!(story.says(8, FromReplica::Synced { stream, upto: Seq(0) }), [PrimaryEffect::Answer(Ask(2), Ok(()))]);
+}
+
+#[test]
+fn a_copy_that_differs_holds_nothing() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    story.step(2, VALID, PrimaryInput::Close(Ask(1)));
+    story.step(3, VALID, PrimaryInput::Completed(Ok(WHOLE)));
+    let other = Whole { crc32c: Crc32c(1), ..WHOLE };
+    let commit = story.says(4, FromReplica::Completed { stream, whole: other });
+    assert_eq!(commit[0], PrimaryEffect::Differs(OTHER));
+    assert!(matches!(&commit[1], PrimaryEffect::Commit(_, WHOLE, holders) if holders == &[ME]), "{commit:?}");
+}
+
+struct Follows {
+    replica: Replica,
+    out: Vec<ReplicaEffect>,
+}
+
+impl Follows {
+    fn new() -> Self {
+        Self { replica: Replica::new(at(0), Era(1), None), out: Vec::new() }
+    }
+
+    fn step(&mut self, input: ReplicaInput) -> Vec<ReplicaEffect> {
+        self.replica.step(at(0), input, &mut self.out);
+        std::mem::take(&mut self.out)
+    }
+
+    fn told(&mut self, told: ToReplica) -> Vec<ReplicaEffect> {
+        self.step(ReplicaInput::Told(told))
+    }
+}
+
+fn stream(epoch: u32, number: u64) -> Stream {
+    Stream { epoch: Epoch(epoch), life: Life(1), number }
+}
+
+fn begin(stream: Stream, from: u64) -> ToReplica {
+    ToReplica::Begin { stream, era: Era(1), from: Seq(from), fresh: false }
+}
+
+#[test]
+fn a_replica_applies_in_order_without_gaps() {
+    let mut follows = Follows::new();
+    let way = stream(1, 1);
+    let change = |seq| ToReplica::Change { stream: way, seq: Seq(seq) };
+    assert_eq!(follows.told(change(1)), [ReplicaEffect::Say(FromReplica::Missing { stream: way })]);
+    assert_eq!(follows.told(begin(way, 1)), [ReplicaEffect::Open { stream: way, fresh: false }]);
+    assert_eq!(
+        follows.step(ReplicaInput::Opened(way, Ok(()))),
+        [ReplicaEffect::Say(FromReplica::Began { stream: way })]
+    );
+    assert_eq!(follows.told(change(1)), [ReplicaEffect::Apply(way, Seq(1))]);
+    assert_eq!(follows.told(change(3)), [ReplicaEffect::Say(FromReplica::Missing { stream: way })]);
+    let applied = |upto| ReplicaEffect::Say(FromReplica::Applied { stream: way, upto: Seq(upto) });
+    assert_eq!(follows.told(change(1)), [applied(0)]);
+    assert_eq!(follows.step(ReplicaInput::Applied(way, Seq(1), Ok(()))), [applied(1)]);
+    assert_eq!(follows.told(change(2)), [ReplicaEffect::Apply(way, Seq(2))]);
+    // What is to be whole has to be applied first.
+    assert_eq!(follows.told(ToReplica::Complete { stream: way, upto: Seq(2) }), []);
+    let whole = follows.step(ReplicaInput::Applied(way, Seq(2), Ok(())));
+    assert_eq!(whole, [applied(2), ReplicaEffect::Complete(way)]);
+}
+
+#[test]
+fn a_replica_follows_the_highest_epoch_alone() {
+    let mut follows = Follows::new();
+    follows.told(begin(stream(2, 1), 1));
+    follows.step(ReplicaInput::Opened(stream(2, 1), Ok(())));
+    let fenced = |stream| [ReplicaEffect::Say(FromReplica::Fenced { stream, epoch: Epoch(2) })];
+    assert_eq!(follows.told(begin(stream(1, 9), 1)), fenced(stream(1, 9)));
+    follows.told(begin(stream(2, 2), 5));
+    assert_eq!(follows.told(begin(stream(2, 1), 1)), [], "an older attempt, late");
+    follows.replica.fence(Epoch(3));
+    let late = follows.told(ToReplica::Change { stream: stream(2, 2), seq: Seq(5) });
+    assert_eq!(late, [ReplicaEffect::Say(FromReplica::Fenced { stream: stream(2, 2), epoch: Epoch(3) })]);
+    assert_eq!(follows.step(ReplicaInput::Opened(stream(2, 2), Ok(()))), []);
+}
+
+#[test]
+fn a_replica_of_another_era_has_lost_what_it_had() {
+    let mut follows = Follows::new();
+    let begin = ToReplica::Begin { stream: stream(1, 1), era: Era(0), from: Seq(4), fresh: false };
+    let failed = FromReplica::Failed { stream: stream(1, 1), why: ErrorCode::Stale };
+    assert_eq!(follows.told(begin), [ReplicaEffect::Say(failed)]);
+}
