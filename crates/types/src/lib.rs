@@ -1,4 +1,5 @@
-//! The words that all of weir's crates share: ids, sizes, times, names, checksums, identities, error codes.
+//! The words that all of weir's crates share: ids, sizes, times, names, places, layouts, policies, checksums,
+//! identities, error codes.
 //!
 //! Promises: plain data and pure functions. No I/O, no clock, no protocol.
 //! Every id is a newtype, so that an inode number can't be handed where a body number is meant.
@@ -8,7 +9,10 @@ mod client;
 mod error_code;
 mod histogram;
 mod id;
+mod layout;
 mod name;
+mod place;
+mod policy;
 mod time;
 pub mod units;
 
@@ -19,5 +23,10 @@ pub use histogram::Histogram;
 pub use id::{
     BodyId, GroupId, Incarnation, Ino, NodeId, PieceId, PieceIndex, PrincipalId, SessionId, StoreId, TreeId, UploadId,
 };
+pub use layout::{
+    Layout, LayoutError, REPLICAS_MAX, STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_WIDTH_MAX, STRIPE_WIDTH_MIN, Stripe,
+};
 pub use name::{FileName, NAME_MAX, NameError, NsPath, PATH_MAX};
+pub use place::{PLACE_NAME_MAX, Place, PlaceError, PlacePrefix, Shared};
+pub use policy::{CLASS_NAME_MAX, POLICY_TEXT_MAX, Policy, PolicyError, Spread, StoreClass};
 pub use time::Timestamp;

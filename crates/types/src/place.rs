@@ -1,0 +1,249 @@
+//! Where something stands: `site/rack/host`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Longest name of a site, rack or host, in bytes.
+pub const PLACE_NAME_MAX: usize = 64;
+
+/// Why a text is not a place.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// Not three names.
+    #[error("`{0}` is not a place; write site/rack/host, as in `cern/r12/ds7`")]
+    NotThree(String),
+    /// A prefix of none or more than three names.
+    #[error("`{0}` is not the beginning of a place; write site, site/rack or site/rack/host, as in `cern/r12`")]
+    NotAPrefix(String),
+    /// A name that cannot be.
+    #[error(
+        "`{whole}`: a site, rack or host has 1 to 64 bytes, letters, digits, `.`, `_` or `-`, and `{name}` has not"
+    )]
+    BadName {
+        /// The text given, cut if it was long.
+        whole: String,
+        /// The part of it that is wrong, cut if it was long.
+        name: String,
+    },
+}
+
+/// What two places have in common. Ordered: the nearer, the greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Shared {
+    /// They are on different sites.
+    Nothing,
+    /// The site.
+    Site,
+    /// The site and the rack.
+    Rack,
+    /// The host.
+    Host,
+}
+
+/// Where a machine stands, in canonical form. Two racks of the same name on two sites are two racks; so with hosts.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(PlacePrefix);
+
+impl Place {
+    /// From the three names.
+    ///
+    /// # Errors
+    /// [`PlaceError::BadName`].
+    pub fn new(site: &str, rack: &str, host: &str) -> Result<Self, PlaceError> {
+        format!("{site}/{rack}/{host}").parse()
+    }
+
+    /// The site.
+    #[must_use]
+    pub fn site(&self) -> &str {
+        self.name(0)
+    }
+
+    /// The rack's name within its site.
+    #[must_use]
+    pub fn rack(&self) -> &str {
+        self.name(1)
+    }
+
+    /// The host's name within its rack.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.name(2)
+    }
+
+    fn name(&self, at: usize) -> &str {
+        self.0.0.split('/').nth(at).unwrap_or_default()
+    }
+
+    /// `site/rack/host`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0.0
+    }
+
+    /// The first `depth` names: 1 the site, 2 site and rack, 3 (or more) the whole place.
+    #[must_use]
+    pub fn prefix(&self, depth: usize) -> PlacePrefix {
+        let end = self.0.0.match_indices('/').nth(depth.max(1) - 1).map_or(self.0.0.len(), |(at, _)| at);
+        PlacePrefix(self.0.0[..end].into())
+    }
+
+    /// What this place and `other` have in common.
+    #[must_use]
+    pub fn shared_with(&self, other: &Place) -> Shared {
+        if self == other {
+            return Shared::Host;
+        }
+        if self.site() != other.site() {
+            return Shared::Nothing;
+        }
+        if self.rack() == other.rack() { Shared::Rack } else { Shared::Site }
+    }
+}
+
+impl FromStr for Place {
+    type Err = PlaceError;
+    fn from_str(text: &str) -> Result<Self, PlaceError> {
+        if text.split('/').count() != 3 {
+            return Err(PlaceError::NotThree(cut(text)));
+        }
+        check(text)?;
+        Ok(Self(PlacePrefix(text.into())))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The beginning of a place: `site`, `site/rack` or `site/rack/host`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PlacePrefix(Box<str>);
+
+impl PlacePrefix {
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `place` begins with it, name for name.
+    #[must_use]
+    pub fn contains(&self, place: &Place) -> bool {
+        match place.as_str().strip_prefix(self.as_str()) {
+            Some(rest) => rest.is_empty() || rest.starts_with('/'),
+            None => false,
+        }
+    }
+}
+
+impl FromStr for PlacePrefix {
+    type Err = PlaceError;
+    fn from_str(text: &str) -> Result<Self, PlaceError> {
+        if text.is_empty() || text.split('/').count() > 3 {
+            return Err(PlaceError::NotAPrefix(cut(text)));
+        }
+        check(text)?;
+        Ok(Self(text.into()))
+    }
+}
+
+impl fmt::Display for PlacePrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for PlacePrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn check(text: &str) -> Result<(), PlaceError> {
+    match text.split('/').find(|name| !is_name(name, PLACE_NAME_MAX)) {
+        None => Ok(()),
+        Some(name) => Err(PlaceError::BadName { whole: cut(text), name: cut(name) }),
+    }
+}
+
+/// Whether `name` has 1 to `max` letters, digits, `.`, `_` and `-`.
+pub(crate) fn is_name(name: &str, max: usize) -> bool {
+    (1..=max).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+}
+
+/// As much of a text from outside as a message repeats.
+pub(crate) fn cut(text: &str) -> String {
+    const SHOWN: usize = 100;
+    match text.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(text: &str) -> Place {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_place_has_three_names() {
+        let here = place("cern/r12/ds7");
+        assert_eq!((here.site(), here.rack(), here.host()), ("cern", "r12", "ds7"));
+        assert_eq!(here.to_string(), "cern/r12/ds7");
+        assert_eq!(Place::new("cern", "r12", "ds7"), Ok(here));
+        assert!(matches!("".parse::<Place>(), Err(PlaceError::NotThree(_))));
+        assert!(matches!("cern/ds7".parse::<Place>(), Err(PlaceError::NotThree(_))));
+        assert!(matches!("cern/r/h/x".parse::<Place>(), Err(PlaceError::NotThree(_))));
+        assert!(Place::new("a/b", "c", "d").is_err());
+        for wrong in ["/r/h", "cern//h", "cern/r/", "c ern/r/h", "cern/r/h\n", "cern/r/ü"] {
+            assert!(matches!(wrong.parse::<Place>(), Err(PlaceError::BadName { .. })), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn names_have_64_bytes_at_most() {
+        let (fits, long) = ("n".repeat(64), "n".repeat(65));
+        assert!(format!("{fits}/{fits}/{fits}").parse::<Place>().is_ok());
+        assert!(format!("{fits}/{long}/{fits}").parse::<Place>().is_err());
+        let error = "x".repeat(1 << 20).parse::<Place>().unwrap_err().to_string();
+        assert!(error.len() < 400, "a long text is not repeated whole: {} bytes", error.len());
+    }
+
+    #[test]
+    fn what_two_places_share() {
+        let here = place("a/r1/h1");
+        assert_eq!(here.shared_with(&place("a/r1/h1")), Shared::Host);
+        assert_eq!(here.shared_with(&place("a/r1/h2")), Shared::Rack);
+        assert_eq!(here.shared_with(&place("a/r2/h1")), Shared::Site, "the same host's name in another rack");
+        assert_eq!(here.shared_with(&place("b/r1/h1")), Shared::Nothing, "the same names on another site");
+        assert!(Shared::Host > Shared::Rack && Shared::Rack > Shared::Site && Shared::Site > Shared::Nothing);
+    }
+
+    #[test]
+    fn a_prefix_holds_whole_names() {
+        let prefix: PlacePrefix = "cern/r1".parse().unwrap();
+        assert!(prefix.contains(&place("cern/r1/h1")));
+        assert!(!prefix.contains(&place("cern/r12/h1")), "r1 is not the beginning of r12");
+        assert!("cern".parse::<PlacePrefix>().unwrap().contains(&place("cern/r12/h1")));
+        assert!("cern/r1/h1".parse::<PlacePrefix>().unwrap().contains(&place("cern/r1/h1")));
+        for wrong in ["", "cern/", "/", "a/b/c/d"] {
+            assert!(wrong.parse::<PlacePrefix>().is_err(), "{wrong:?}");
+        }
+        let here = place("cern/r1/h1");
+        let prefixes = [1, 2, 3, 4].map(|depth| here.prefix(depth).to_string());
+        assert_eq!(prefixes, ["cern", "cern/r1", "cern/r1/h1", "cern/r1/h1"]);
+    }
+}
