@@ -8,5 +8,5 @@ mod sessions;
 mod time;
 
 pub use lease::{Lease, LeaseTerms};
-pub use sessions::{Era, Life, NodeRecord, Presence, Register, Registered, SESSIONS_PER_RUN, Sessions};
+pub use sessions::{Life, Presence, Register, Registered, SESSIONS_PER_RUN, Sessions};
 pub use time::Time;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use types::{BootId, NodeId, SessionId};
+use types::{BootId, Era, NodeId, NodeRecord, SessionId};
 
 use crate::{LeaseTerms, Time};
 
@@ -11,22 +11,6 @@ use crate::{LeaseTerms, Time};
 /// before it has ended (the node's directory is locked).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Life(pub u64);
-
-/// How often a node's kernel has begun anew, as far as the manager was told: what a node was told to have written and was not synced did not survive
-/// a change. Kept durably with the node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Era(pub u32);
-
-/// What the manager keeps of a node durably.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NodeRecord {
-    /// Its number.
-    pub node: NodeId,
-    /// Its kernel's boot when it was heard of last.
-    pub boot: BootId,
-    /// How many boots that were.
-    pub era: Era,
-}
 
 /// How a node stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

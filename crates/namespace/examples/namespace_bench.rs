@@ -210,6 +210,7 @@ impl Load {
             restarted: false,
             vouched: None,
             resume: None,
+            placement: types::Placement::single_node(),
         }
     }
 

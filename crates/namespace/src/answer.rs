@@ -1,6 +1,8 @@
 //! How an operation's answer is kept for a retry (`R`). Each is its fields one after the other, numbers big-endian.
 
-use types::{BodyId, GroupId, Incarnation, Ino, PieceId, SessionId, TreeId, UploadId};
+use types::{
+    BodyId, Era, GroupId, Incarnation, Ino, Participant, PieceId, Placement, SessionId, StoreId, TreeId, UploadId,
+};
 
 use crate::codec::{BadValue, Decoder};
 use crate::{CommitReply, InterruptReply, Made, OpenKind, OpenedWrite, Removed, Renamed, WriterKey, WriterToken};
@@ -63,6 +65,21 @@ macro_rules! number {
     };
 }
 number!(Ino, BodyId, SessionId, TreeId, Incarnation);
+
+impl Answer for WriterToken {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put(out, self.key.0);
+        put(out, self.body.0);
+        put(out, u64::from(self.epoch));
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        whole(bytes, |from| {
+            let (key, body) = (WriterKey(from.u64()?), BodyId(from.u64()?));
+            let epoch = u32::try_from(from.u64()?).map_err(|_| BadValue::Damaged("the answer does not read back"))?;
+            Ok(WriterToken { key, body, epoch })
+        })
+    }
+}
 
 impl Answer for Option<BodyId> {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -128,6 +145,11 @@ fn put_opened(out: &mut Vec<u8>, opened: &OpenedWrite) {
     out.push(kind);
     put_option(out, upload.map(|upload| upload.0));
     put(out, opened.len);
+    put(out, opened.participants.len() as u64);
+    for participant in &opened.participants {
+        put(out, participant.store.0);
+        put(out, u64::from(participant.era.0));
+    }
     put_option(out, opened.dropped.first().map(|body| body.0));
     opened.dropped.iter().skip(1).for_each(|body| put(out, body.0));
 }
@@ -149,13 +171,18 @@ fn opened(from: &mut Decoder<'_>) -> Result<OpenedWrite, BadValue> {
         _ => return Err(bad()),
     };
     let len = from.u64()?;
+    let mut participants = Vec::new();
+    for _ in 0..from.u64()?.min(Placement::PARTICIPANTS_MAX as u64) {
+        let store = StoreId(from.u64()?);
+        participants.push(Participant { store, era: Era(u32::try_from(from.u64()?).map_err(|_| bad())?) });
+    }
     // To the end: nothing follows them, wherever this is part of.
     let mut dropped: Vec<_> = option(from)?.map(BodyId).into_iter().collect();
     while let Ok(further) = from.u64() {
         dropped.push(BodyId(further));
     }
     let writer = WriterToken { key, body, epoch };
-    Ok(OpenedWrite { writer, ino, body, piece: PieceId::first(body), group, kind, len, dropped })
+    Ok(OpenedWrite { writer, ino, body, piece: PieceId::first(body), group, kind, len, dropped, participants })
 }
 
 impl Answer for OpenedWrite {
@@ -246,6 +273,7 @@ mod tests {
         let upload = Some(UploadId(3));
         there_and_back(&CommitReply::Complete { ino: Ino(1), replaced: Some(BodyId(2)), upload });
         there_and_back(&InterruptReply::UploadKept);
+        there_and_back(&WriterToken { key: WriterKey(1), body: BodyId(2), epoch: 3 });
         for kind in [
             OpenKind::New,
             OpenKind::Upload(UploadId(4)),
@@ -263,6 +291,10 @@ mod tests {
                 kind,
                 len: 6,
                 dropped,
+                participants: vec![
+                    Participant { store: StoreId(8), era: Era(2) };
+                    usize::from(kind == OpenKind::Update)
+                ],
             };
             for count in 0..4 {
                 let opened = opened((9..9 + count).map(BodyId).collect());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder};
-use types::{BodyId, GroupId, Ino, SessionId, UploadId};
+use types::{BodyId, GroupId, Ino, NodeId, SessionId, UploadId};
 
 use crate::codec::BadValue;
 use crate::ids::{Untaken, untaken};
@@ -126,9 +126,12 @@ impl Check<'_> {
             Some(b'A') => self.total(key, Ino(first()?)),
             Some(b'B') => self.body(key, GroupId(first()?), BodyId(second()?), value),
             Some(b'D') => self.dentry(key, Ino(first()?), value),
+            Some(b'G') => crate::placing::decode_group(GroupId(first()?), value).map(drop).map_err(|bad| bad.at(key)),
             Some(b'H') => self.hold(key, SessionId(first()?), Ino(second()?)),
             Some(b'I') => self.inode(key, Ino(first()?), value),
             Some(b'L') => self.link(key, Ino(first()?), Ino(second()?)),
+            Some(b'N') => crate::placing::decode_node(NodeId(first()?), value).map(drop).map_err(|bad| bad.at(key)),
+            Some(b'O') => self.owed(key, GroupId(first()?), BodyId(second()?), value),
             Some(b'T') => self.tree(key, types::TreeId(first()?)),
             Some(b'U') => self.upload(key, UploadId(first()?), value),
             Some(b'W') => self.writer(key, value),
@@ -142,7 +145,7 @@ impl Check<'_> {
                 let number = WriterKey(first()?);
                 EndedWriter::decode(number, value).map(drop).map_err(|bad| bad.at(key))
             }
-            Some(b'Z') => self.deletion(key, BodyId(second()?)),
+            Some(b'Z') => self.deletion(key, value),
             Some(b'C' | b'F' | b'R') => Ok(()),
             _ => {
                 self.found(key, "a key of a kind that this version does not know".into());
@@ -362,12 +365,24 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn deletion(&mut self, key: &[u8], body: BodyId) -> Result<(), NsError> {
+    fn deletion(&mut self, key: &[u8], value: &[u8]) -> Result<(), NsError> {
         self.counts.deletions += 1;
-        let listed = body_record(self.read, GroupId::DEFAULT, body)?.is_some();
+        let due = crate::deletion::decode(key, value)?;
+        let listed = body_record(self.read, due.group, due.body)?.is_some();
         self.must(!listed, key, "a body is queued for deletion and listed as in use");
-        let upload = UploadRecord::get(self.read, UploadId(body.0))?.is_some();
+        let upload = UploadRecord::get(self.read, UploadId(due.body.0))?.is_some();
         self.must(!upload, key, "a body is queued for deletion and kept as an upload");
+        Ok(())
+    }
+
+    fn owed(&mut self, key: &[u8], group: GroupId, body: BodyId, value: &[u8]) -> Result<(), NsError> {
+        let stores = crate::placing::decode_stores(value).map_err(|bad| bad.at(key))?;
+        let members = crate::group(self.read, group)?.map(|group| group.members).unwrap_or_default();
+        let are_members = stores.iter().all(|store| members.iter().any(|member| member.store == *store));
+        self.must(are_members && !stores.is_empty(), key, "a copy is owed to somebody who is no member of the group");
+        let listed = body_record(self.read, group, body)?.is_some();
+        let upload = UploadRecord::get(self.read, UploadId(body.0))?.is_some();
+        self.must(listed || upload, key, "a copy is owed of a content that nobody has");
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Commit: what was written becomes the file.
 
 use kv::{Read, Txn};
-use types::{BodyId, ErrorCode, GroupId, Ino, Timestamp, UploadId};
+use types::{BodyId, ErrorCode, Ino, Timestamp, UploadId};
 
 use crate::deletion::{queue, release_body};
 use crate::inode::{Content, FileState, Kind};
@@ -72,7 +72,7 @@ pub fn commit(txn: &mut dyn Txn, ctx: &Context, request: &Commit) -> Result<Comm
         WriterKind::New | WriterKind::Update => match located_writing(txn, &writer)? {
             Some((located, content)) => commit_visible(txn, ctx, request, &writer, located, content)?,
             None => {
-                queue(txn, ctx, writer.body);
+                queue(txn, ctx, writer.placement.group, writer.body);
                 CommitReply::Unlinked
             }
         },
@@ -178,7 +178,7 @@ fn commit_upload(
     let upload = UploadRecord::get(txn, id)?.ok_or_else(missing)?;
     let content = Content {
         body: upload.body,
-        group: GroupId::DEFAULT,
+        group: upload.placed,
         len: request.content.len,
         state: FileState::Complete,
         sums: request.content.sums,

@@ -104,11 +104,18 @@ pub enum OpTag {
     KeepSums = 26,
     EndUnchanged = 27,
     RecountTotals = 28,
+    // 29 and 30: policies
+    PutGroup = 31,
+    PutNode = 32,
+    PlaceWriter = 33,
+    CommitPlaced = 34,
+    InterruptPlaced = 35,
+    CopyDone = 36,
 }
 
 impl OpTag {
     /// One more than the highest number.
-    pub const COUNT: usize = 29;
+    pub const COUNT: usize = 37;
 }
 
 /// A request that changes something. The free function of the same name in lower case does the work.

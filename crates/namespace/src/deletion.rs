@@ -3,11 +3,14 @@
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder, Txn};
-use types::{BodyId, Timestamp};
+use types::{BodyId, GroupId, Timestamp};
 
-use crate::codec::{BadValue, VERSION};
+use crate::codec::{BadValue, Decoder, Encoder, field_u64};
 use crate::planted::{self, Bug};
 use crate::{Content, Context, FileState, NsError, OpTag, Operation, keys};
+
+/// Whom to ask, if that is not the only group of a single node. Who does not know it would ask the wrong one.
+const TAG_GROUP: u8 = 0x80;
 
 /// A body whose pieces are to be deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,13 +19,38 @@ pub struct DueDeletion {
     pub seq: Timestamp,
     /// The body.
     pub body: BodyId,
+    /// The group of stores that holds it.
+    pub group: GroupId,
 }
 
 /// Queues the deletion of a body that nothing needs.
-pub(crate) fn queue(txn: &mut dyn Txn, ctx: &Context, body: BodyId) {
-    if !planted::is(Bug::ForgetTheDeletion) {
-        txn.put(&keys::deletion(ctx.now, body), &[VERSION]);
+pub(crate) fn queue(txn: &mut dyn Txn, ctx: &Context, group: GroupId, body: BodyId) {
+    let mut out = Encoder::new(1 + 11);
+    if group != GroupId::DEFAULT {
+        out.tag_u64(TAG_GROUP, group.0);
+        // Nobody is owed a copy of what goes.
+        txn.delete(&keys::owed(group, body));
     }
+    if !planted::is(Bug::ForgetTheDeletion) {
+        txn.put(&keys::deletion(ctx.now, body), &out.0);
+    }
+}
+
+/// An entry of the queue.
+pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<DueDeletion, NsError> {
+    let bad = || BadValue::Damaged("the key of a deletion has a wrong length").at(key);
+    let seq = keys::number_at(key, 1).ok_or_else(bad)?;
+    let body = BodyId(keys::number_at(key, 9).ok_or_else(bad)?);
+    let seq = Timestamp((seq ^ (1 << 63)).cast_signed());
+    let mut group = GroupId::DEFAULT;
+    let tags = |from: Decoder<'_>| {
+        from.tags(|tag, field| match tag {
+            TAG_GROUP => field_u64(field).map(|number| group = GroupId(number)).map(|()| true),
+            _ => Ok(false),
+        })
+    };
+    Decoder::new(value, "a deletion").and_then(tags).map_err(|bad| bad.at(key))?;
+    Ok(DueDeletion { seq, body, group })
 }
 
 /// An inode gives up its body: its record goes, and its deletion is queued unless a writer or somebody else needs it.
@@ -37,7 +65,7 @@ pub(crate) fn release_body(txn: &mut dyn Txn, ctx: &Context, content: &Content) 
     if content.shared && is_referred(txn, content.body)? {
         return Ok(None); // the last referrer queues it
     }
-    queue(txn, ctx, content.body);
+    queue(txn, ctx, content.group, content.body);
     Ok(Some(content.body))
 }
 
@@ -65,13 +93,10 @@ pub fn due_deletions(read: &dyn Read, after: Option<DueDeletion>, limit: usize) 
     if limit == 0 {
         return Ok(found);
     }
-    read.scan(&start, b"[", ScanOrder::Ascending, &mut |key, _| {
-        match (keys::number_at(key, 1), keys::number_at(key, 9)) {
-            (Some(seq), Some(body)) => {
-                let seq = Timestamp((seq ^ (1 << 63)).cast_signed());
-                found.push(DueDeletion { seq, body: BodyId(body) });
-            }
-            _ => bad = Some(BadValue::Damaged("the key of a deletion has a wrong length").at(key)),
+    read.scan(&start, b"[", ScanOrder::Ascending, &mut |key, value| {
+        match decode(key, value) {
+            Ok(due) => found.push(due),
+            Err(error) => bad = Some(error),
         }
         if bad.is_some() || found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;

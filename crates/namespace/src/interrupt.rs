@@ -42,7 +42,7 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
         // Nobody goes on with nothing; and while the disk is full, each refused overwriting would leave a record.
         if request.kept_len == 0 {
             upload.delete(txn)?;
-            queue(txn, ctx, writer.body);
+            queue(txn, ctx, writer.placement.group, writer.body);
             return Ok(InterruptReply::Unlinked);
         }
         upload.state = UploadState::Interrupted;
@@ -53,7 +53,7 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
         return Ok(InterruptReply::UploadKept);
     }
     let Some((mut located, old)) = located_writing(txn, &writer)? else {
-        queue(txn, ctx, writer.body);
+        queue(txn, ctx, writer.placement.group, writer.body);
         return Ok(InterruptReply::Unlinked);
     };
     let state = match writer.kind {

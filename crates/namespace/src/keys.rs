@@ -1,6 +1,6 @@
 //! The keys: one letter, then big-endian numbers and names, so that scans follow order.
 
-use types::{BodyId, ClientIdentity, GroupId, Ino, SessionId, Timestamp, TreeId, UploadId};
+use types::{BodyId, ClientIdentity, GroupId, Ino, NodeId, SessionId, Timestamp, TreeId, UploadId};
 
 use crate::WriterKey;
 
@@ -116,6 +116,22 @@ pub(crate) fn answer(session: SessionId, slot: u16) -> Key {
 /// `T`: a tree.
 pub(crate) fn tree(tree: TreeId) -> Key {
     Key::new(b'T').number(tree.0)
+}
+/// `G`: a group of stores.
+pub(crate) fn group(group: GroupId) -> Key {
+    Key::new(b'G').number(group.0)
+}
+/// `O`: copies of a content that are owed.
+pub(crate) fn owed(group: GroupId, body: BodyId) -> Key {
+    Key::new(b'O').number(group.0).number(body.0)
+}
+/// All that is owed in a group.
+pub(crate) fn owed_in(group: GroupId) -> Key {
+    Key::new(b'O').number(group.0)
+}
+/// `N`: a node of a cluster.
+pub(crate) fn node(node: NodeId) -> Key {
+    Key::new(b'N').number(node.0)
 }
 /// `C`: the namespace's own marks.
 pub(crate) fn mark(name: &[u8]) -> Key {

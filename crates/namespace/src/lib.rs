@@ -36,6 +36,7 @@ mod node;
 mod open_write;
 mod path_of;
 mod permission;
+mod placing;
 pub mod planted;
 mod records;
 mod recount_totals;
@@ -78,6 +79,10 @@ pub use mkdir::{Made, Mkdir, mkdir};
 pub use open_write::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched, open_write};
 pub use path_of::path_of;
 pub use permission::{Access, Actor, Want, permit};
+pub use placing::{
+    CommitPlaced, CopyDone, InterruptPlaced, PlaceWriter, PutGroup, PutNode, commit_placed, copy_done, group, groups,
+    holders, interrupt_placed, nodes, owed, owed_of, place_writer, put_group, put_node,
+};
 pub use records::{
     BodyRecord, EndedHow, EndedWriter, HiddenAttributes, UploadRecord, UploadState, WriterKind, WriterRecord,
 };

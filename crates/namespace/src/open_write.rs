@@ -1,7 +1,7 @@
 //! Opening for writing: new files, uploads, updates in place, and the recovery of a writer that lost its connection.
 
 use kv::Txn;
-use types::{BodyId, BootId, ClientIdentity, GroupId, Ino, NsPath, PieceId, UploadId};
+use types::{BodyId, BootId, ClientIdentity, GroupId, Ino, NsPath, Participant, PieceId, Placement, UploadId};
 
 use crate::deletion::release_body;
 use crate::inode::{Content, FileState, Inode, Kind, WriterKey};
@@ -73,6 +73,9 @@ pub struct OpenWrite {
     pub vouched: Option<Vouched>,
     /// The wish to resume; with [`How::Update`] only.
     pub resume: Option<Resume>,
+    /// Where a new content goes. Of one that is there already, those of its holders that are to take part in the writing: others are left out. A
+    /// writer that is there keeps its own.
+    pub placement: Placement,
 }
 
 /// What was opened.
@@ -108,6 +111,8 @@ pub struct OpenedWrite {
     pub len: u64,
     /// Bodies that a restart gave up; their writers' handles are fenced and their deletion queued.
     pub dropped: Vec<BodyId>,
+    /// Those that take part in the writing, its primary first; none on a single node.
+    pub participants: Vec<Participant>,
 }
 
 /// See [`OpenWrite`].
@@ -215,32 +220,26 @@ pub(crate) fn writer(
         expected_len: request.expected_len,
         opened: ctx.now,
         sums_before: None,
+        placement: request.placement.clone(),
     }
 }
 
-fn opened(writer: &WriterRecord, group: GroupId, kind: OpenKind) -> OpenedWrite {
+fn opened(writer: &WriterRecord, kind: OpenKind) -> OpenedWrite {
     OpenedWrite {
         writer: writer.token(),
         ino: writer.ino,
         body: writer.body,
         piece: writer.piece(),
-        group,
+        group: writer.placement.group,
         kind,
         len: 0,
         dropped: Vec::new(),
+        participants: writer.placement.participants.clone(),
     }
 }
 
-fn new_content(body: BodyId, key: WriterKey) -> Content {
-    Content {
-        body,
-        group: GroupId::DEFAULT,
-        len: 0,
-        state: FileState::Open(key),
-        sums: None,
-        generation: 0,
-        shared: false,
-    }
+fn new_content(body: BodyId, group: GroupId, key: WriterKey) -> Content {
+    Content { body, group, len: 0, state: FileState::Open(key), sums: None, generation: 0, shared: false }
 }
 
 fn new_file(
@@ -253,7 +252,7 @@ fn new_file(
 ) -> Result<OpenedWrite, NsError> {
     let (ino, body) = (ctx.ids.next_ino()?, ctx.ids.next_body()?);
     let access = new_access(&ctx.actor, parent, request.mode);
-    let inode = new_inode(ctx, ino, access, Kind::File(new_content(body, key)));
+    let inode = new_inode(ctx, ino, access, Kind::File(new_content(body, request.placement.group, key)));
     put_new(txn, parent.ino, name, &inode);
     adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
     let mut writer = writer(ctx, request, key, WriterKind::New, ino, body);
@@ -261,7 +260,7 @@ fn new_file(
         writer.parent = parent.ino;
     }
     writer.put(txn);
-    Ok(opened(&writer, GroupId::DEFAULT, OpenKind::New))
+    Ok(opened(&writer, OpenKind::New))
 }
 
 /// An inode with one link, made now.
@@ -325,11 +324,12 @@ fn new_upload(
         kept_len: 0,
         sums: None,
         attributes: None,
+        placed: request.placement.group,
     }
     .put(txn);
     let writer = writer(ctx, request, key, WriterKind::Upload(upload), ino, body);
     writer.put(txn);
-    Ok(opened(&writer, GroupId::DEFAULT, OpenKind::Upload(upload)))
+    Ok(opened(&writer, OpenKind::Upload(upload)))
 }
 
 /// The client's own unfinished file begins again: same inode, new body; the old handle is fenced.
@@ -344,11 +344,11 @@ fn restart(
     let body = ctx.ids.next_body()?;
     if matches!(old.state, FileState::Open(_)) {
         txn.delete(&keys::writer(key, old.body));
-        crate::deletion::queue(txn, ctx, old.body);
+        crate::deletion::queue(txn, ctx, old.group, old.body);
     } else {
         release_body(txn, ctx, &old)?;
     }
-    let content = Content { generation: old.generation, ..new_content(body, key) };
+    let content = Content { generation: old.generation, ..new_content(body, request.placement.group, key) };
     located.inode.kind = Kind::File(content);
     located.inode.mtime = ctx.now;
     located.inode.ctime = ctx.now;
@@ -356,7 +356,7 @@ fn restart(
     adjust_bytes(txn, ctx, &located, difference(0, old.len))?;
     let writer = writer(ctx, request, key, WriterKind::New, located.inode.ino, body);
     writer.put(txn);
-    Ok(OpenedWrite { dropped: vec![old.body], ..opened(&writer, content.group, OpenKind::New) })
+    Ok(OpenedWrite { dropped: vec![old.body], ..opened(&writer, OpenKind::New) })
 }
 
 /// A restart gives up the uploads that the same client has in the making for this path.
@@ -369,7 +369,7 @@ fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Re
             record.delete(txn)?;
         }
         writer.delete(txn);
-        crate::deletion::queue(txn, ctx, writer.body);
+        crate::deletion::queue(txn, ctx, writer.placement.group, writer.body);
         dropped.push(writer.body);
     }
     Ok(dropped)

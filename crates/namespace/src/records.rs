@@ -2,8 +2,8 @@
 
 use kv::{Read, Txn};
 use types::{
-    Adler32, BodyId, BootId, ClientIdentity, Crc32c, ErrorCode, GroupId, Ino, PieceId, PrincipalId, SessionId,
-    Timestamp, UploadId,
+    Adler32, BodyId, BootId, ClientIdentity, Crc32c, Era, ErrorCode, GroupId, Ino, Participant, PieceId, Placement,
+    PrincipalId, SessionId, StoreId, Timestamp, UploadId,
 };
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
@@ -51,6 +51,8 @@ pub struct WriterRecord {
     pub opened: Timestamp,
     /// Of an update: the checksums that the file had, for the case that nothing is changed.
     pub sums_before: Option<Sums>,
+    /// The group that holds the content, or is to, and the stores that take part in the writing.
+    pub placement: Placement,
 }
 
 impl WriterRecord {
@@ -120,6 +122,8 @@ pub struct UploadRecord {
     pub sums: Option<Sums>,
     /// Its attributes, where the name was free; `None`: it never had any.
     pub attributes: Option<HiddenAttributes>,
+    /// The group of stores that holds the content.
+    pub placed: GroupId,
 }
 
 /// Attributes of a file that nobody sees yet.
@@ -180,10 +184,14 @@ pub struct BodyRecord {
 
 const TAG_EXPECTED_LEN: u8 = 0x01;
 const TAG_SUMS_BEFORE: u8 = 0x02;
+/// Who does not know it would not know whom to ask for the bytes.
+const TAG_PLACEMENT: u8 = 0x80;
 const TAG_DEADLINE: u8 = 0x01;
 const TAG_REPLACES_CONTENT: u8 = 0x02;
 /// Who does not know it would leave the attributes behind.
 const TAG_ATTRIBUTES: u8 = 0x80;
+/// The same of the group.
+const TAG_PLACED: u8 = 0x81;
 
 impl WriterRecord {
     fn encode(&self) -> Vec<u8> {
@@ -209,6 +217,9 @@ impl WriterRecord {
         if let Some(sums) = self.sums_before {
             out.tag_u64(TAG_SUMS_BEFORE, u64::from(sums.adler32.0) << 32 | u64::from(sums.crc32c.0));
         }
+        if self.placement != Placement::single_node() {
+            out.tag(TAG_PLACEMENT, &encode_placement(&self.placement));
+        }
         out.0
     }
 
@@ -229,13 +240,29 @@ impl WriterRecord {
         let opened = Timestamp(from.i64()?);
         let client = from.client()?;
         let path = from.path()?.to_vec();
-        let (mut expected_len, mut sums_before) = (None, None);
+        let (mut expected_len, mut sums_before, mut placement) = (None, None, Placement::single_node());
         from.tags(|tag, field| match tag {
             TAG_EXPECTED_LEN => field_u64(field).map(|len| expected_len = Some(len)).map(|()| true),
             TAG_SUMS_BEFORE => field_sums(field).map(|sums| sums_before = Some(sums)).map(|()| true),
+            TAG_PLACEMENT => decode_placement(field).map(|placed| placement = placed).map(|()| true),
             _ => Ok(false),
         })?;
-        Ok(Self { key, body, epoch, kind, ino, parent, session, boot, client, path, expected_len, opened, sums_before })
+        Ok(Self {
+            key,
+            body,
+            epoch,
+            kind,
+            ino,
+            parent,
+            session,
+            boot,
+            client,
+            path,
+            expected_len,
+            opened,
+            sums_before,
+            placement,
+        })
     }
 
     /// From a key and value of a scan.
@@ -271,6 +298,30 @@ impl WriterRecord {
         };
         txn.put(&keys::ended(self.key), &ended.encode());
     }
+}
+
+/// Group u64, then store u64 and era u32 of each participant.
+fn encode_placement(placement: &Placement) -> Vec<u8> {
+    let mut out = Encoder(Vec::with_capacity(8 + placement.participants.len() * 12));
+    out.u64(placement.group.0);
+    for participant in &placement.participants {
+        out.u64(participant.store.0);
+        out.u32(participant.era.0);
+    }
+    out.0
+}
+
+fn decode_placement(field: &[u8]) -> Result<Placement, BadValue> {
+    let mut from = Decoder::part(field, "a placement");
+    let mut placement = Placement { group: GroupId(from.u64()?), participants: Vec::new() };
+    let count = field.len().saturating_sub(8) / 12;
+    if count > Placement::PARTICIPANTS_MAX {
+        return Err(BadValue::Damaged("more stores than can take part in a writing"));
+    }
+    for _ in 0..count {
+        placement.participants.push(Participant { store: StoreId(from.u64()?), era: Era(from.u32()?) });
+    }
+    if from.rest().is_empty() { Ok(placement) } else { Err(BadValue::Damaged("a tagged field has a wrong length")) }
 }
 
 /// adler32 u32, CRC32C u32.
@@ -369,6 +420,9 @@ impl UploadRecord {
             field[8..].copy_from_slice(&count.to_be_bytes());
             out.tag(TAG_ATTRIBUTES, &field);
         }
+        if self.placed != GroupId::DEFAULT {
+            out.tag_u64(TAG_PLACED, self.placed.0);
+        }
         out.0
     }
 
@@ -400,6 +454,7 @@ impl UploadRecord {
         let mut deadline = None;
         let mut replaces_content = None;
         let mut attributes = None;
+        let mut placed = GroupId::DEFAULT;
         from.tags(|tag, field| match tag {
             TAG_DEADLINE => {
                 deadline = Some(Timestamp(field_u64(field)?.cast_signed()));
@@ -413,6 +468,10 @@ impl UploadRecord {
             TAG_ATTRIBUTES => {
                 let (at, count) = field.split_at(field.len().min(8));
                 attributes = Some(HiddenAttributes { at: Ino(field_u64(at)?), count: field_u32(count)? });
+                Ok(true)
+            }
+            TAG_PLACED => {
+                placed = GroupId(field_u64(field)?);
                 Ok(true)
             }
             _ => Ok(false),
@@ -437,6 +496,7 @@ impl UploadRecord {
             kept_len,
             sums,
             attributes,
+            placed,
         })
     }
 

@@ -2,7 +2,7 @@
 //! what this client was writing, never to what is visible meanwhile under the same path.
 
 use kv::{Read, Txn};
-use types::{BodyId, NsPath, UploadId};
+use types::{BodyId, GroupId, NsPath, Placement, UploadId};
 
 use crate::inode::{FileState, Kind, WriterKey};
 use crate::node::{Dentry, Located, locate, locate_entry};
@@ -12,7 +12,7 @@ use crate::uploads::permit_own;
 use crate::walk::{Last, resolve};
 use crate::{
     Context, EndedWriter, Interrupt, NsError, OpenKind, OpenWrite, OpenedWrite, Resume, UploadRecord, UploadState,
-    Want, WriterKind, WriterRecord, body_record, find_writer, interrupt, keys, permit,
+    Want, WriterKind, WriterRecord, body_record, find_writer, holders, interrupt, keys, permit,
 };
 
 pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -127,16 +127,32 @@ fn reopen(
     Ok(opened(&writer, OpenKind::Resumed(upload), len))
 }
 
+/// Those who are asked to take part in the writing of a content that is there, as far as they hold it.
+fn take_part(read: &dyn Read, request: &OpenWrite, group: GroupId, body: BodyId) -> Result<Placement, NsError> {
+    let asked = &request.placement.participants;
+    if asked.is_empty() {
+        return Ok(Placement { group, participants: Vec::new() });
+    }
+    let holders = holders(read, group, body)?;
+    let participants: Vec<_> = asked.iter().filter(|one| holders.contains(&one.store)).copied().collect();
+    if participants.is_empty() {
+        let why = "its copies are on other stores by now; ask again";
+        return Err(NsError::Stale { what: request.path.to_string(), why });
+    }
+    Ok(Placement { group, participants })
+}
+
 fn opened(writer: &WriterRecord, kind: OpenKind, len: u64) -> OpenedWrite {
     OpenedWrite {
         writer: writer.token(),
         ino: writer.ino,
         body: writer.body,
         piece: writer.piece(),
-        group: types::GroupId::DEFAULT,
+        group: writer.placement.group,
         kind,
         len,
         dropped: Vec::new(),
+        participants: writer.placement.participants.clone(),
     }
 }
 
@@ -162,24 +178,28 @@ pub(crate) fn begin_update(
         FileState::Interrupted(_) => (WriterKind::New, OpenKind::Resumed(None)),
         FileState::Complete => (WriterKind::Update, OpenKind::Update),
     };
+    let placement = take_part(txn, request, content.group, content.body)?;
     // Above every epoch that this body's handles had, so that none of them can commit any more.
     let epoch = body_record(txn, content.group, content.body)?.map_or(0, |record| record.epoch).saturating_add(1);
     content.state = match kind {
         WriterKind::Update => FileState::Updating(key),
         _ => {
             txn.delete(&keys::body(content.group, content.body)); // written again when this ends
+            if content.group != GroupId::DEFAULT {
+                txn.delete(&keys::owed(content.group, content.body)); // and so is this
+            }
             FileState::Open(key)
         }
     };
     // What is changed in place has no known checksum until it is closed.
     let sums_before = content.sums.take().filter(|_| kind == WriterKind::Update);
-    let (body, group, len) = (content.body, content.group, content.len);
+    let (body, len) = (content.body, content.len);
     located.inode.ctime = ctx.now;
     let ino = located.inode.ino;
     located.store(txn);
-    let writer = WriterRecord { epoch, sums_before, ..begin_writer(ctx, request, key, kind, ino, body) };
+    let writer = WriterRecord { epoch, sums_before, placement, ..begin_writer(ctx, request, key, kind, ino, body) };
     writer.put(txn);
-    Ok(OpenedWrite { group, ..opened(&writer, open_kind, len) })
+    Ok(opened(&writer, open_kind, len))
 }
 
 /// Goes on with a kept upload.
@@ -204,8 +224,9 @@ fn resume_upload(
         Some(ino) => ino,
         None => ctx.ids.next_ino()?,
     };
+    let placement = take_part(txn, request, record.placed, record.body)?;
     let begun = begin_writer(ctx, request, key, WriterKind::Upload(upload), ino, record.body);
-    let writer = WriterRecord { epoch: record.epoch.saturating_add(1), ..begun };
+    let writer = WriterRecord { epoch: record.epoch.saturating_add(1), placement, ..begun };
     record.state = UploadState::InMaking;
     record.deadline = None;
     record.writer = key;

@@ -1,7 +1,7 @@
 //! Truncating by path.
 
 use kv::Txn;
-use types::{BootId, ClientIdentity, NsPath};
+use types::{BootId, ClientIdentity, NsPath, Placement};
 
 use crate::node::{Dentry, locate_entry};
 use crate::recover::begin_update;
@@ -49,6 +49,7 @@ pub fn truncate(txn: &mut dyn Txn, ctx: &Context, request: &Truncate) -> Result<
         restarted: false,
         vouched: None,
         resume: None,
+        placement: Placement::single_node(),
     };
     begin_update(txn, ctx, &open, located, false).map(Some)
 }

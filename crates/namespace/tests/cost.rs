@@ -109,6 +109,7 @@ fn open(at: &str, how: How) -> ns::OpenWrite {
         restarted: false,
         vouched: None,
         resume: None,
+        placement: types::Placement::single_node(),
     }
 }
 

@@ -50,6 +50,7 @@ impl Script {
             restarted: false,
             vouched: None,
             resume: None,
+            placement: types::Placement::single_node(),
         };
         self.change(open).unwrap()
     }

@@ -35,6 +35,7 @@ fn open(at: &str, how: How, pid: u32) -> ns::OpenWrite {
         restarted: false,
         vouched: None,
         resume: None,
+        placement: types::Placement::single_node(),
     }
 }
 

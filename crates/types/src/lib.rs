@@ -7,6 +7,7 @@
 pub mod checksum;
 mod client;
 mod error_code;
+mod group;
 mod histogram;
 mod id;
 mod layout;
@@ -19,6 +20,7 @@ pub mod units;
 pub use checksum::{Adler32, Crc32c, PAGE_SIZE};
 pub use client::{BootId, ClientIdentity};
 pub use error_code::ErrorCode;
+pub use group::{Era, Group, Member, NodeRecord, Participant, Placement};
 pub use histogram::Histogram;
 pub use id::{
     BodyId, GroupId, Incarnation, Ino, NodeId, PieceId, PieceIndex, PrincipalId, SessionId, StoreId, TreeId, UploadId,

@@ -54,6 +54,7 @@ impl Filler {
             restarted: false,
             vouched: None,
             resume: None,
+            placement: types::Placement::single_node(),
         })
     }
 

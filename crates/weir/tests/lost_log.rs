@@ -124,6 +124,7 @@ fn put_into_the_log(foundation: &Foundation, path: &str, bytes: &[u8]) -> (Ino, 
         restarted: false,
         vouched: None,
         resume: None,
+        placement: types::Placement::single_node(),
     };
     let context = || namespace.context(NOW, &Actor::admin(), None);
     let opened = namespace.change_wait(Durability::Synced, context(), open).unwrap();

@@ -12,9 +12,9 @@ mod replica;
 #[cfg(test)]
 mod tests;
 
-use types::{Adler32, Crc32c, ErrorCode, SessionId, StoreId};
+use types::{Adler32, Crc32c, Era, ErrorCode, SessionId};
 
-use crate::{Era, Life};
+use crate::Life;
 
 pub use primary::{Ask, Effect as PrimaryEffect, Input as PrimaryInput, Patience, Primary, Takes};
 pub use replica::{Effect as ReplicaEffect, Input as ReplicaInput, Replica};
@@ -34,15 +34,6 @@ impl Seq {
 /// The epoch of a writer: raised by each opening anew and by each move to another primary. What comes with a lower one is refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u32);
-
-/// A store that takes part in the writing of a piece, as the manager has it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Participant {
-    /// Which.
-    pub store: StoreId,
-    /// The era of its node when it was made one: in a later one it has lost what it had not synced.
-    pub era: Era,
-}
 
 /// One way of changes from a primary to a replica. Later ones are greater: a replica follows the greatest that it has heard of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

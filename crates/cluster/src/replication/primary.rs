@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use types::{ErrorCode, SessionId, StoreId};
+use types::{ErrorCode, Participant, SessionId, StoreId};
 
-use super::{Epoch, FromReplica, LeaseView, Participant, Planted, Seq, Stream, ToReplica, Whole};
+use super::{Epoch, FromReplica, LeaseView, Planted, Seq, Stream, ToReplica, Whole};
 use crate::{Life, Time};
 
 /// A client's request that is to be answered; the shell numbers them.

@@ -1,9 +1,9 @@
 //! One who repeats a primary's changes.
 
-use types::ErrorCode;
+use types::{Era, ErrorCode};
 
 use super::{Epoch, FromReplica, Planted, Seq, Stream, ToReplica, Whole};
-use crate::{Era, Time};
+use crate::Time;
 
 /// What happens to it.
 #[derive(Clone, PartialEq, Eq, Debug)]

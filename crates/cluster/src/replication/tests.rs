@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use types::{Adler32, Crc32c, ErrorCode, SessionId, StoreId};
+use types::{Adler32, Crc32c, Era, ErrorCode, Participant, SessionId, StoreId};
 
 use super::*;
-use crate::{Era, Life, Time};
+use crate::{Life, Time};
 
 const ME: StoreId = StoreId(1);
 const OTHER: StoreId = StoreId(2);

@@ -522,6 +522,7 @@ impl World {
                 Some(body) => Some(ns::Resume::Upload(UploadId(real_body(&self.pairs, body)))),
                 None => open.resume_visible.then_some(ns::Resume::Visible),
             },
+            placement: types::Placement::single_node(),
         };
         let real = self.change(user, request)?;
         let model = self.model.open(user, &open);

@@ -193,6 +193,7 @@ impl Connection {
             restarted: r.target.get(b"tried").is_some_and(|hosts| !hosts.is_empty()),
             vouched: None,
             resume: if how == How::Update { resume } else { None },
+            placement: types::Placement::single_node(),
         };
         let mut reply = self.hand_on(stream)?;
         let (granted, filling) = match template {

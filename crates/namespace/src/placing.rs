@@ -1,0 +1,327 @@
+//! Where contents are, in a cluster: groups of stores (`G`), copies that are owed (`O`), nodes (`N`), and who takes part in a writing (in `W`).
+
+use std::ops::ControlFlow;
+
+use kv::{Read, ScanOrder, Txn};
+use types::{BodyId, BootId, Era, Group, GroupId, Member, NodeId, NodeRecord, Participant, StoreId};
+
+use crate::codec::{BadValue, Decoder, Encoder};
+use crate::commit::current_writer;
+use crate::{
+    Commit, CommitReply, Context, Interrupt, InterruptReply, NsError, OpTag, Operation, WriterRecord, WriterToken,
+    body_record, commit, interrupt, keys,
+};
+
+/// Stores of one group.
+const MEMBERS_MAX: usize = 64;
+
+/// Makes a group, or changes its members: the epoch is one more than that of the group as it is (0: there is none).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PutGroup {
+    /// As it shall be.
+    pub group: Group,
+}
+
+/// Keeps what is known of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PutNode {
+    /// All of it.
+    pub record: NodeRecord,
+}
+
+/// Changes who takes part in a writing. Nobody can be added that way: it would not have what was written before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlaceWriter {
+    /// The writer.
+    pub writer: WriterToken,
+    /// Those who go on, its primary first; each is one of those before.
+    pub participants: Vec<Participant>,
+    /// Another primary takes over: the epoch is raised, and whoever has the lower one is fenced.
+    pub takes_over: bool,
+}
+
+/// [`Commit`] in a cluster: those that take part in the group and do not hold it yet are owed a copy. Asked for twice, it is answered twice.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CommitPlaced {
+    /// What became of the content.
+    pub commit: Commit,
+    /// The group that the writer was opened in.
+    pub group: GroupId,
+    /// The stores that hold it durably.
+    pub holders: Vec<StoreId>,
+}
+
+/// [`Interrupt`] in a cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InterruptPlaced {
+    /// Which writer, and what is kept.
+    pub interrupt: Interrupt,
+    /// The stores that hold what is kept.
+    pub holders: Vec<StoreId>,
+}
+
+/// A store has been given a copy that was owed to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopyDone {
+    /// The group.
+    pub group: GroupId,
+    /// The content.
+    pub body: BodyId,
+    /// Of which generation the copy is: one of a content that was changed meanwhile pays nothing.
+    pub generation: u32,
+    /// Who has it now.
+    pub store: StoreId,
+}
+
+/// A group as it is.
+pub fn group(read: &dyn Read, group: GroupId) -> Result<Option<Group>, NsError> {
+    let key = keys::group(group);
+    read.get(&key)?.map(|value| decode_group(group, &value).map_err(|bad| bad.at(&key))).transpose()
+}
+
+/// Groups after `after`, in their order, at most `limit`.
+pub fn groups(read: &dyn Read, after: Option<GroupId>, limit: usize) -> Result<Vec<Group>, NsError> {
+    let start = keys::group(GroupId(after.map_or(0, |after| after.0.saturating_add(1))));
+    let end = keys::end_of(b"G");
+    scan_numbers(read, &start, &end, limit, |number, _, value| decode_group(GroupId(number), value))
+}
+
+/// All nodes that were ever heard of.
+pub fn nodes(read: &dyn Read) -> Result<Vec<NodeRecord>, NsError> {
+    scan_numbers(read, b"N", &keys::end_of(b"N"), usize::MAX, |number, _, value| decode_node(NodeId(number), value))
+}
+
+/// The stores that hold a content: members of its group that were given it and are not owed it. Empty if there is no such group.
+pub fn holders(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Vec<StoreId>, NsError> {
+    let Some(group) = self::group(read, group)? else { return Ok(Vec::new()) };
+    let owed = owed_of(read, group.group, body)?;
+    let members = group.members.iter().filter(|member| member.has(body) && !owed.contains(&member.store));
+    Ok(members.map(|member| member.store).collect())
+}
+
+/// The stores of a group that are owed a copy of a content.
+pub fn owed_of(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Vec<StoreId>, NsError> {
+    let key = keys::owed(group, body);
+    let value = read.get(&key)?;
+    Ok(value.map(|value| decode_stores(&value).map_err(|bad| bad.at(&key))).transpose()?.unwrap_or_default())
+}
+
+/// Contents after `after` of which a store of the group is owed a copy, and those stores; at most `limit`.
+pub fn owed(
+    read: &dyn Read,
+    group: GroupId,
+    after: Option<BodyId>,
+    limit: usize,
+) -> Result<Vec<(BodyId, Vec<StoreId>)>, NsError> {
+    let start = keys::owed(group, BodyId(after.map_or(0, |after| after.0.saturating_add(1))));
+    let end = keys::end_of(&keys::owed_in(group));
+    scan_numbers(read, &start, &end, limit, |_, second, value| Ok((BodyId(second), decode_stores(value)?)))
+}
+
+fn scan_numbers<T>(
+    read: &dyn Read,
+    start: &[u8],
+    end: &[u8],
+    limit: usize,
+    decode: impl Fn(u64, u64, &[u8]) -> Result<T, BadValue>,
+) -> Result<Vec<T>, NsError> {
+    let mut found = Vec::new();
+    let mut failed = None;
+    if limit == 0 {
+        return Ok(found);
+    }
+    read.scan(start, end, ScanOrder::Ascending, &mut |key, value| {
+        let numbers = keys::number_at(key, 1).map(|first| (first, keys::number_at(key, 9).unwrap_or(0)));
+        let bad = BadValue::Damaged("the key has a wrong length");
+        match numbers.ok_or(bad).and_then(|(first, second)| decode(first, second, value)) {
+            Ok(one) => found.push(one),
+            Err(bad) => failed = Some(bad.at(key)),
+        }
+        if failed.is_some() || found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    failed.map_or(Ok(found), Err)
+}
+
+/// See [`PutGroup`].
+pub fn put_group(txn: &mut dyn Txn, _ctx: &Context, request: &PutGroup) -> Result<(), NsError> {
+    let group = &request.group;
+    let what = || format!("group {}", group.group);
+    if group.members.is_empty() || group.members.len() > MEMBERS_MAX {
+        return Err(NsError::Invalid { what: what(), why: "it has no stores, or more than 64" });
+    }
+    let before = self::group(txn, group.group)?.map_or(0, |before| before.epoch);
+    if before.checked_add(1) != Some(group.epoch) {
+        return Err(NsError::Stale { what: what(), why: "it has been changed meanwhile" });
+    }
+    txn.put(&keys::group(group.group), &encode_group(group));
+    Ok(())
+}
+
+/// See [`PutNode`].
+pub fn put_node(txn: &mut dyn Txn, _ctx: &Context, request: &PutNode) -> Result<(), NsError> {
+    let mut out = Encoder::new(21);
+    out.0.extend_from_slice(&request.record.boot.0.to_be_bytes());
+    out.u32(request.record.era.0);
+    txn.put(&keys::node(request.record.node), &out.0);
+    Ok(())
+}
+
+/// See [`PlaceWriter`]. [`NsError::Stale`] if the writer was fenced or has ended, or somebody is to take part who does not.
+pub fn place_writer(txn: &mut dyn Txn, _ctx: &Context, request: &PlaceWriter) -> Result<WriterToken, NsError> {
+    let mut writer = current_writer(txn, &request.writer)?;
+    let before = &writer.placement.participants;
+    let is_one = |participant: &Participant| before.contains(participant);
+    if request.participants.is_empty() || !request.participants.iter().all(is_one) {
+        let why = "somebody is to go on who does not take part any more";
+        return Err(NsError::Stale { what: format!("body {:016x}", writer.body.0), why });
+    }
+    if *before == request.participants && !request.takes_over {
+        return Ok(writer.token());
+    }
+    writer.placement.participants.clone_from(&request.participants);
+    if request.takes_over {
+        writer.epoch = writer.epoch.saturating_add(1);
+    }
+    writer.put(txn);
+    Ok(writer.token())
+}
+
+/// See [`CommitPlaced`].
+pub fn commit_placed(txn: &mut dyn Txn, ctx: &Context, request: &CommitPlaced) -> Result<CommitReply, NsError> {
+    let token = &request.commit.writer;
+    match WriterRecord::get(txn, token.key, token.body)? {
+        Some(writer) if writer.epoch == token.epoch => {}
+        _ => {
+            // The answer may have been lost.
+            let record = body_record(txn, request.group, token.body)?;
+            let done = record.filter(|done| done.epoch == token.epoch && done.len == request.commit.content.len);
+            return match done {
+                Some(done) => Ok(CommitReply::Complete { ino: done.ino, replaced: None, upload: None }),
+                None => commit(txn, ctx, &request.commit),
+            };
+        }
+    }
+    let reply = commit(txn, ctx, &request.commit);
+    let is_kept = match &reply {
+        Ok(CommitReply::Complete { .. }) => true,
+        Ok(CommitReply::Unlinked) => false,
+        // Refused, and kept: those who hold it have to be known.
+        Err(error) => error.keeps_changes(),
+    };
+    if is_kept {
+        owe(txn, request.group, token.body, &request.holders)?;
+    }
+    reply
+}
+
+/// See [`InterruptPlaced`].
+pub fn interrupt_placed(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &InterruptPlaced,
+) -> Result<InterruptReply, NsError> {
+    let token = &request.interrupt.writer;
+    let group = current_writer(txn, token)?.placement.group;
+    let reply = interrupt(txn, ctx, &request.interrupt)?;
+    if reply != InterruptReply::Unlinked {
+        owe(txn, group, token.body, &request.holders)?;
+    }
+    Ok(reply)
+}
+
+/// See [`CopyDone`].
+pub fn copy_done(txn: &mut dyn Txn, _ctx: &Context, request: &CopyDone) -> Result<(), NsError> {
+    let (group, body) = (request.group, request.body);
+    let is_it = body_record(txn, group, body)?.is_some_and(|record| record.generation == request.generation);
+    if !is_it {
+        let why = "it has been changed or removed meanwhile";
+        return Err(NsError::Stale { what: format!("a copy of body {:016x}", body.0), why });
+    }
+    let mut stores = owed_of(txn, group, body)?;
+    stores.retain(|store| *store != request.store);
+    put_owed(txn, group, body, &stores);
+    Ok(())
+}
+
+/// All members are owed a copy that do not hold it.
+fn owe(txn: &mut dyn Txn, group: GroupId, body: BodyId, holders: &[StoreId]) -> Result<(), NsError> {
+    let members = self::group(txn, group)?.map(|group| group.members).unwrap_or_default();
+    let owed: Vec<StoreId> =
+        members.iter().map(|member| member.store).filter(|store| !holders.contains(store)).collect();
+    put_owed(txn, group, body, &owed);
+    Ok(())
+}
+
+fn put_owed(txn: &mut dyn Txn, group: GroupId, body: BodyId, stores: &[StoreId]) {
+    let key = keys::owed(group, body);
+    if stores.is_empty() {
+        txn.delete(&key);
+        return;
+    }
+    let mut out = Encoder::new(1 + stores.len() * 8);
+    stores.iter().for_each(|store| out.u64(store.0));
+    txn.put(&key, &out.0);
+}
+
+pub(crate) fn decode_stores(value: &[u8]) -> Result<Vec<StoreId>, BadValue> {
+    let mut from = Decoder::new(value, "copies that are owed")?;
+    let count = value.len().saturating_sub(1) / 8;
+    let stores = (0..count).map(|_| from.u64().map(StoreId)).collect::<Result<_, _>>()?;
+    from.end()?;
+    Ok(stores)
+}
+
+fn encode_group(group: &Group) -> Vec<u8> {
+    let mut out = Encoder::new(7 + group.members.len() * 24);
+    out.u32(group.epoch);
+    out.u16(u16::try_from(group.members.len()).unwrap_or(u16::MAX));
+    for member in &group.members {
+        out.u64(member.store.0);
+        out.u64(member.since.0);
+        out.u64(member.through.0);
+    }
+    out.0
+}
+
+pub(crate) fn decode_group(group: GroupId, value: &[u8]) -> Result<Group, BadValue> {
+    let mut from = Decoder::new(value, "a group of stores")?;
+    let (epoch, count) = (from.u32()?, usize::from(from.u16()?));
+    if count > MEMBERS_MAX {
+        return Err(BadValue::Damaged("a group of more than 64 stores"));
+    }
+    let mut members = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (store, since, through) = (StoreId(from.u64()?), BodyId(from.u64()?), BodyId(from.u64()?));
+        members.push(Member { store, since, through });
+    }
+    from.end()?;
+    Ok(Group { group, epoch, members })
+}
+
+pub(crate) fn decode_node(node: NodeId, value: &[u8]) -> Result<NodeRecord, BadValue> {
+    let mut from = Decoder::new(value, "a node")?;
+    let (boot, era) = (BootId(from.u128()?), Era(from.u32()?));
+    from.end()?;
+    Ok(NodeRecord { node, boot, era })
+}
+
+macro_rules! operation {
+    ($($op:ident, $run:ident -> $reply:ty;)*) => {
+        $(impl Operation for $op {
+            const TAG: OpTag = OpTag::$op;
+            type Reply = $reply;
+            fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<$reply, NsError> {
+                $run(txn, ctx, self)
+            }
+        })*
+    };
+}
+
+operation! {
+    PutGroup, put_group -> ();
+    PutNode, put_node -> ();
+    PlaceWriter, place_writer -> WriterToken;
+    CommitPlaced, commit_placed -> CommitReply;
+    InterruptPlaced, interrupt_placed -> InterruptReply;
+    CopyDone, copy_done -> ();
+}

@@ -1,0 +1,96 @@
+//! Where a content is: groups of stores, and who takes part in writing.
+
+use crate::{BodyId, GroupId, NodeId, StoreId};
+
+/// How often a node's kernel has begun anew, as far as its manager was told. What a node has in its kernel and not on its disk does not survive a
+/// change.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Era(pub u32);
+
+/// A store that takes part in the writing of a content.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Participant {
+    /// Which.
+    pub store: StoreId,
+    /// The era of its node when it was made one: in a later one it may have lost what it had not synced.
+    pub era: Era,
+}
+
+/// Where a content that is written goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Placement {
+    /// The group that is to hold it.
+    pub group: GroupId,
+    /// Those that take part in the writing, its primary first. None: a single node, which has one store.
+    pub participants: Vec<Participant>,
+}
+
+impl Placement {
+    /// Participants of one writing.
+    pub const PARTICIPANTS_MAX: usize = 32;
+
+    /// On a single node.
+    #[must_use]
+    pub fn single_node() -> Self {
+        Self { group: GroupId::DEFAULT, participants: Vec::new() }
+    }
+}
+
+/// A store that holds contents of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Which.
+    pub store: StoreId,
+    /// It takes part in the writing of all contents from this one on.
+    pub since: BodyId,
+    /// Of those before, it has been given all up to this one.
+    pub through: BodyId,
+}
+
+impl Member {
+    /// Whether it was given this content, as far as is not owed.
+    #[must_use]
+    pub fn has(&self, body: BodyId) -> bool {
+        body >= self.since || body <= self.through
+    }
+
+    /// Whether it was given all.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.through.0.saturating_add(1) >= self.since.0
+    }
+}
+
+/// An ordered set of stores that together hold the pieces of many contents.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// Its number.
+    pub group: GroupId,
+    /// Raised by each change of its members.
+    pub epoch: u32,
+    /// The first is the primary of what is written anew.
+    pub members: Vec<Member>,
+}
+
+/// What is kept of a node of a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeRecord {
+    /// Its number.
+    pub node: NodeId,
+    /// Its kernel's boot when it was heard of last.
+    pub boot: crate::BootId,
+    /// How many boots that were.
+    pub era: Era,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_came_later_has_what_is_written_since_and_what_it_was_given() {
+        let member = Member { store: StoreId(1), since: BodyId(100), through: BodyId(40) };
+        assert!(member.has(BodyId(100)) && member.has(BodyId(40)) && !member.has(BodyId(41)) && !member.is_current());
+        assert!(Member { through: BodyId(99), ..member }.is_current());
+    }
+}
