@@ -4,6 +4,7 @@
 //! * [`MemoryKv`]: a map, for model tests, with conflicts and lost answers by seed.
 //! * [`Embedded`]: the committer. Runs queued operations, each on a savepoint, and puts the net effect of a batch of them
 //!   into one record of the log with one sync.
+//! * [`Inline`]: the same by the caller's own thread, one operation at a time.
 //! * [`LoggedIndex`]: a stream of the log as a map: an overlay in memory over an [`Engine`] ([`LsmEngine`] on disk,
 //!   [`MemoryEngine`]), with checkpoints made from the log. The store uses it directly.
 //!
@@ -20,6 +21,7 @@ mod checkpoint;
 mod embedded;
 mod engine;
 mod index;
+mod inline;
 mod key;
 mod lsm;
 mod memory_kv;
@@ -38,6 +40,7 @@ pub use checkpoint::{Backup, BackupHead, BackupTotals, Followed, read_backup, re
 pub use embedded::{BatchDone, Embedded, EmbeddedConfig, EmbeddedStats};
 pub use engine::{Applied, Engine, Entry, EntrySource, MemoryEngine, NoEntries};
 pub use index::{IndexConfig, IndexStats, LoggedIndex};
+pub use inline::Inline;
 pub use lsm::{LsmConfig, LsmEngine};
 pub use memory_kv::{MemoryCounts, MemoryFaults, MemoryKv};
 pub use recovery::{Rebuilt, Recovery};

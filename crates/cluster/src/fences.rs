@@ -1,0 +1,149 @@
+//! Fences: before a piece gets another primary, or a store is left out that could show an old content, that one has surely stopped: it has said so, or
+//! its session has ended. Until what the fence was for is written down, nobody is confirmed as that piece's primary: one whose session has ended may have
+//! another by then.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use types::{NodeId, PieceId, SessionId};
+
+use crate::replication::Epoch;
+use crate::{Sessions, Time};
+
+/// One fence.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FenceId(pub u64);
+
+/// What a node is told: nobody with a lower epoch may answer for this piece. It answers with the fence's number when that is so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fence {
+    /// Its number.
+    pub fence: FenceId,
+    /// Whom it is told.
+    pub node: NodeId,
+    /// Of what.
+    pub piece: PieceId,
+    /// The lowest epoch that is left.
+    pub epoch: Epoch,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    fence: Fence,
+    session: Option<SessionId>,
+    told: Time,
+    is_there: bool,
+}
+
+/// Fences that are needed now.
+#[derive(Clone, Debug, Default)]
+pub struct Fences {
+    given: u64,
+    pending: BTreeMap<FenceId, Pending>,
+}
+
+/// How often a node is told again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+impl Fences {
+    /// Begins one; what is to be told goes to `tell`.
+    pub fn begin(
+        &mut self,
+        now: Time,
+        sessions: &Sessions,
+        node: NodeId,
+        piece: PieceId,
+        epoch: Epoch,
+        tell: &mut Vec<Fence>,
+    ) -> FenceId {
+        self.given += 1;
+        let fence = Fence { fence: FenceId(self.given), node, piece, epoch };
+        // Of one whose session has just run out this tells that at once.
+        let session = sessions.session(now, node);
+        self.pending.insert(fence.fence, Pending { fence, session, told: now, is_there: false });
+        tell.push(fence);
+        fence.fence
+    }
+
+    /// A node has said that it is so; whether that is news.
+    pub fn answered(&mut self, node: NodeId, fence: FenceId) -> bool {
+        let pending = self.pending.get_mut(&fence);
+        let Some(pending) = pending.filter(|pending| pending.fence.node == node && !pending.is_there) else {
+            return false;
+        };
+        pending.is_there = true;
+        true
+    }
+
+    /// What it was for is written down, or given up.
+    pub fn end(&mut self, fence: FenceId) {
+        self.pending.remove(&fence);
+    }
+
+    /// Whether somebody is about to become this piece's primary, or to be left out: nobody is confirmed meanwhile.
+    #[must_use]
+    pub fn guards(&self, piece: PieceId) -> bool {
+        self.pending.values().any(|pending| pending.fence.piece == piece)
+    }
+
+    /// Those that are there by now because the node's session has ended; and whom to tell again.
+    pub fn look(&mut self, now: Time, sessions: &Sessions, tell: &mut Vec<Fence>) -> Vec<FenceId> {
+        let mut done = Vec::new();
+        for (fence, pending) in self.pending.iter_mut().filter(|(_, pending)| !pending.is_there) {
+            if sessions.has_ended(now, pending.fence.node, pending.session) {
+                pending.is_there = true;
+                done.push(*fence);
+            } else if now.since(pending.told) >= AGAIN {
+                pending.told = now;
+                tell.push(pending.fence);
+            }
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{BodyId, BootId};
+
+    use super::*;
+    use crate::{LeaseTerms, Life, Register};
+
+    const NODE: NodeId = NodeId(3);
+
+    fn at(ms: u64) -> Time {
+        Time(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn a_fence_is_there_when_the_node_says_so_or_its_session_has_ended() {
+        let terms = LeaseTerms { term: Duration::from_secs(4), drift_ppm: 0, renew_every: Duration::from_secs(1) };
+        let mut sessions = Sessions::new(terms, SessionId(1), at(0), []);
+        let register = |life| Register { node: NODE, life: Life(life), boot: BootId(1), number: 1 };
+        sessions.register(at(0), &register(1), None).unwrap();
+        let (mut fences, mut tell) = (Fences::default(), Vec::new());
+        let piece = PieceId::first(BodyId(1));
+        let said = fences.begin(at(10), &sessions, NODE, piece, Epoch(2), &mut tell);
+        let ended = fences.begin(at(10), &sessions, NODE, piece, Epoch(3), &mut tell);
+        assert!(tell.len() == 2 && fences.look(at(20), &sessions, &mut tell).is_empty() && tell.len() == 2);
+        assert!(!fences.answered(NodeId(4), said) && fences.answered(NODE, said) && !fences.answered(NODE, said));
+        assert!(fences.look(at(600), &sessions, &mut tell).is_empty() && tell.len() == 3, "it is told again");
+        assert_eq!(fences.look(at(4001), &sessions, &mut tell), [ended]);
+        sessions.register(at(5000), &register(1), None).unwrap();
+        let killed = fences.begin(at(5001), &sessions, NODE, piece, Epoch(4), &mut tell);
+        sessions.register(at(5002), &register(2), None).unwrap();
+        assert_eq!(fences.look(at(5003), &sessions, &mut tell), [killed], "another run of its process");
+        assert!(fences.look(at(5004), &sessions, &mut tell).is_empty() && fences.guards(piece));
+        [said, ended, killed].into_iter().for_each(|fence| fences.end(fence));
+        assert!(!fences.guards(piece));
+    }
+
+    #[test]
+    fn a_new_manager_waits_for_the_sessions_of_the_one_before() {
+        let sessions = Sessions::new(LeaseTerms::default(), SessionId(1), at(0), []);
+        let (mut fences, mut tell) = (Fences::default(), Vec::new());
+        let fence = fences.begin(at(1), &sessions, NODE, PieceId::first(BodyId(1)), Epoch(2), &mut tell);
+        assert!(fences.look(at(5000), &sessions, &mut tell).is_empty());
+        assert_eq!(fences.look(at(5051), &sessions, &mut tell), [fence]);
+    }
+}

@@ -1,0 +1,67 @@
+//! [`Inline`]: the committer of one thread. What [`crate::Embedded`] does with a thread and in batches, the caller does here, one operation at a time,
+//! on the same log: for whoever has to know in which order things happen (a simulation), and for tools.
+
+use std::sync::Arc;
+
+use journal::Seq;
+use parking_lot::Mutex;
+
+use crate::index::from_journal;
+use crate::write_set::{Transaction, WriteSet};
+use crate::{Durability, Kv, KvError, LoggedIndex, Op, OpDone, OpOutcome, Read, Savepoint};
+
+/// See the module. [`Kv::submit`] has done everything, the completion too, when it returns.
+pub struct Inline {
+    index: Arc<LoggedIndex>,
+    last: Mutex<Seq>,
+}
+
+impl Inline {
+    /// Over an open index, which nobody else appends to.
+    #[must_use]
+    pub fn new(index: Arc<LoggedIndex>) -> Self {
+        Self { index, last: Mutex::new(Seq::ZERO) }
+    }
+
+    fn run(&self, durability: Durability, op: &mut Op) -> Result<(), KvError> {
+        let mut last = self.last.lock();
+        let mut writes = WriteSet::default();
+        let outcome = {
+            let base = self.index.snapshot();
+            op(&mut Transaction { base: &*base, writes: &mut writes })
+        };
+        if outcome == OpOutcome::Commit
+            && let Some(refused) = writes.refused_since(Savepoint(0))
+        {
+            return Err(refused);
+        }
+        if outcome == OpOutcome::Commit && !writes.is_empty() {
+            *last = self.index.append_unpublished(&writes.take(), false)?;
+        }
+        // Also where nothing was changed: what was seen may be written only.
+        let journal = self.index.journal();
+        let done = match durability {
+            _ if *last == Seq::ZERO => Ok(()),
+            Durability::Synced => journal.sync_to(*last),
+            Durability::Written => journal.write_to(*last),
+        };
+        done.map_err(|error| match from_journal(error) {
+            stopped @ KvError::Stopped { .. } => stopped,
+            // The record is in the order and it is not known whether on the disk: nothing may follow it.
+            other => KvError::Stopped { reason: other.to_string() },
+        })?;
+        self.index.publish(*last);
+        Ok(())
+    }
+}
+
+impl Kv for Inline {
+    fn snapshot(&self) -> Box<dyn Read + Send + '_> {
+        self.index.snapshot()
+    }
+
+    fn submit(&self, durability: Durability, mut op: Op, done: OpDone) {
+        let result = self.run(durability, &mut op);
+        done(result);
+    }
+}
