@@ -1,0 +1,234 @@
+//! The stores of a cluster as placement needs to know them, with what is worked out once for many placements.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use types::{NodeId, Place, PlacePrefix, Policy, Spread, StoreClass, StoreId};
+
+use super::random::mix2;
+use super::table::{Shape, Table};
+use super::{MapError, PlacementError};
+
+/// Most stores of a map.
+pub const STORES_MAX: usize = 65_536;
+/// Orders in which stores find their partners.
+pub(super) const RINGS: usize = 10;
+/// Shapes of policies whose tables are kept.
+const TABLES_MAX: usize = 32;
+
+/// Whether a store can be used.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StoreState {
+    /// Takes, keeps and gives contents.
+    Online,
+    /// Its node has not been heard of for a while; what it has may still be read.
+    Suspect,
+    /// Its node is gone.
+    Lost,
+    /// Being emptied: gives, takes nothing new.
+    Draining,
+    /// Gives, takes nothing.
+    ReadOnly,
+    /// Gives, has no space.
+    Full,
+}
+
+/// How busy a store is: 0 to 1000 thousandths.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Load(u16);
+
+impl Load {
+    /// From thousandths; what is above 1000 counts as 1000.
+    #[must_use]
+    pub fn from_permille(permille: u16) -> Self {
+        Self(permille.min(1000))
+    }
+
+    /// Thousandths.
+    #[must_use]
+    pub fn permille(self) -> u16 {
+        self.0
+    }
+
+    /// How readily one is sent there, 250 to 1000: a store that has all it can do still gets a quarter, so that one
+    /// late report does not send everybody elsewhere at once.
+    pub(super) fn readiness(self) -> u64 {
+        1000 - u64::from(self.0) * 3 / 4
+    }
+}
+
+/// A store as its node reported it last.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoreInfo {
+    /// Which.
+    pub store: StoreId,
+    /// The node that serves it.
+    pub node: NodeId,
+    /// Where it stands.
+    pub place: Place,
+    /// What its administrator calls its kind, if anything.
+    pub class: Option<StoreClass>,
+    /// Bytes in all.
+    pub capacity: u64,
+    /// Bytes that are not to be used.
+    pub reserve: u64,
+    /// Bytes free, those of the reserve among them.
+    pub free: u64,
+    /// How busy it is.
+    pub load: Load,
+    /// Whether it can be used.
+    pub state: StoreState,
+}
+
+impl StoreInfo {
+    /// Bytes that can still be used.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        self.free.min(self.capacity).saturating_sub(self.reserve)
+    }
+
+    /// Its share of new contents; 0: it takes none.
+    fn weight(&self) -> u64 {
+        if self.state != StoreState::Online {
+            return 0;
+        }
+        // In MiB and at most 64 PiB, so that the sum over all stores fits.
+        let room = self.room().min(1 << 56) >> 20;
+        room * self.load.readiness()
+    }
+}
+
+/// All stores, indexed. Made anew from each round of reports; a placement then takes microseconds.
+#[derive(Debug)]
+pub struct Map {
+    /// In the order of their places, so that those of a site, rack or host lie together.
+    stores: Vec<StoreInfo>,
+    /// Where a store's number is found in `stores`; by number.
+    by_id: Vec<(StoreId, u32)>,
+    /// For each spread, the number of the host, rack or site that a store belongs to.
+    domains: [Vec<u32>; 3],
+    /// All stores in [`RINGS`] random orders: a number from the store's own, and the store. They change with the set of
+    /// stores alone, not with what these report.
+    rings: Vec<Vec<(u64, u32)>>,
+    weights: Vec<u64>,
+    /// Worked out at the first placement of each shape. A memory, no state: the same map gives the same tables.
+    tables: Mutex<Vec<(Shape, Built)>>,
+}
+
+type Built = Result<Arc<Table>, PlacementError>;
+
+impl Map {
+    /// # Errors
+    /// [`MapError`]: a store that is there twice, or too many.
+    pub fn new(mut stores: Vec<StoreInfo>) -> Result<Self, MapError> {
+        if stores.len() > STORES_MAX {
+            return Err(MapError::TooMany(stores.len()));
+        }
+        stores.sort_unstable_by(|a, b| (a.place.as_str(), a.store).cmp(&(b.place.as_str(), b.store)));
+        let numbered = || (0u32..).zip(&stores);
+        let mut by_id: Vec<_> = numbered().map(|(at, info)| (info.store, at)).collect();
+        by_id.sort_unstable();
+        if let Some(pair) = by_id.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(MapError::Twice(pair[0].0));
+        }
+        let rings = (0..RINGS as u64)
+            .map(|ring| {
+                let mut order: Vec<_> = numbered().map(|(at, info)| (mix2(ring, info.store.0), at)).collect();
+                order.sort_unstable();
+                order
+            })
+            .collect();
+        let domains = [3, 2, 1].map(|depth| number_domains(&stores, depth));
+        let weights = stores.iter().map(StoreInfo::weight).collect();
+        Ok(Self { stores, by_id, domains, rings, weights, tables: Mutex::default() })
+    }
+
+    /// All stores, in the order of their places.
+    #[must_use]
+    pub fn stores(&self) -> &[StoreInfo] {
+        &self.stores
+    }
+
+    /// What is known of a store.
+    #[must_use]
+    pub fn store(&self, store: StoreId) -> Option<&StoreInfo> {
+        self.index_of(store).map(|at| self.info(at))
+    }
+
+    /// Whether any store, in whatever state, stands at or below `place`: a policy that prefers another is probably
+    /// mistyped.
+    #[must_use]
+    pub fn has_place(&self, place: &PlacePrefix) -> bool {
+        !self.range_of(place).is_empty()
+    }
+
+    pub(super) fn index_of(&self, store: StoreId) -> Option<u32> {
+        let at = self.by_id.binary_search_by_key(&store, |(id, _)| *id).ok()?;
+        Some(self.by_id[at].1)
+    }
+
+    pub(super) fn info(&self, at: u32) -> &StoreInfo {
+        &self.stores[at as usize]
+    }
+
+    pub(super) fn weight(&self, at: u32) -> u64 {
+        self.weights[at as usize]
+    }
+
+    /// The host, rack or site of a store.
+    pub(super) fn domain(&self, spread: Spread, at: u32) -> u32 {
+        self.domains(spread)[at as usize]
+    }
+
+    pub(super) fn domains(&self, spread: Spread) -> &[u32] {
+        match spread {
+            Spread::Host => &self.domains[0],
+            Spread::Rack => &self.domains[1],
+            Spread::Site => &self.domains[2],
+        }
+    }
+
+    pub(super) fn ring(&self, ring: usize) -> &[(u64, u32)] {
+        &self.rings[ring % RINGS]
+    }
+
+    /// The stores of a site, rack or host.
+    pub(super) fn range_of(&self, place: &PlacePrefix) -> std::ops::Range<usize> {
+        let whole = place.as_str().matches('/').count() == 2;
+        let text = if whole { place.as_str().to_owned() } else { format!("{place}/") };
+        let start = self.stores.partition_point(|info| info.place.as_str() < text.as_str());
+        let len = self.stores[start..].partition_point(|info| place.contains(&info.place));
+        start..start + len
+    }
+
+    /// The table of a policy's shape, made when it is asked for first.
+    pub(super) fn table(&self, policy: &Policy) -> Built {
+        let lock = || self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, built)) = lock().iter().find(|(shape, _)| shape.is_of(policy)) {
+            return built.clone();
+        }
+        // Not under the lock: other policies go on meanwhile. Two that make the same one make equal ones.
+        let shape = Shape::of(policy);
+        let built = Table::build(self, &shape).map(Arc::new);
+        let mut tables = lock();
+        let over = (tables.len() + 1).saturating_sub(TABLES_MAX);
+        tables.drain(..over);
+        tables.push((shape, built.clone()));
+        built
+    }
+}
+
+/// Numbers the different beginnings of `depth` names. Stores of one lie together.
+fn number_domains(stores: &[StoreInfo], depth: usize) -> Vec<u32> {
+    let mut number = 0;
+    let mut last: Option<PlacePrefix> = None;
+    stores
+        .iter()
+        .map(|info| {
+            if !last.as_ref().is_some_and(|last| last.contains(&info.place)) {
+                number += 1;
+                last = Some(info.place.prefix(depth));
+            }
+            number
+        })
+        .collect()
+}

@@ -1,0 +1,64 @@
+//! In which order a reader tries those that hold a copy.
+
+use types::{Place, Shared, StoreId};
+
+use super::map::{Load, Map, StoreInfo, StoreState};
+use super::random::Random;
+
+/// From this load on, in thousandths, a store is asked after those that are less busy, however near it is.
+const BUSY_PERMILLE: u16 = 900;
+
+/// Holders of a copy in the order in which a reader at `client` should try them: those that are well before busy and
+/// draining ones, and these before suspect ones; among these the nearest first; among equals by chance, less loaded
+/// ones more often. Lost stores, and those that the map does not know, are left out.
+#[must_use]
+pub fn rank_readers(map: &Map, holders: &[StoreId], client: Option<&Place>, seed: u64) -> Vec<StoreId> {
+    let mut known: Vec<_> = holders
+        .iter()
+        .filter_map(|holder| map.store(*holder))
+        .filter_map(|info| Some((trouble(info)?, info)))
+        .map(|(trouble, info)| (trouble, std::cmp::Reverse(shared(info, client)), info))
+        .collect();
+    // By number among equals, so that the order of `holders` does not matter.
+    known.sort_by_key(|(trouble, shared, info)| (*trouble, *shared, info.store));
+    known.dedup_by_key(|(.., info)| info.store);
+    let random = &mut Random::new(seed);
+    let mut order = Vec::with_capacity(known.len());
+    for equals in known.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+        let mut left: Vec<(StoreId, Load)> = equals.iter().map(|(.., info)| (info.store, info.load)).collect();
+        while !left.is_empty() {
+            let drawn = draw(&left, random);
+            order.push(left.remove(drawn).0);
+        }
+    }
+    order
+}
+
+/// How bad it is to ask this store; `None`: do not.
+fn trouble(info: &StoreInfo) -> Option<u8> {
+    match info.state {
+        StoreState::Lost => None,
+        StoreState::Suspect => Some(2),
+        StoreState::Draining => Some(1),
+        StoreState::Online | StoreState::ReadOnly | StoreState::Full => {
+            Some(u8::from(info.load.permille() >= BUSY_PERMILLE))
+        }
+    }
+}
+
+fn shared(info: &StoreInfo, client: Option<&Place>) -> Shared {
+    client.map_or(Shared::Nothing, |client| info.place.shared_with(client))
+}
+
+/// One of some, as often as it is ready.
+fn draw(left: &[(StoreId, Load)], random: &mut Random) -> usize {
+    let sum = left.iter().map(|(_, load)| load.readiness()).sum();
+    let mut drawn = random.below(sum);
+    for (at, (_, load)) in left.iter().enumerate() {
+        match drawn.checked_sub(load.readiness()) {
+            Some(rest) => drawn = rest,
+            None => return at,
+        }
+    }
+    0
+}

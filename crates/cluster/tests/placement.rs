@@ -1,0 +1,515 @@
+//! Placement: balance, failure domains, few and steady groups, speed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation
+)]
+
+mod stores;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use cluster::placement::{
+    First, Load, Map, MapError, PlacementError, STORES_MAX, StoreInfo, StoreState, can_be_met, groups, place,
+};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use stores::{TIB, even, map, place_of, policy, store, uneven};
+use types::{Policy, Shared, Spread, StoreId};
+
+/// How many copies each store got, as primary and in all, of `contents`.
+fn drawn(map: &Map, policy: &Policy, contents: u64) -> BTreeMap<StoreId, (u64, u64)> {
+    let mut got: BTreeMap<_, _> = map.stores().iter().map(|info| (info.store, (0, 0))).collect();
+    for seed in 0..contents {
+        for group in place(map, policy, None, 0, seed).unwrap().groups {
+            got.get_mut(&group[0]).unwrap().0 += 1;
+            for member in group {
+                got.get_mut(&member).unwrap().1 += 1;
+            }
+        }
+    }
+    got
+}
+
+/// Mean of (got - expected)² / expected: about 1 for draws that are right, and more the further they are from it.
+fn misfit(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let (mut sum, mut n) = (0.0, 0.0);
+    for (got, expected) in pairs {
+        sum += (got - expected).powi(2) / expected;
+        n += 1.0;
+    }
+    sum / n
+}
+
+fn shares(map: &Map) -> BTreeMap<StoreId, f64> {
+    let total: f64 = map.stores().iter().map(|info| info.room() as f64).sum();
+    map.stores().iter().map(|info| (info.store, info.room() as f64 / total)).collect()
+}
+
+#[test]
+fn primaries_follow_free_space_with_4_40_and_10_000_stores_of_unequal_sizes() {
+    for (n, contents) in [(4, 40_000), (40, 80_000), (10_000, 400_000)] {
+        let map = map(uneven(n, 2));
+        let got = drawn(&map, &policy("replica(1)"), contents);
+        let misfit = misfit(shares(&map).iter().map(|(id, share)| (got[id].0 as f64, share * contents as f64)));
+        println!("{n} stores: misfit {misfit:.2}");
+        assert!(misfit < if n < 100 { 2.0 } else { 1.1 }, "{n} stores: misfit {misfit}");
+        if n < 100 {
+            for (id, share) in shares(&map) {
+                let expected = share * contents as f64;
+                let off = (got[&id].0 as f64 / expected - 1.0).abs();
+                assert!(off < 0.1, "{n} stores: store {id} got {} of {expected:.0}", got[&id].0);
+            }
+        }
+    }
+}
+
+#[test]
+fn further_copies_follow_free_space_too() {
+    for (n, sites, text, contents) in [
+        (40, 4, "replica(2)", 100_000),
+        (40, 4, "replica(3) spread=rack", 100_000),
+        (60, 4, "replica(2) spread=site", 100_000),
+        (10_000, 20, "replica(2) spread=site", 400_000),
+    ] {
+        let map = map(uneven(n, sites));
+        let policy = policy(text);
+        let copies = contents * u64::from(policy.layout().replicas());
+        let got = drawn(&map, &policy, contents);
+        let shares = shares(&map);
+        let worst = shares
+            .iter()
+            .map(|(id, share)| (got[id].1 as f64 / (share * copies as f64) - 1.0).abs())
+            .fold(0.0, f64::max);
+        let misfit = misfit(shares.iter().map(|(id, share)| (got[id].1 as f64, share * copies as f64)));
+        println!("{n} stores, {text}: the worst is off by {:.1} %, misfit {misfit:.2}", worst * 100.0);
+        if n < 100 {
+            assert!(worst < 0.15, "{n} stores, {text}: {worst}");
+        } else {
+            // Some 80 draws for each: chance alone gives 1.
+            assert!(misfit < 1.5, "{n} stores, {text}: {misfit}");
+        }
+    }
+}
+
+#[test]
+fn the_reserve_is_left_and_loaded_stores_get_less() {
+    let mut stores = even(4, 1);
+    stores[0].free = stores[0].reserve; // nothing above the reserve
+    stores[1].load = Load::from_permille(1000);
+    stores[2].load = Load::from_permille(65_535); // what nobody should report counts as 1000
+    let map = map(stores.clone());
+    let got = drawn(&map, &policy("replica(1)"), 30_000);
+    let of = |at: usize| got[&stores[at].store].0 as f64 / 30_000.0;
+    assert!(of(0) == 0.0, "{}", of(0));
+    assert!((of(1) - 1.0 / 6.0).abs() < 0.02 && (of(2) - 1.0 / 6.0).abs() < 0.02, "{} {}", of(1), of(2));
+    assert!((of(3) - 4.0 / 6.0).abs() < 0.02, "{}", of(3));
+}
+
+#[test]
+fn stores_that_cannot_take_anything_get_nothing() {
+    let mut stores = even(12, 3);
+    let states = [StoreState::Suspect, StoreState::Lost, StoreState::Draining, StoreState::ReadOnly, StoreState::Full];
+    for (info, state) in stores.iter_mut().zip(states) {
+        info.state = state;
+    }
+    let closed: BTreeSet<_> = stores[..states.len()].iter().map(|info| info.store).collect();
+    let map = map(stores);
+    for text in ["replica(1)", "replica(2) spread=rack", "replica(3)", "stripe(4, 1MiB) replica(2)"] {
+        for (store, (_, copies)) in drawn(&map, &policy(text), 2_000) {
+            assert_eq!(copies == 0, closed.contains(&store), "{text}: store {store} got {copies}");
+        }
+    }
+}
+
+#[test]
+fn groups_are_few_and_everybody_has_about_ten_partners() {
+    for (n, text) in
+        [(40, "replica(2)"), (1_000, "replica(2) spread=site"), (1_000, "replica(3)"), (10_000, "replica(2)")]
+    {
+        let map = map(uneven(n, 10));
+        let groups = groups(&map, &policy(text)).unwrap();
+        let mut partners: BTreeMap<StoreId, BTreeSet<StoreId>> = BTreeMap::new();
+        for group in &groups {
+            for (a, b) in group.iter().flat_map(|a| group.iter().map(move |b| (a, b))).filter(|(a, b)| a != b) {
+                partners.entry(*a).or_default().insert(*b);
+            }
+        }
+        let counts: Vec<_> = partners.values().map(BTreeSet::len).collect();
+        let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+        println!("{n} stores, {text}: {} groups, {least} to {most} partners", groups.len());
+        assert!(groups.len() as u64 <= n * 10, "{n} stores, {text}: {} groups", groups.len());
+        assert_eq!(partners.len() as u64, n, "everybody shares data with somebody");
+        assert!(*least >= 10.min(n as usize / 3) && *most <= 70, "{n} stores, {text}: {least} to {most} partners");
+        // And nothing is placed on any other set.
+        let known: BTreeSet<_> = groups.into_iter().collect();
+        for seed in 0..1_000 {
+            let placed = place(&map, &policy(text), None, 0, seed).unwrap();
+            assert!(known.contains(&placed.groups[0]), "{n} stores, {text}: {:?}", placed.groups[0]);
+        }
+    }
+}
+
+#[test]
+fn most_groups_stay_when_a_store_comes_or_goes() {
+    for (n, sites, text) in [
+        (40, 4, "replica(2)"),
+        (40, 4, "replica(2) spread=site"),
+        (400, 4, "replica(3) spread=rack"),
+        (2_000, 10, "replica(2)"),
+    ] {
+        let all = uneven(n, sites);
+        let set = |stores: Vec<StoreInfo>| -> BTreeSet<_> {
+            groups(&map(stores), &policy(text)).unwrap().into_iter().collect()
+        };
+        let with = set(all.clone());
+        let share = |changed: usize| changed as f64 / with.len() as f64;
+        for gone in [0, n as usize / 2, n as usize - 1] {
+            let mut fewer = all.clone();
+            let removed = fewer.remove(gone).store;
+            let without = set(fewer);
+            // Coming and going are the same step, seen from two sides.
+            let moved = with.iter().filter(|group| !group.contains(&removed) && !without.contains(*group)).count();
+            let new = without.difference(&with).count();
+            println!("{n} stores, {text}: {moved} of {} groups moved, {new} new", with.len());
+            assert!(share(moved) < 0.01 + 0.5 / n as f64, "{n} stores, {text}: {moved} moved");
+            assert!(share(new) < 0.01 + 4.0 / n as f64, "{n} stores, {text}: {new} new");
+            let mut lost = all.clone();
+            lost[gone].state = StoreState::Lost;
+            assert_eq!(set(lost), without, "a lost store is as good as gone");
+        }
+        let mut fuller = all.clone();
+        fuller.iter_mut().for_each(|info| info.free = info.free * 9 / 10);
+        fuller[0].load = Load::from_permille(700);
+        assert_eq!(set(fuller), with, "space and load change how often groups are used, not which there are");
+    }
+}
+
+fn is_allowed(map: &Map, policy: &Policy, group: &[StoreId]) -> bool {
+    let infos: Vec<_> = group.iter().map(|id| map.store(*id).unwrap()).collect();
+    let apart = |a: &StoreInfo, b: &StoreInfo| match policy.spread() {
+        Spread::Host => a.place.shared_with(&b.place) < Shared::Host,
+        Spread::Rack => a.place.shared_with(&b.place) < Shared::Rack,
+        Spread::Site => a.place.shared_with(&b.place) < Shared::Site,
+    };
+    let spread = infos.iter().enumerate().all(|(at, a)| infos[at + 1..].iter().all(|b| apart(a, b)));
+    let of = |class| infos.iter().filter(|info| info.class.as_ref() == Some(class)).count();
+    group.len() == usize::from(policy.layout().replicas())
+        && spread
+        && policy.classes().iter().all(|(class, copies)| of(class) >= usize::from(*copies))
+        && infos.iter().all(|info| info.state == StoreState::Online && info.room() > 0)
+}
+
+/// Whether any set of stores with those chosen is allowed, by trying all.
+fn any_allowed(map: &Map, policy: &Policy, chosen: &mut Vec<StoreId>, from: usize) -> bool {
+    if chosen.len() == usize::from(policy.layout().replicas()) {
+        return is_allowed(map, policy, chosen);
+    }
+    (from..map.stores().len()).any(|at| {
+        let store = map.stores()[at].store;
+        if chosen.contains(&store) {
+            return false;
+        }
+        chosen.push(store);
+        let found = any_allowed(map, policy, chosen, at + 1);
+        chosen.pop();
+        found
+    })
+}
+
+#[test]
+fn on_any_small_cluster_groups_are_as_demanded_and_refusals_are_right() {
+    let (mut placed, mut refused) = (0, HashMap::<_, u32>::new());
+    for seed in 0..4_000 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let stores: Vec<_> = (0..rng.random_range(1..9))
+            .map(|id| {
+                let (site, rack, host) = (rng.random_range(0..4), rng.random_range(0..2), rng.random_range(0..2));
+                let class = ["", "a", "b", "c"][rng.random_range(0..4)];
+                let mut info = store(id, &format!("s{site}/r{rack}/h{host}"), class);
+                if rng.random_ratio(1, 12) {
+                    info.state = StoreState::Lost;
+                }
+                info
+            })
+            .collect();
+        let map = map(stores);
+        let spread = ["host", "rack", "site"][rng.random_range(0..3)];
+        let replicas = rng.random_range(1..5u8);
+        let mut text = format!("replica({replicas}) spread={spread}");
+        let (mut left, mut classes) = (replicas, Vec::new());
+        for class in ["a", "b", "c"] {
+            let copies = if rng.random_ratio(1, 2) { rng.random_range(0..=left) } else { 0 };
+            left -= copies;
+            classes.extend((copies > 0).then(|| format!("{class}:{copies}")));
+        }
+        if !classes.is_empty() {
+            text += &format!(" class={}", classes.join(","));
+        }
+        let policy = policy(&text);
+        match groups(&map, &policy) {
+            Ok(groups) => {
+                let firsts: BTreeSet<_> = groups.iter().map(|group| group[0]).collect();
+                for info in map.stores() {
+                    let can_be = any_allowed(&map, &policy, &mut vec![info.store], 0);
+                    assert_eq!(firsts.contains(&info.store), can_be, "seed {seed}, {text}: {info:?} as the first one");
+                }
+                for group in groups {
+                    assert!(is_allowed(&map, &policy, &group), "seed {seed}, {text}: {group:?} in {:?}", map.stores());
+                }
+                let found = place(&map, &policy, None, 0, seed).unwrap();
+                assert!(is_allowed(&map, &policy, &found.groups[0]), "seed {seed}, {text}");
+                placed += 1;
+            }
+            Err(error) => {
+                assert!(!any_allowed(&map, &policy, &mut Vec::new(), 0), "seed {seed}, {text}: {error}");
+                assert_eq!(place(&map, &policy, None, 0, seed), Err(error.clone()));
+                *refused.entry(std::mem::discriminant(&error)).or_default() += 1;
+            }
+        }
+    }
+    println!("{placed} placed, refused {:?}", refused.values().collect::<Vec<_>>());
+    assert!(placed > 1_000 && refused.values().filter(|n| **n > 20).count() >= 3, "{placed} placed, {refused:?}");
+}
+
+#[test]
+fn every_store_that_can_be_first_is() {
+    // The only store of class t1 lies on site a; so the others on site a cannot hold the first copy.
+    let stores = vec![store(1, "a/r/h1", "t1"), store(2, "a/r/h2", ""), store(3, "b/r/h3", ""), store(4, "c/r/h4", "")];
+    let map = map(stores);
+    let got = drawn(&map, &policy("replica(2) spread=site class=t1:1"), 3_000);
+    assert_eq!(got[&StoreId(2)], (0, 0));
+    assert_eq!(got[&StoreId(1)].1, 3_000, "one copy of each is on the reliable store");
+    assert!(got[&StoreId(1)].0 > 800 && got[&StoreId(3)].0 > 800 && got[&StoreId(4)].0 > 800, "{got:?}");
+}
+
+#[test]
+fn a_policy_that_cannot_be_met_is_refused_with_what_would_help() {
+    let why = |stores: Vec<StoreInfo>, text: &str| {
+        let map = map(stores);
+        let error = can_be_met(&map, &policy(text)).unwrap_err();
+        assert_eq!(place(&map, &policy(text), None, 0, 1).unwrap_err(), error);
+        error
+    };
+    assert_eq!(why(vec![], "replica(1)"), PlacementError::NoStores);
+    let error = why(even(12, 2), "replica(3) spread=site");
+    assert_eq!(error, PlacementError::TooFewPlaces { spread: Spread::Site, needed: 3, found: 2 });
+    assert_eq!(
+        error.to_string(),
+        "replica(3) spread=site needs stores that take new contents on 3 different sites, and there are 2; ask for \
+         fewer copies or a smaller spread (rack, host), or add a store on another site"
+    );
+    let mut one_class = even(12, 3);
+    one_class[0].class = Some("t1".parse().unwrap());
+    one_class[1].class = one_class[0].class.clone(); // on the same host
+    let error = why(one_class.clone(), "replica(2) class=t1:2");
+    assert!(matches!(error, PlacementError::TooFewOfClass { needed: 2, found: 1, .. }), "{error:?}");
+    assert!(error.to_string().contains("add a store of that class on another host"), "{error}");
+    one_class[1].class = Some("ssd".parse().unwrap());
+    let error = why(one_class, "replica(2) class=t1:1,ssd:1");
+    assert!(matches!(error, PlacementError::Together { .. }), "{error:?}");
+    let mut closed = even(4, 1);
+    closed[0].state = StoreState::Lost;
+    closed[1].state = StoreState::Draining;
+    closed[2].state = StoreState::Full;
+    closed[3].free = 0;
+    let error = why(closed, "replica(1)");
+    assert_eq!(error, PlacementError::NoneTakesNew { stores: 4, out_of_reach: 1, closed: 1, full: 2 });
+}
+
+#[test]
+fn a_map_refuses_what_cannot_be() {
+    let twice = vec![store(1, "a/r/h1", ""), store(1, "b/r/h2", "")];
+    assert_eq!(Map::new(twice).unwrap_err(), MapError::Twice(StoreId(1)));
+    let many = (0..=STORES_MAX as u64).map(|id| store(id, "a/r/h", "")).collect();
+    assert_eq!(Map::new(many).unwrap_err(), MapError::TooMany(STORES_MAX + 1));
+}
+
+#[test]
+fn the_same_question_gets_the_same_answer_in_whatever_order_stores_are_named() {
+    let stores = uneven(100, 4);
+    let mut turned = stores.clone();
+    turned.reverse();
+    turned.swap(3, 50);
+    let (one, other) = (map(stores), map(turned));
+    for text in ["replica(2)", "stripe(4, 1MiB) replica(2) spread=site"] {
+        let (mut same, policy) = (0, policy(text));
+        for seed in 0..500 {
+            let placed = place(&one, &policy, None, 0, seed);
+            assert_eq!(placed, place(&other, &policy, None, 0, seed));
+            same += u32::from(placed == place(&one, &policy, None, 0, seed + 1));
+        }
+        assert!(same < 50, "{text}: another seed mostly gives other stores");
+    }
+}
+
+#[test]
+fn stripes_use_different_hosts_then_different_stores_then_all_evenly() {
+    let text = policy("stripe(8, 1MiB) replica(2)");
+    for (n, most_on_a_host, most_on_a_store) in [(40, 1, 1), (16, 1, 1), (10, 2, 1), (8, 2, 1), (4, 4, 2)] {
+        let map = map(even(n, 2));
+        for seed in 0..500 {
+            let placed = place(&map, &text, None, 0, seed).unwrap();
+            assert_eq!(placed.groups.len(), 8);
+            let (mut stores, mut hosts) = (BTreeMap::new(), BTreeMap::new());
+            for group in &placed.groups {
+                assert!(is_allowed(&map, &text, group));
+                *stores.entry(group[0]).or_insert(0) += 1;
+                *hosts.entry(map.store(group[0]).unwrap().place.clone()).or_insert(0) += 1;
+            }
+            assert!(*stores.values().max().unwrap() <= most_on_a_store, "{n} stores, seed {seed}: {stores:?}");
+            // By draws, so that a large cluster needs no search: nearly always.
+            assert!(*hosts.values().max().unwrap() <= most_on_a_host + 1, "{n} stores, seed {seed}: {hosts:?}");
+            if n == 40 {
+                assert_eq!(hosts.len(), 8, "seed {seed}: {hosts:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn near_the_client_falls_back_from_host_to_rack_to_site_to_the_preferred_place_to_any() {
+    let text = policy("replica(2) near=client prefer=b");
+    let stores = vec![
+        store(1, "a/r1/h1", ""),
+        store(2, "a/r1/h2", ""),
+        store(3, "a/r2/h3", ""),
+        store(4, "b/r1/h4", ""),
+        store(5, "c/r1/h5", ""),
+        // Beside the client's: in the order of texts one before `a/`, one after.
+        store(6, "a-b/r1/h6", ""),
+        store(7, "ab/r1/h7", ""),
+    ];
+    let client = place_of("a/r1/h1");
+    let first = |gone: &[usize]| {
+        let mut stores = stores.clone();
+        gone.iter().for_each(|at| stores[*at].state = StoreState::Lost);
+        let map = map(stores);
+        let placed: Vec<_> = (0..50).map(|seed| place(&map, &text, Some(&client), 0, seed).unwrap()).collect();
+        let stores: BTreeSet<_> = placed.iter().map(|placed| placed.groups[0][0].0).collect();
+        assert!(placed.iter().all(|one| one.first == placed[0].first));
+        (placed[0].first, stores.into_iter().collect::<Vec<_>>())
+    };
+    assert_eq!(first(&[]), (First::NearClient(Shared::Host), vec![1]));
+    assert_eq!(first(&[0]), (First::NearClient(Shared::Rack), vec![2]));
+    assert_eq!(first(&[0, 1]), (First::NearClient(Shared::Site), vec![3]));
+    assert_eq!(first(&[0, 1, 2]), (First::Preferred, vec![4]));
+    assert_eq!(first(&[0, 1, 2, 3]), (First::Anywhere, vec![5, 6, 7]));
+    let map = map(stores.clone());
+    let without = place(&map, &text, None, 0, 1).unwrap();
+    assert_eq!(
+        (without.first, without.groups[0][0]),
+        (First::Preferred, StoreId(4)),
+        "nobody knows where the client is"
+    );
+    let unasked = place(&map, &policy("replica(1) prefer=b"), Some(&client), 0, 1).unwrap();
+    assert_eq!(unasked.first, First::Preferred, "near is only for those who ask for it");
+    assert!(map.has_place(&"a/r2".parse().unwrap()) && !map.has_place(&"a/r3".parse().unwrap()));
+    assert!(!map.has_place(&"a/r1/h".parse().unwrap()) && map.has_place(&"a-b".parse().unwrap()));
+}
+
+#[test]
+fn a_stripe_near_the_client_comes_from_a_range_with_enough_stores() {
+    let mut stores = even(40, 4);
+    stores.push(store(1, "site0/r0/h0", ""));
+    let map = map(stores);
+    let client = place_of("site0/r0/h0");
+    let placed = place(&map, &policy("stripe(6, 1MiB) near=client"), Some(&client), 0, 1).unwrap();
+    assert_eq!(placed.first, First::NearClient(Shared::Site));
+    let sites = placed.groups.iter().map(|group| map.store(group[0]).unwrap().place.site() == "site0");
+    assert_eq!(sites.filter(|at_site| *at_site).count(), 6);
+}
+
+#[test]
+fn a_content_goes_where_it_has_room() {
+    let mut stores = even(40, 4);
+    for info in &mut stores[..38] {
+        info.free = info.reserve + (2 << 30);
+    }
+    let (a, b) = (stores[38].store, stores[39].store);
+    let map = map(stores);
+    let one = policy("replica(1)");
+    for seed in 0..200 {
+        let placed = place(&map, &one, None, 100 << 30, seed).unwrap();
+        assert!([a, b].contains(&placed.groups[0][0]));
+        assert!(place(&map, &one, None, 1 << 30, seed).is_ok());
+    }
+    // Both have room, but they are on one host.
+    let error = place(&map, &policy("replica(2)"), None, 100 << 30, 1).unwrap_err();
+    assert_eq!(error, PlacementError::NoRoom { bytes: 100 << 30 });
+    // A stripe needs a part of it on each.
+    assert!(place(&map, &policy("stripe(64, 1MiB) replica(2)"), None, 100 << 30, 1).is_ok());
+    // Near, as long as there is room.
+    let near = policy("replica(1) near=client");
+    let client = map.store(StoreId(1000)).unwrap().place.clone();
+    assert_eq!(place(&map, &near, Some(&client), 1 << 30, 1).unwrap().first, First::NearClient(Shared::Host));
+    let far = place(&map, &near, Some(&client), 100 << 30, 1).unwrap();
+    assert_eq!(far.first, First::Anywhere, "{:?}", far.groups);
+}
+
+#[test]
+fn sizes_that_nobody_has_do_not_overflow() {
+    let mut stores = even(6, 3);
+    stores.iter_mut().for_each(|info| (info.capacity, info.free, info.reserve) = (u64::MAX, u64::MAX, 0));
+    stores[5].reserve = u64::MAX;
+    let got = drawn(&map(stores.clone()), &policy("replica(2)"), 1_000);
+    assert_eq!(got.values().map(|(_, copies)| *copies).sum::<u64>(), 2_000);
+    assert_eq!(got[&stores[5].store].1, 0);
+}
+
+#[test]
+fn small_sites_beside_large_ones_are_found() {
+    let mut stores: Vec<_> = (0..2_000).map(|id| store(id, &format!("large{}/r/h{id}", id % 2), "")).collect();
+    stores.push(store(5_000, "small/r/h", ""));
+    let three = map(stores.clone());
+    let policy3 = policy("replica(3) spread=site");
+    for group in groups(&three, &policy3).unwrap() {
+        assert!(is_allowed(&three, &policy3, &group), "{group:?}");
+    }
+    stores.extend((1..20).map(|id| store(5_000 + id, &format!("small{id}/r/h"), "")));
+    let many = map(stores);
+    let policy5 = policy("replica(5) spread=site");
+    let mut small = BTreeSet::new();
+    for group in groups(&many, &policy5).unwrap() {
+        assert!(is_allowed(&many, &policy5, &group), "{group:?}");
+        small.extend(group.into_iter().filter(|id| id.0 >= 5_000));
+    }
+    assert_eq!(small.len(), 20, "each of the small ones is somebody's partner");
+}
+
+#[test]
+fn one_placement_over_10_000_stores_is_quick() {
+    let (mean, table) = timed(20_000);
+    println!("{mean:?} each, {table:?} for the first one");
+    assert!(mean < Duration::from_micros(200) && table < Duration::from_secs(20), "{mean:?}, {table:?}");
+}
+
+#[test]
+#[ignore = "prints figures: cargo test -p weir-cluster --release -- --ignored --nocapture how_quick"]
+fn how_quick() {
+    let start = Instant::now();
+    let map = map(uneven(10_000, 20));
+    println!("a map of 10,000 stores: {:?}", start.elapsed());
+    drop(map);
+    let (mean, table) = timed(1_000_000);
+    println!("replica(2) spread=site near=client over 10,000 stores: {mean:?} each, {table:?} for the first one");
+}
+
+fn timed(times: u32) -> (Duration, Duration) {
+    let map = map(uneven(10_000, 20));
+    let policy = policy("replica(2) spread=site near=client prefer=site3");
+    let start = Instant::now();
+    let client = place_of("site7/r9/h9");
+    place(&map, &policy, None, TIB, 0).unwrap();
+    let table = start.elapsed();
+    let start = Instant::now();
+    for seed in 0..u64::from(times) {
+        let client = (seed % 2 == 0).then_some(&client);
+        std::hint::black_box(place(&map, &policy, client, 0, seed)).unwrap();
+    }
+    (start.elapsed() / times, table)
+}

@@ -1,0 +1,57 @@
+//! Stores to place things on.
+
+#![allow(dead_code)] // each test binary uses a part of it
+
+use cluster::placement::{Load, Map, StoreInfo, StoreState};
+use types::{NodeId, Place, Policy, StoreId};
+
+pub const TIB: u64 = 1 << 40;
+
+pub fn policy(text: &str) -> Policy {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+pub fn place_of(text: &str) -> Place {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// An empty store of 10 TiB, a tenth of which is reserved.
+pub fn store(id: u64, place: &str, class: &str) -> StoreInfo {
+    StoreInfo {
+        store: StoreId(id),
+        node: NodeId(id),
+        place: place_of(place),
+        class: (!class.is_empty()).then(|| class.parse().unwrap()),
+        capacity: 10 * TIB,
+        reserve: TIB,
+        free: 10 * TIB,
+        load: Load::default(),
+        state: StoreState::Online,
+    }
+}
+
+/// `n` stores, spread evenly over `sites` sites of 4 racks; two of a host.
+pub fn even(n: u64, sites: u64) -> Vec<StoreInfo> {
+    (0..n)
+        .map(|id| {
+            let host = id / 2;
+            let (site, rack) = (host % sites, host / sites % 4);
+            store(1000 + id * 7, &format!("site{site}/r{rack}/h{host}"), "")
+        })
+        .collect()
+}
+
+/// The same with one to four times the space.
+pub fn uneven(n: u64, sites: u64) -> Vec<StoreInfo> {
+    let mut stores = even(n, sites);
+    for (info, n) in stores.iter_mut().zip(0..) {
+        let factor = 1 + n % 4;
+        info.capacity = factor * 9 * TIB + TIB;
+        info.free = info.capacity;
+    }
+    stores
+}
+
+pub fn map(stores: Vec<StoreInfo>) -> Map {
+    Map::new(stores).unwrap()
+}
