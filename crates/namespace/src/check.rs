@@ -132,6 +132,7 @@ impl Check<'_> {
             Some(b'L') => self.link(key, Ino(first()?), Ino(second()?)),
             Some(b'N') => crate::placing::decode_node(NodeId(first()?), value).map(drop).map_err(|bad| bad.at(key)),
             Some(b'O') => self.owed(key, GroupId(first()?), BodyId(second()?), value),
+            Some(b'P') => self.policy(key, Ino(first()?), value),
             Some(b'T') => self.tree(key, types::TreeId(first()?)),
             Some(b'U') => self.upload(key, UploadId(first()?), value),
             Some(b'W') => self.writer(key, value),
@@ -304,6 +305,13 @@ impl Check<'_> {
         let named = get_dentry(self.read, parent, name)? == Some(Dentry::Pointer(ino));
         self.must(named, key, "a link without its entry");
         Ok(())
+    }
+
+    fn policy(&mut self, key: &[u8], dir: Ino, value: &[u8]) -> Result<(), NsError> {
+        self.must(key.len() == 9, key, "more in the key of a policy than its directory");
+        let is_dir = matches!(get_inode_value(self.read, dir)?, Some(InodeValue::Record(inode)) if inode.is_dir());
+        self.must(is_dir, key, "a policy of a directory that is not there");
+        crate::policy::decode(value).map(drop).map_err(|bad| bad.at(key))
     }
 
     fn tree(&mut self, key: &[u8], tree: types::TreeId) -> Result<(), NsError> {

@@ -104,7 +104,8 @@ pub enum OpTag {
     KeepSums = 26,
     EndUnchanged = 27,
     RecountTotals = 28,
-    // 29 and 30: policies
+    SetPolicy = 29,
+    RemovePolicy = 30,
     PutGroup = 31,
     PutNode = 32,
     PlaceWriter = 33,

@@ -133,6 +133,10 @@ pub(crate) fn owed_in(group: GroupId) -> Key {
 pub(crate) fn node(node: NodeId) -> Key {
     Key::new(b'N').number(node.0)
 }
+/// `P`: a directory's policy.
+pub(crate) fn policy(dir: Ino) -> Key {
+    Key::new(b'P').number(dir.0)
+}
 /// `C`: the namespace's own marks.
 pub(crate) fn mark(name: &[u8]) -> Key {
     Key::new(b'C').with(name)

@@ -38,6 +38,7 @@ mod path_of;
 mod permission;
 mod placing;
 pub mod planted;
+mod policy;
 mod records;
 mod recount_totals;
 mod recover;
@@ -83,6 +84,7 @@ pub use placing::{
     CommitPlaced, CopyDone, InterruptPlaced, PlaceWriter, PutGroup, PutNode, commit_placed, copy_done, group, groups,
     holders, interrupt_placed, nodes, owed, owed_of, place_writer, put_group, put_node,
 };
+pub use policy::{InheritedPolicy, RemovePolicy, SetPolicy, policy_of, remove_policy, set_policy};
 pub use records::{
     BodyRecord, EndedHow, EndedWriter, HiddenAttributes, UploadRecord, UploadState, WriterKind, WriterRecord,
 };

@@ -7,9 +7,9 @@ use crate::Kind;
 use crate::NsError;
 use crate::node::{InodeValue, get_directory, get_inode_value};
 
-/// Deepest directory that is shown. Moving directories below others can make ways longer than any path that can be
+/// Deepest directory that is shown, and longest way up to a policy. Moving directories below others can make ways longer than any path that can be
 /// asked for.
-const DEPTH_MAX: usize = 65_536;
+pub(crate) const DEPTH_MAX: usize = 65_536;
 
 /// A path of `ino`, starting with `/` (of a file with several names the first by key). It may be longer than
 /// [`types::PATH_MAX`]: directories can be moved below others. Not found if it is unlinked.

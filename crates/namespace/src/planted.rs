@@ -23,6 +23,8 @@ pub enum Bug {
     CommitOverwritesNewName = 8,
     /// The completion at the end of a grace period takes the name whatever has happened to it.
     LateCommitUndoes = 9,
+    /// Removing a directory leaves its policy.
+    RmdirLeavesThePolicy = 10,
 }
 
 #[cfg(feature = "planted")]

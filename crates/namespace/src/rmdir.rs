@@ -64,6 +64,7 @@ pub(crate) fn drop_directory(
     if inode.xattrs > 0 {
         crate::xattr::delete_all(txn, dir.ino)?;
     }
+    crate::policy::drop_policy(txn, dir.ino)?;
     totals::delete_all(txn, dir.ino)?;
     adjust(txn, ctx, parent.ino, dir.ino.0, -1, 0, Touch::Entries)
 }

@@ -1,4 +1,4 @@
-//! Trees: the roots of quota, snapshot and policy.
+//! Trees: the roots of quota and snapshot.
 
 use kv::{Read, Txn};
 use types::{Ino, NsPath, Timestamp, TreeId};

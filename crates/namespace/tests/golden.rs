@@ -109,6 +109,9 @@ fn everything(kv: &Arc<dyn Kv>) {
     let hidden = s.open("/d/hidden", ns::How::NewOnly, true);
     let of = ns::XattrOf::Upload(hidden.writer);
     s.change(ns::SetXattr { of, name: b"user.h".to_vec(), value: b"w".to_vec(), mode: ns::XattrMode::Create }).unwrap();
+    let policy = "stripe(4, 1MiB) replica(2) sync=1 spread=site near=client prefer=cern/r1 class=t1:1".parse().unwrap();
+    s.change(ns::SetPolicy { path: path("/tree"), policy }).unwrap();
+    s.change(ns::SetPolicy { path: path("/d/e"), policy: types::Policy::default() }).unwrap();
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -163,7 +166,7 @@ fn what_is_written_is_what_the_golden_file_says() {
     }
     assert_eq!(dump.len(), golden().len());
     let kinds: std::collections::BTreeSet<char> = dump.iter().map(|(key, _)| key[0] as char).collect();
-    assert_eq!(kinds.iter().collect::<String>(), "ABCDHILRTUWXYZ", "every kind of key is pinned");
+    assert_eq!(kinds.iter().collect::<String>(), "ABCDHILPRTUWXYZ", "every kind of key is pinned");
 }
 
 #[test]
@@ -179,6 +182,12 @@ fn what_was_written_is_read_and_goes_on() {
     assert_eq!((inode.len(), inode.access.owner.0, inode.access.group.0), (10, 5, 9));
     let value = ns.read(|read| ns::get_xattr(read, &admin, &path("/d/file").into(), b"user.k")).unwrap();
     assert_eq!(value, b"v");
+    let policy = |at: &str| {
+        ns.read(|read| ns::policy_of(read, ns::stat(read, &admin, &path(at))?.ino)).unwrap().map(|it| it.policy)
+    };
+    let text = "stripe(4, 1MiB) replica(2) sync=1 spread=site near=client prefer=cern/r1 class=t1:1";
+    assert_eq!(policy("/tree").map(|policy| policy.to_string()).as_deref(), Some(text));
+    assert_eq!((policy("/d/e"), policy("/d")), (Some(types::Policy::default()), None));
     let mut s = Script { ns, now: 10_000 };
     s.change(ns::Remove { path: path("/d/linked") }).unwrap();
     s.open("/d/open", ns::How::Update, false);

@@ -51,6 +51,7 @@ fn each_planted_bug_is_found() {
         Bug::ReopenReachesOldBody,
         Bug::CommitOverwritesNewName,
         Bug::LateCommitUndoes,
+        Bug::RmdirLeavesThePolicy,
     ] {
         let (seed, how) = found(Some(bug), 40).unwrap_or_else(|| panic!("{bug:?} was not found"));
         println!("{bug:?}: found by seed {seed}: {}", how.lines().next().unwrap_or_default());

@@ -25,7 +25,7 @@ fn world(seed: u64) -> World {
 fn every_step_is_seen_as_the_model_says() {
     let seeds = seeds(24);
     println!("seeds 0..{seeds}, 600 steps each");
-    let (mut oks, mut refusals, mut repeats, mut lost) = (0, 0, 0, 0);
+    let (mut oks, mut refusals, mut repeats, mut lost, mut policies) = (0, 0, 0, 0, 0);
     for seed in 0..seeds {
         let mut world = world(seed);
         if let Err(error) = run(&mut world, seed, 600) {
@@ -35,8 +35,11 @@ fn every_step_is_seen_as_the_model_says() {
         refusals += world.refusals;
         repeats += world.repeats;
         lost += world.lost_answers;
+        policies += world.policies;
     }
-    println!("{oks} changes and reads, {refusals} refusals, {repeats} repeated requests, {lost} lost answers");
+    println!(
+        "{oks} changes and reads, {refusals} refusals, {repeats} repeated requests, {lost} lost answers, {policies} policies"
+    );
     // What the test is for did happen.
-    assert!(oks > seeds * 150 && refusals > seeds * 50 && repeats > seeds * 10 && lost > seeds * 5);
+    assert!(oks > seeds * 150 && refusals > seeds * 50 && repeats > seeds * 10 && lost > seeds * 5 && policies > seeds);
 }

@@ -15,7 +15,7 @@ use types::{
 use super::life::{Handle, Open, OpenReply, Opened};
 use super::names::put_xattr;
 use super::view::{View, compare, real};
-use super::{Model, Pairs, UpState, Who};
+use super::{Kind, Model, Pairs, UpState, Who};
 
 const BODY: u64 = 1 << 63;
 
@@ -49,6 +49,8 @@ pub struct World {
     pub refusals: u64,
     pub repeats: u64,
     pub lost_answers: u64,
+    /// Policies set and removed.
+    pub policies: u64,
     pub log: Vec<String>,
     pub config: NamespaceConfig,
 }
@@ -96,6 +98,7 @@ impl World {
             refusals: 0,
             repeats: 0,
             lost_answers: 0,
+            policies: 0,
             log: Vec::new(),
             config,
         };
@@ -281,7 +284,7 @@ impl World {
         let user = self.user();
         let about = match kind {
             0..10 | 34..38 => About::Free,
-            14..17 | 96 => About::Dir,
+            14..17 | 88 | 96 | 98 => About::Dir,
             38..45 if self.rng.random() => About::Dir,
             17..26 if self.rng.random_ratio(1, 3) => About::Dir,
             50..70 if self.rng.random() => About::Free,
@@ -392,6 +395,7 @@ impl World {
             82..84 => self.interrupt()?,
             84..86 => self.end_unchanged()?,
             86..88 => self.forget(&user)?,
+            88 | 98 if self.rng.random_ratio(4, 5) => self.policies(&user, path)?,
             88..91 => self.reads(&user, &path, &p)?,
             91 => self.delete_queued()?,
             92 => self.recount(&user)?,
@@ -721,6 +725,36 @@ impl World {
             _ => Err(ErrorCode::Denied),
         };
         self.agree(real, model)?;
+        Ok(())
+    }
+
+    fn policies(&mut self, user: &Who, mut path: Vec<u8>) -> Checked {
+        // Where there is one already, or over a symbolic link, more often than by chance.
+        let better = match self.rng.random_range(0..4) {
+            0 => self.model.paths(|model, ino| model.node(ino).policy.is_some()),
+            1 => self.model.paths(|model, ino| matches!(model.node(ino).kind, Kind::Link(_))),
+            _ => Vec::new(),
+        };
+        if !better.is_empty() {
+            path = better[self.rng.random_range(0..better.len())].clone();
+        }
+        let p = NsPath::parse(&path).unwrap();
+        // In canonical form, as they are shown.
+        let texts = [
+            "replica(1) spread=host near=client prefer=cern",
+            "replica(2) sync=1 spread=site",
+            "stripe(4, 1MiB) replica(3) sync=2 spread=rack class=ssd:1,t1:2",
+        ];
+        let text = self.rng.random_ratio(2, 3).then(|| texts[self.rng.random_range(0..3)]);
+        self.say(format!("  policy {p} {text:?}"));
+        let real = match text {
+            Some(text) => self.change(user, ns::SetPolicy { path: p, policy: text.parse().unwrap() })?,
+            None => self.change(user, ns::RemovePolicy { path: p })?,
+        };
+        let model = self.model.set_policy(user, &path, text);
+        if self.agree(real, model)?.is_some() {
+            self.policies += 1;
+        }
         Ok(())
     }
 

@@ -56,6 +56,8 @@ pub struct Node {
     pub btime: i64,
     pub atime: Option<i64>,
     pub xattrs: BTreeMap<Name, Vec<u8>>,
+    /// What was set on this directory, as text.
+    pub policy: Option<String>,
     pub holders: BTreeSet<u64>,
     pub kind: Kind,
 }
@@ -149,6 +151,7 @@ impl Model {
             btime: now,
             atime: None,
             xattrs: BTreeMap::new(),
+            policy: None,
             holders: BTreeSet::new(),
             kind: Kind::Dir { entries: BTreeMap::new(), parent: ROOT, tree: 1 },
         };
@@ -357,6 +360,7 @@ impl Model {
             btime: now,
             atime: None,
             xattrs: BTreeMap::new(),
+            policy: None,
             holders: BTreeSet::new(),
             kind,
         };

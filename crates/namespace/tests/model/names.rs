@@ -262,6 +262,31 @@ impl Model {
         Ok(())
     }
 
+    pub fn set_policy(&mut self, who: &Who, path: &[u8], policy: Option<&str>) -> Res<()> {
+        if who.id != 0 {
+            return Err(ErrorCode::Denied);
+        }
+        let (_, ino) = self.existing(who, path, true)?;
+        if !self.is_dir(ino) {
+            return Err(ErrorCode::NotDirectory);
+        }
+        let node = self.node_mut(ino);
+        if policy.is_none() && node.policy.is_none() {
+            return Err(ErrorCode::NotFound);
+        }
+        node.policy = policy.map(str::to_owned);
+        Ok(())
+    }
+
+    /// The policy that counts in a directory, and which one it comes from.
+    pub fn policy_of(&self, dir: u64) -> Option<(&str, u64)> {
+        match &self.node(dir).policy {
+            Some(policy) => Some((policy, dir)),
+            None if dir == ROOT => None,
+            None => self.policy_of(self.parent(dir)),
+        }
+    }
+
     pub fn hold(&mut self, session: u64, ino: u64) -> Res<()> {
         if !self.nodes.contains_key(&ino) {
             return Err(ErrorCode::NotFound);

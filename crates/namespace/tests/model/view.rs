@@ -19,7 +19,7 @@ pub struct SeenFile {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SeenKind {
     File(SeenFile),
-    Dir { entries: u64, bytes: u64 },
+    Dir { entries: u64, bytes: u64, policy: Option<String> },
     Link(Vec<u8>),
 }
 
@@ -77,7 +77,10 @@ fn real_node(read: &dyn Read, inode: &Inode, numbers: &mut Vec<u64>, xattrs: BTr
             if dir.tree.0 != 1 {
                 numbers.push(dir.tree.0);
             }
-            SeenKind::Dir { entries: totals.entries, bytes: totals.bytes }
+            let policy = namespace::policy_of(read, inode.ino).unwrap();
+            numbers.extend(policy.as_ref().map(|policy| policy.from.0));
+            let policy = policy.map(|policy| policy.policy.to_string());
+            SeenKind::Dir { entries: totals.entries, bytes: totals.bytes, policy }
         }
         RealKind::Symlink(target) => SeenKind::Link(target.clone()),
     };
@@ -201,7 +204,10 @@ impl Model {
                     numbers.push(*tree);
                 }
                 let bytes = entries.values().filter_map(|ino| self.file(*ino)).map(|file| file.len).sum();
-                (SeenKind::Dir { entries: entries.len() as u64, bytes }, 1)
+                let policy = self.policy_of(ino);
+                numbers.extend(policy.map(|(_, from)| from));
+                let policy = policy.map(|(policy, _)| policy.to_owned());
+                (SeenKind::Dir { entries: entries.len() as u64, bytes, policy }, 1)
             }
             Kind::Link(target) => (SeenKind::Link(target.clone()), names),
         };
