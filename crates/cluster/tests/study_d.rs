@@ -179,6 +179,17 @@ fn more_sites_than_there_are_is_refused_as_documented() {
 }
 
 #[test]
+fn a_demand_comes_before_a_wish() {
+    let map = map(federation());
+    let policy = policy("replica(1) near=client class=t1:1");
+    let placed = written(&map, &policy, Some(&place_of("desy/r1/wn7")), 2_000);
+    evenly(&sites(&map, &placed, 0), 2);
+    assert!(placed.iter().all(|one| one.first == First::Anywhere), "the client's site is not of that class");
+    let placed = written(&map, &policy, Some(&place_of("jinr/r1/wn7")), 200);
+    assert_eq!(sites(&map, &placed, 0), BTreeMap::from([("jinr".into(), 200)]));
+}
+
+#[test]
 fn readers_go_to_their_own_site() {
     let map = map(federation());
     for one in written(&map, &scenario("2.2"), None, 500) {
@@ -195,14 +206,18 @@ fn readers_go_to_their_own_site() {
 
 #[test]
 fn every_policy_in_the_document_can_be_read() {
-    let mut read = 0;
+    let (mut read, mut shown_too) = (0, 0);
     for line in DOCUMENT.lines().filter(|line| line.starts_with("| ")) {
         let Some(text) = line.split('`').nth(1).filter(|text| text.contains('(') && !text.contains(['N', 'W', '|']))
         else {
             continue;
         };
         assert_eq!(policy(text).to_string().parse::<Policy>().unwrap(), policy(text));
+        if let Some(shown) = line.split('`').nth(3).filter(|shown| shown.contains('(')) {
+            assert_eq!(policy(text).to_string(), shown);
+            shown_too += 1;
+        }
         read += 1;
     }
-    assert!(read >= 7, "{read} policies read");
+    assert!(read >= 7 && shown_too == 2, "{read} policies read, {shown_too} shown");
 }

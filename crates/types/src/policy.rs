@@ -326,6 +326,66 @@ mod tests {
         assert_eq!(policy(&longest), policy(&text));
     }
 
+    /// Texts put together from what means something, what nearly does, and what does not.
+    #[test]
+    fn any_text_is_read_or_refused_and_what_is_read_is_shown_so_that_it_reads_back() {
+        let parts = [
+            "replica(",
+            "stripe(",
+            "sync=",
+            "spread=",
+            "near=",
+            "prefer=",
+            "class=",
+            "2",
+            "1",
+            "3",
+            "4, ",
+            "1MiB",
+            "64KiB",
+            ")",
+            "(",
+            " ",
+            " ",
+            " ",
+            "\t",
+            "site",
+            "rack",
+            "client",
+            "cern",
+            "/",
+            ":",
+            ",",
+            "t1",
+            "t1:1",
+            "=",
+            "ü",
+            "\u{a0}",
+            "\0",
+            "-1",
+            "replica(2) ",
+            "replica(3) ",
+            "near=client ",
+            "spread=site ",
+            "sync=1 ",
+            "stripe(2, 1MiB) ",
+            "class=t1:1,tn:1 ",
+        ];
+        let (mut state, mut read) = (1_u64, 0);
+        for _ in 0..100_000 {
+            let mut text = String::new();
+            for _ in 0..=state % 7 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                text += parts[usize::try_from(state >> 33).unwrap() % parts.len()];
+            }
+            if let Ok(policy) = text.parse::<Policy>() {
+                assert_eq!(policy.to_string().parse(), Ok(policy), "{text}");
+                read += 1;
+            }
+        }
+        assert!(read > 1_000, "{read} were policies");
+    }
+
     #[test]
     fn errors_say_what_would_be_right() {
         for (text, help) in [

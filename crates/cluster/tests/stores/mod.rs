@@ -2,7 +2,9 @@
 
 #![allow(dead_code)] // each test binary uses a part of it
 
-use cluster::placement::{Load, Map, StoreInfo, StoreState};
+use std::collections::BTreeMap;
+
+use cluster::placement::{Load, Map, StoreInfo, StoreState, place};
 use types::{NodeId, Place, Policy, StoreId};
 
 pub const TIB: u64 = 1 << 40;
@@ -54,4 +56,18 @@ pub fn uneven(n: u64, sites: u64) -> Vec<StoreInfo> {
 
 pub fn map(stores: Vec<StoreInfo>) -> Map {
     Map::new(stores).unwrap()
+}
+
+/// How many copies each store got, as primary and in all, of `contents`.
+pub fn drawn(map: &Map, policy: &Policy, contents: u64) -> BTreeMap<StoreId, (u64, u64)> {
+    let mut got: BTreeMap<_, _> = map.stores().iter().map(|info| (info.store, (0, 0))).collect();
+    for seed in 0..contents {
+        for group in place(map, policy, None, 0, seed).unwrap().groups {
+            got.get_mut(&group[0]).unwrap().0 += 1;
+            for member in group {
+                got.get_mut(&member).unwrap().1 += 1;
+            }
+        }
+    }
+    got
 }
