@@ -18,7 +18,7 @@ use cluster::placement::{
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use stores::{drawn, even, map, place_of, policy, store, uneven};
-use types::{Policy, Shared, Spread, StoreId};
+use types::{ErrorCode, Policy, Shared, Spread, StoreId};
 
 #[test]
 fn stores_that_cannot_take_anything_get_nothing() {
@@ -166,6 +166,10 @@ fn a_policy_that_cannot_be_met_is_refused_with_what_would_help() {
     closed[3].free = 0;
     let error = why(closed, "replica(1)");
     assert_eq!(error, PlacementError::NoneTakesNew { stores: 4, out_of_reach: 1, closed: 1, full: 2 });
+    assert_eq!(error.code(), ErrorCode::Unavailable, "with the lost store back there may be space");
+    let mut full = even(4, 1);
+    full.iter_mut().for_each(|info| info.free = info.reserve);
+    assert_eq!(why(full, "replica(1)").code(), ErrorCode::NoSpace);
 }
 
 #[test]
@@ -288,6 +292,7 @@ fn a_content_goes_where_it_has_room() {
     // Both have room, but they are on one host.
     let error = place(&map, &policy("replica(2)"), None, 100 << 30, 1).unwrap_err();
     assert_eq!(error, PlacementError::NoRoom { bytes: 100 << 30 });
+    assert_eq!(error.code(), ErrorCode::NoSpace);
     // A stripe needs a part of it on each.
     assert!(place(&map, &policy("stripe(64, 1MiB) replica(2)"), None, 100 << 30, 1).is_ok());
     // Near, as long as there is room.

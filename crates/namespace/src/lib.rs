@@ -84,7 +84,9 @@ pub use placing::{
     CommitPlaced, CopyDone, InterruptPlaced, PlaceWriter, PutGroup, PutNode, commit_placed, copy_done, group, groups,
     holders, interrupt_placed, nodes, owed, owed_of, place_writer, put_group, put_node,
 };
-pub use policy::{InheritedPolicy, RemovePolicy, SetPolicy, policy_of, remove_policy, set_policy};
+pub use policy::{
+    InheritedPolicy, RemovePolicy, SetPolicy, own_policy, policies, policy_of, remove_policy, set_policy,
+};
 pub use records::{
     BodyRecord, EndedHow, EndedWriter, HiddenAttributes, UploadRecord, UploadState, WriterKind, WriterRecord,
 };

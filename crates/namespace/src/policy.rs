@@ -8,6 +8,7 @@ use crate::node::{Dentry, get_directory};
 use crate::path_of::DEPTH_MAX;
 use crate::planted::{self, Bug};
 use crate::walk::{Last, resolve_existing};
+use crate::writers::collect;
 use crate::{Access, Context, NsError, OpTag, Operation, Want, keys, permit};
 
 // Who does not know one of these must not place anything by the rest.
@@ -77,8 +78,22 @@ pub fn policy_of(read: &dyn Read, dir: Ino) -> Result<Option<InheritedPolicy>, N
     Err(NsError::TooMany { what: "directories above each other", bound: DEPTH_MAX as u64 })
 }
 
+/// The policies that were set on directories after `after`, by number; at most `limit`.
+pub fn policies(read: &dyn Read, after: Option<Ino>, limit: usize) -> Result<Vec<InheritedPolicy>, NsError> {
+    let mut start = after.map_or_else(|| b"P".to_vec(), |after| keys::policy(after).to_vec());
+    if after.is_some() {
+        start.push(0);
+    }
+    collect(read, &start, b"Q", limit, |key, value| {
+        let bad = || BadValue::Damaged("the key of a policy has a wrong length").at(key);
+        let from = keys::number_at(key, 1).filter(|_| key.len() == 9).map(Ino).ok_or_else(bad)?;
+        let policy = decode(value).map_err(|bad| bad.at(key))?;
+        Ok(Some(InheritedPolicy { policy, from }))
+    })
+}
+
 /// The policy that was set on a directory itself.
-pub(crate) fn own_policy(read: &dyn Read, dir: Ino) -> Result<Option<Policy>, NsError> {
+pub fn own_policy(read: &dyn Read, dir: Ino) -> Result<Option<Policy>, NsError> {
     let key = keys::policy(dir);
     read.get(&key)?.map(|value| decode(&value).map_err(|bad| bad.at(&key))).transpose()
 }

@@ -98,6 +98,27 @@ fn the_nearest_policy_upwards_counts() {
 }
 
 #[test]
+fn policies_are_listed_a_part_at_a_time() {
+    let w = World::with(&["/a/b", "/c", "/d"]);
+    for (dir, text) in [("/d", "replica(4)"), ("/", "replica(1)"), ("/a/b", "replica(2)"), ("/c", "replica(3)")] {
+        w.set(dir, text);
+    }
+    w.admin(remove("/c")).unwrap();
+    let (mut after, mut found) = (None, Vec::new());
+    loop {
+        let part = w.ns.read(|read| ns::policies(read, after, 2)).unwrap();
+        assert!(part.len() <= 2);
+        let Some(last) = part.last() else { break };
+        after = Some(last.from);
+        found.extend(part.into_iter().map(|one| (one.from, one.policy)));
+    }
+    let of = |dir: &str, text: &str| (w.ino(dir), policy(text));
+    assert_eq!(found, [of("/", "replica(1)"), of("/a/b", "replica(2)"), of("/d", "replica(4)")]);
+    let own = |dir: &str| w.ns.read(|read| ns::own_policy(read, w.ino(dir))).unwrap();
+    assert_eq!((own("/d"), own("/a")), (Some(policy("replica(4)")), None), "what is inherited is not its own");
+}
+
+#[test]
 fn only_the_administrator_changes_policies() {
     let w = World::with(&["/d"]);
     let owner = Actor { principal: PrincipalId(5), groups: Arc::from([PrincipalId(5)]) };

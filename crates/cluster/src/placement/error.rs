@@ -1,6 +1,6 @@
 //! Why nothing was placed, and what would help.
 
-use types::{Spread, StoreClass, StoreId};
+use types::{ErrorCode, Spread, StoreClass, StoreId};
 
 /// Why a list of stores is not a map.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -95,6 +95,18 @@ pub enum PlacementError {
         /// The class that it must be of.
         class: Option<StoreClass>,
     },
+}
+
+impl PlacementError {
+    /// What is told to whoever wanted to write: space is missing, or stores are.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            PlacementError::NoRoom { .. } => ErrorCode::NoSpace,
+            PlacementError::NoneTakesNew { out_of_reach: 0, full, .. } if *full > 0 => ErrorCode::NoSpace,
+            _ => ErrorCode::Unavailable,
+        }
+    }
 }
 
 fn different(needed: usize, spread: Spread) -> String {
