@@ -119,7 +119,7 @@ mod tests {
     fn a_fence_is_there_when_the_node_says_so_or_its_session_has_ended() {
         let terms = LeaseTerms { term: Duration::from_secs(4), drift_ppm: 0, renew_every: Duration::from_secs(1) };
         let mut sessions = Sessions::new(terms, SessionId(1), at(0), []);
-        let register = |life| Register { node: NODE, life: Life(life), boot: BootId(1), number: 1 };
+        let register = |life| Register { node: NODE, life: Life(life), boot: BootId(1), has_lost: false, number: 1 };
         sessions.register(at(0), &register(1), None).unwrap();
         let (mut fences, mut tell) = (Fences::default(), Vec::new());
         let piece = PieceId::first(BodyId(1));

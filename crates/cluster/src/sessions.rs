@@ -32,6 +32,8 @@ pub struct Register {
     pub life: Life,
     /// Its kernel's boot.
     pub boot: BootId,
+    /// It found, when it began, that not all is there that it had been told to write and had not synced: a disk has failed. Said until it has a session.
+    pub has_lost: bool,
     /// The number of its request, by which its lease counts.
     pub number: u64,
 }
@@ -102,7 +104,7 @@ impl Sessions {
     pub fn to_keep(&self, request: &Register) -> Option<NodeRecord> {
         let is_late = |node: &Node| node.session.is_some_and(|session| session.life > request.life);
         let record = match self.nodes.get(&request.node) {
-            Some(node) if node.record.boot == request.boot || is_late(node) => return None,
+            Some(node) if is_late(node) || node.record.boot == request.boot && !request.has_lost => return None,
             Some(node) => {
                 NodeRecord { boot: request.boot, era: Era(node.record.era.0.saturating_add(1)), ..node.record }
             }
@@ -203,7 +205,7 @@ mod tests {
     }
 
     fn register(sessions: &mut Sessions, now: Time, life: u64, boot: u128) -> Registered {
-        let request = Register { node: NODE, life: Life(life), boot: BootId(boot), number: 1 };
+        let request = Register { node: NODE, life: Life(life), boot: BootId(boot), has_lost: false, number: 1 };
         let kept = sessions.to_keep(&request);
         sessions.register(now, &request, kept).unwrap()
     }
@@ -234,11 +236,14 @@ mod tests {
         let killed = register(&mut sessions, at(200), 2, 1);
         assert!(killed.session != first.session && killed.era == first.era);
         assert!(sessions.has_ended(at(201), NODE, Some(first.session)), "its process is gone");
-        let late = Register { node: NODE, life: Life(1), boot: BootId(1), number: 1 };
+        let late = Register { node: NODE, life: Life(1), boot: BootId(1), has_lost: false, number: 1 };
         assert_eq!(sessions.register(at(210), &late, None), None, "a request of the run before");
         assert_eq!(sessions.session(at(210), NODE), Some(killed.session));
         let booted = register(&mut sessions, at(300), 3, 2);
         assert_eq!(booted.era, Era(2));
+        let lost = Register { node: NODE, life: Life(4), boot: BootId(2), has_lost: true, number: 1 };
+        let kept = sessions.to_keep(&lost);
+        assert_eq!(sessions.register(at(400), &lost, kept).unwrap().era, Era(3), "its disk has failed");
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! What must stay in the log, and how far it may be trimmed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use journal::Seq;
 use types::PieceId;
+
+use crate::store::PieceMap;
 
 /// Everything that holds records of `STORE_DATA` in the log.
 #[derive(Default)]
 pub(crate) struct Holds {
     /// Pieces being written: the oldest record that recovery would need.
-    lives: HashMap<PieceId, Seq>,
+    lives: PieceMap<Seq>,
     /// Small pieces whose bytes lie in the log: (oldest record needed, piece) to length.
     unsettled: BTreeMap<(Seq, PieceId), u64>,
     unsettled_bytes: u64,

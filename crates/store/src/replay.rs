@@ -1,6 +1,6 @@
 //! The log's stream of pieces being written, read back into lives.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use journal::{Location, Seq, StreamId};
 use types::{BodyId, Incarnation, PieceId};
@@ -10,7 +10,7 @@ use crate::checkpoint::Checkpoint;
 use crate::life::Life;
 use crate::log_record::{BYTES_HEADER, LogRecord};
 use crate::record::{PieceRecord, Place};
-use crate::store::Inner;
+use crate::store::{Inner, PieceMap};
 use crate::sums::{PAGE, pages_of};
 
 /// A life as the log tells it.
@@ -30,11 +30,11 @@ pub(crate) struct Replay {
     /// Small pieces whose bytes lie in the log.
     pub(crate) unsettled: Vec<(Seq, PieceId, u64)>,
     /// Removed pieces without a record: their files may still be there. With the record that says so.
-    pub(crate) gone: HashMap<PieceId, Seq>,
+    pub(crate) gone: PieceMap<Seq>,
     /// Numbers that were used.
     pub(crate) seen: Vec<(BodyId, Incarnation)>,
     /// What the index says, so that it is asked once.
-    records: HashMap<PieceId, Option<PieceRecord>>,
+    records: PieceMap<Option<PieceRecord>>,
     settled: HashSet<PieceId>,
 }
 

@@ -1,6 +1,7 @@
 //! The store: its table of open pieces, and what is asked of it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -49,6 +50,10 @@ pub(crate) struct Memory {
     pub(crate) changed: bool,
 }
 
+/// A map by piece. Its order follows from what was done with it alone, so that a simulation happens again as it was; the keys are our own numbers, which
+/// nobody chooses to collide.
+pub(crate) type PieceMap<V> = HashMap<PieceId, V, BuildHasherDefault<DefaultHasher>>;
+
 /// Everything that the parts of the store share.
 ///
 /// Locks, in the order in which they may be taken: `table`, a piece's state, `rollbacks`, `seen`, `records`, `holds`.
@@ -62,7 +67,7 @@ pub(crate) struct Inner {
     pub(crate) buffers: Buffers,
     pub(crate) floor: Floor,
     /// Pieces that somebody has open, or that are being written.
-    pub(crate) table: Mutex<HashMap<PieceId, Arc<OpenPiece>>>,
+    pub(crate) table: Mutex<PieceMap<Arc<OpenPiece>>>,
     pub(crate) seen: Mutex<Memory>,
     /// Held while a record of the index is replaced; the segments' numbers go with the records.
     pub(crate) records: Mutex<BTreeMap<u64, SegmentStat>>,

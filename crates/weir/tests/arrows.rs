@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &["disk", "journal", "kv"]),
     ("server", &["wire", "namespace", "store"]),
     ("cluster", &[]),
+    ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster"]),
     ("client", &["wire"]),
     ("bench", &["client"]),
     ("weir", &["disk", "journal", "kv", "wire", "namespace", "store", "server", "client", "bench"]),

@@ -57,8 +57,8 @@ pub enum ToReplica {
         era: Era,
         /// The first change that will come.
         from: Seq,
-        /// Nothing was ever answered: there need be no piece yet, and what is there is not needed.
-        fresh: bool,
+        /// There need be no piece yet: nothing was answered that it would have to hold.
+        may_make: bool,
     },
     /// A change.
     Change {

@@ -40,8 +40,8 @@ pub struct Takes {
     pub session: SessionId,
     /// All that take part, this store among them.
     pub participants: Vec<Participant>,
-    /// Nothing was ever answered of this writer: the replicas' pieces need not be there.
-    pub fresh: bool,
+    /// It is a new content: a replica that has no piece of it has missed nothing that was answered.
+    pub may_make: bool,
 }
 
 /// What happens to it.
@@ -180,7 +180,7 @@ pub struct Primary {
     own: Seq,
     followers: BTreeMap<StoreId, Follower>,
     streams: u64,
-    fresh: bool,
+    may_make: bool,
     barriers: VecDeque<Barrier>,
     requests: u64,
     /// The manager has this writer durably.
@@ -209,7 +209,7 @@ impl Primary {
             own: Seq(0),
             followers: BTreeMap::new(),
             streams: 0,
-            fresh: takes.fresh,
+            may_make: takes.may_make,
             barriers: VecDeque::new(),
             requests: 0,
             is_kept: false,
@@ -346,8 +346,12 @@ impl Primary {
         let before = self.followers.get(&participant.store);
         let acked = before.map_or(self.answered, |before| before.acked);
         let heard = before.map_or(self.now, |before| before.heard);
-        let begin =
-            ToReplica::Begin { stream, era: participant.era, from: acked.next(), fresh: self.fresh && acked == Seq(0) };
+        let begin = ToReplica::Begin {
+            stream,
+            era: participant.era,
+            from: acked.next(),
+            may_make: self.may_make && acked == Seq(0),
+        };
         out.push(Effect::Tell(participant.store, begin));
         let follower = Follower {
             participant,

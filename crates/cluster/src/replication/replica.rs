@@ -23,13 +23,12 @@ pub enum Input {
 /// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Have the piece ready for writing; if `fresh`, a new one in the place of whatever is there. What the own store was given to do before is done
-    /// before.
+    /// Have the piece ready for writing; if `may_make`, a new one if there is none. What the own store was given to do before is done before.
     Open {
         /// For whom.
         stream: Stream,
         /// See above.
-        fresh: bool,
+        may_make: bool,
     },
     /// Apply the change whose bytes came with what was told.
     Apply(Stream, Seq),
@@ -151,8 +150,8 @@ impl Replica {
             out.push(Effect::Say(FromReplica::Fenced { stream, epoch: self.floor }));
             return;
         }
-        if let ToReplica::Begin { era, from, fresh, .. } = told {
-            self.begin(stream, era, from, fresh, out);
+        if let ToReplica::Begin { era, from, may_make, .. } = told {
+            self.begin(stream, era, from, may_make, out);
             return;
         }
         if !self.is_of(stream) || !self.is_open {
@@ -182,7 +181,7 @@ impl Replica {
         }
     }
 
-    fn begin(&mut self, stream: Stream, era: Era, from: Seq, fresh: bool, out: &mut Vec<Effect>) {
+    fn begin(&mut self, stream: Stream, era: Era, from: Seq, may_make: bool, out: &mut Vec<Effect>) {
         if self.stream.is_some_and(|current| current > stream) && self.planted != Some(Planted::EpochNotChecked) {
             return;
         }
@@ -197,7 +196,7 @@ impl Replica {
         (self.is_open, self.flush) = (false, None);
         (self.next, self.applied) = (from, Seq(from.0.saturating_sub(1)));
         if era == self.era {
-            out.push(Effect::Open { stream, fresh });
+            out.push(Effect::Open { stream, may_make });
         } else {
             // What it had not synced when its kernel stopped, it has no more.
             self.fail(stream, ErrorCode::Stale, out);

@@ -36,10 +36,11 @@ impl Story {
             epoch: Epoch(1),
             session: SESSION,
             participants: vec![participant(ME), participant(OTHER)],
-            fresh: true,
+            may_make: true,
         };
         let primary = Primary::new(at(0), takes, Patience::default(), None, &mut out);
-        let [PrimaryEffect::Tell(OTHER, ToReplica::Begin { stream, from: Seq(1), fresh: true, era: Era(1) })] = out[..]
+        let [PrimaryEffect::Tell(OTHER, ToReplica::Begin { stream, from: Seq(1), may_make: true, era: Era(1) })] =
+            out[..]
         else {
             panic!("{out:?}")
         };
@@ -166,7 +167,7 @@ fn stream(epoch: u32, number: u64) -> Stream {
 }
 
 fn begin(stream: Stream, from: u64) -> ToReplica {
-    ToReplica::Begin { stream, era: Era(1), from: Seq(from), fresh: false }
+    ToReplica::Begin { stream, era: Era(1), from: Seq(from), may_make: false }
 }
 
 #[test]
@@ -175,7 +176,7 @@ fn a_replica_applies_in_order_without_gaps() {
     let way = stream(1, 1);
     let change = |seq| ToReplica::Change { stream: way, seq: Seq(seq) };
     assert_eq!(follows.told(change(1)), [ReplicaEffect::Say(FromReplica::Missing { stream: way })]);
-    assert_eq!(follows.told(begin(way, 1)), [ReplicaEffect::Open { stream: way, fresh: false }]);
+    assert_eq!(follows.told(begin(way, 1)), [ReplicaEffect::Open { stream: way, may_make: false }]);
     assert_eq!(
         follows.step(ReplicaInput::Opened(way, Ok(()))),
         [ReplicaEffect::Say(FromReplica::Began { stream: way })]
@@ -210,7 +211,7 @@ fn a_replica_follows_the_highest_epoch_alone() {
 #[test]
 fn a_replica_of_another_era_has_lost_what_it_had() {
     let mut follows = Follows::new();
-    let begin = ToReplica::Begin { stream: stream(1, 1), era: Era(0), from: Seq(4), fresh: false };
+    let begin = ToReplica::Begin { stream: stream(1, 1), era: Era(0), from: Seq(4), may_make: false };
     let failed = FromReplica::Failed { stream: stream(1, 1), why: ErrorCode::Stale };
     assert_eq!(follows.told(begin), [ReplicaEffect::Say(failed)]);
 }

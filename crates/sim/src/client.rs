@@ -1,0 +1,401 @@
+//! A client that behaves as ours does: a window of writes, all of which are sent again until they are acknowledged; back to the manager when a server
+//! does not answer or refuses.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use cluster::Time;
+use cluster::replication::Epoch;
+use rand::Rng;
+use types::{ErrorCode, PieceId, StoreId};
+
+use crate::manager::{Env, server_of};
+use crate::message::{Addr, Bytes, Capability, Message, Number, Rights, Want};
+use crate::model::{Glimpse, Life, Model, bytes};
+
+/// A request that is not answered in that time is taken for lost.
+const PATIENCE: Duration = Duration::from_secs(3);
+const WINDOW: usize = 3;
+
+enum State {
+    Idle { until: Time },
+    Write(Writing),
+    Read(Reading),
+}
+
+struct Writing {
+    file: usize,
+    step: Step,
+    /// Where it writes, once it is attached.
+    at: Option<(StoreId, PieceId, Epoch)>,
+    /// What is to be written still, with the number in the model once it was sent.
+    left: VecDeque<(Bytes, Option<usize>)>,
+    /// Of these from the first on, those that are under way: the requests' numbers.
+    sent: VecDeque<Number>,
+    sync: bool,
+    tried: Vec<StoreId>,
+    /// The file was opened: from now on it is opened for update.
+    is_there: bool,
+    is_first_try: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Step {
+    Open { number: Number, since: Time },
+    Wait { until: Time },
+    Attach { number: Number, since: Time },
+    Work { since: Time },
+    Sync { number: Number, since: Time },
+    Close { number: Number, since: Time },
+}
+
+struct Reading {
+    path: String,
+    glimpse: Glimpse,
+    number: Number,
+    since: Time,
+    server: Option<StoreId>,
+    tried: Vec<StoreId>,
+    attempts: u32,
+    /// As somebody who has opened a file and reads it again and again.
+    held: Option<Capability>,
+    /// When it does that next.
+    next: Option<Time>,
+}
+
+pub(crate) struct Client {
+    index: usize,
+    state: State,
+    numbers: Number,
+    made: u64,
+}
+
+impl Client {
+    pub(crate) fn new(index: usize) -> Self {
+        Self { index, state: State::Idle { until: Time::default() }, numbers: 0, made: 0 }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle { .. } | State::Read(_))
+    }
+
+    /// What it waits for: for the story of a run that does not come to its end.
+    pub(crate) fn describe(&self, model: &Model) -> String {
+        match &self.state {
+            State::Idle { .. } => "nothing".to_owned(),
+            State::Write(w) => {
+                format!("{}: {:?} at {:?}, {} writes left", model.files[w.file].path, w.step, w.at, w.left.len())
+            }
+            State::Read(reading) => format!("a read of {}", reading.path),
+        }
+    }
+
+    fn number(&mut self) -> Number {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    pub(crate) fn tick(&mut self, model: &mut Model, is_calm: bool, env: &mut Env<'_>) {
+        let now = env.now;
+        match &mut self.state {
+            State::Idle { until } => {
+                if now >= *until && !is_calm {
+                    self.begin(model, env);
+                }
+            }
+            State::Read(Reading { next: Some(next), .. }) => {
+                if now >= *next {
+                    self.read_on(model, is_calm, env);
+                }
+            }
+            State::Read(reading) => {
+                if now.since(reading.since) >= PATIENCE {
+                    if let Some(server) = reading.server.take() {
+                        reading.tried.push(server);
+                    }
+                    self.read_again(env);
+                }
+            }
+            State::Write(writing) => match writing.step {
+                Step::Wait { until } if now >= until => self.open(model, env),
+                Step::Open { since, .. } if now.since(since) >= PATIENCE => self.open(model, env),
+                Step::Attach { since, .. }
+                | Step::Sync { since, .. }
+                | Step::Close { since, .. }
+                | Step::Work { since }
+                    if now.since(since) >= PATIENCE =>
+                {
+                    if let Some((store, _, _)) = writing.at {
+                        writing.tried.push(store);
+                    }
+                    self.open(model, env);
+                }
+                _ => {}
+            },
+        }
+    }
+
+    fn begin(&mut self, model: &mut Model, env: &mut Env<'_>) {
+        let choice = env.rng.random_range(0..10);
+        let own = |file: &usize| model.files[*file].path.starts_with(&format!("/c{}-", self.index));
+        let closed: Vec<usize> =
+            (0..model.files.len()).filter(|file| model.files[*file].life == Life::Closed).collect();
+        let own: Vec<usize> = closed.iter().copied().filter(own).collect();
+        if choice < 4 && !model.files.is_empty() {
+            let file = lately(model.files.len(), env);
+            let path = model.files[file].path.clone();
+            let (number, since) = (self.number(), env.now);
+            let glimpse = model.glimpse(file);
+            self.state = State::Read(Reading {
+                path,
+                glimpse,
+                number,
+                since,
+                server: None,
+                tried: Vec::new(),
+                attempts: 0,
+                held: None,
+                next: None,
+            });
+            self.read_again(env);
+            return;
+        }
+        let is_update = choice < 6 && !own.is_empty();
+        let file = if is_update {
+            let file = own[lately(own.len(), env)];
+            model.begin_update(file);
+            file
+        } else {
+            self.made += 1;
+            model.begin(format!("/c{}-{}", self.index, self.made))
+        };
+        let count = env.rng.random_range(0..12);
+        let mut left = VecDeque::new();
+        let mut end = if is_update { 0 } else { u64::MAX };
+        for _ in 0..count {
+            let len = [1, 700, 4096, 9000][env.rng.random_range(0..4)];
+            // Mostly on and on, sometimes over what was there, sometimes with a gap.
+            let offset = match (end, env.rng.random_range(0..6)) {
+                (u64::MAX, _) => 0,
+                (end, 0) => env.rng.random_range(0..=end),
+                (end, 1) => end + env.rng.random_range(0..5000),
+                (end, _) => end,
+            };
+            end = offset + len as u64;
+            left.push_back((bytes(env.rng.random(), offset, len), None));
+        }
+        let sync = env.rng.random_ratio(1, 3);
+        self.state = State::Write(Writing {
+            file,
+            step: Step::Wait { until: env.now },
+            at: None,
+            left,
+            sent: VecDeque::new(),
+            sync,
+            tried: Vec::new(),
+            is_there: is_update,
+            is_first_try: true,
+        });
+        self.open(model, env);
+    }
+
+    fn open(&mut self, model: &Model, env: &mut Env<'_>) {
+        let number = self.number();
+        let State::Write(writing) = &mut self.state else { return };
+        let path = model.files[writing.file].path.clone();
+        // It is not known whether the opening came to anything: the own unfinished file may be begun again.
+        let want = if writing.is_there { Want::Update } else { Want::New { restarted: !writing.is_first_try } };
+        writing.is_first_try = false;
+        (writing.at, writing.step) = (None, Step::Open { number, since: env.now });
+        writing.sent.clear();
+        let tried = writing.tried.clone();
+        env.send(Addr::Manager, Message::Open { number, path, want, tried });
+    }
+
+    fn read_again(&mut self, env: &mut Env<'_>) {
+        let number = self.number();
+        let State::Read(reading) = &mut self.state else { return };
+        reading.attempts += 1;
+        if reading.attempts > 4 {
+            self.rest(env);
+            return;
+        }
+        (reading.number, reading.since, reading.server) = (number, env.now, None);
+        let (path, tried) = (reading.path.clone(), reading.tried.clone());
+        env.send(Addr::Manager, Message::Open { number, path, want: Want::Read, tried });
+    }
+
+    /// Reads again by what it was given before.
+    fn read_on(&mut self, model: &Model, is_calm: bool, env: &mut Env<'_>) {
+        let number = self.number();
+        let State::Read(reading) = &mut self.state else { return };
+        let file = model.by_path.get(&reading.path);
+        match (&reading.held, file) {
+            (Some(held), Some(file)) if !is_calm => {
+                reading.glimpse = model.glimpse(*file);
+                (reading.number, reading.since, reading.next) = (number, env.now, None);
+                env.send(server_of(held.store), Message::Get { number, capability: held.clone() });
+            }
+            _ => self.rest(env),
+        }
+    }
+
+    fn rest(&mut self, env: &mut Env<'_>) {
+        let until = env.now + Duration::from_millis(env.rng.random_range(0..400));
+        self.state = State::Idle { until };
+    }
+
+    pub(crate) fn receive(&mut self, message: Message, model: &mut Model, env: &mut Env<'_>) {
+        match (message, &mut self.state) {
+            (Message::Opened { number, result }, State::Write(writing)) => match writing.step {
+                Step::Open { number: of, .. } if of == number => self.opened(result, model, env),
+                _ => {}
+            },
+            (Message::Opened { number, result }, State::Read(reading)) if reading.number == number => match result {
+                Ok(capability) => {
+                    reading.server = Some(capability.store);
+                    let server = server_of(capability.store);
+                    let number = self.number();
+                    if let State::Read(reading) = &mut self.state {
+                        (reading.number, reading.held) = (number, Some(capability.clone()));
+                    }
+                    env.send(server, Message::Get { number, capability });
+                }
+                Err(_) => self.rest(env),
+            },
+            (Message::Got { number, result }, State::Read(reading)) if reading.number == number => match result {
+                Ok(bytes) => {
+                    let glimpse = reading.glimpse.clone();
+                    if model.compare(&glimpse, &bytes) {
+                        env.counts.reads += 1;
+                    }
+                    if env.rng.random_ratio(1, 2) {
+                        let wait = Duration::from_millis(env.rng.random_range(50..6000));
+                        reading.next = Some(env.now + wait);
+                    } else {
+                        self.rest(env);
+                    }
+                }
+                Err(_) => {
+                    if let Some(server) = reading.server.take() {
+                        reading.tried.push(server);
+                    }
+                    self.read_again(env);
+                }
+            },
+            (Message::Done { number, result }, State::Write(_)) => self.done(number, result, model, env),
+            _ => {}
+        }
+    }
+
+    fn opened(&mut self, result: Result<Capability, ErrorCode>, model: &mut Model, env: &mut Env<'_>) {
+        let number = self.number();
+        let State::Write(writing) = &mut self.state else { return };
+        match result {
+            Ok(capability) => {
+                let Rights::Write { writer, .. } = &capability.rights else { return };
+                writing.is_there = true;
+                writing.at = Some((capability.store, capability.piece, Epoch(writer.epoch)));
+                writing.step = Step::Attach { number, since: env.now };
+                env.send(server_of(capability.store), Message::Attach { number, capability });
+            }
+            Err(ErrorCode::Overloaded) => {
+                let until = env.now + Duration::from_millis(300 + env.rng.random_range(0..300));
+                writing.step = Step::Wait { until };
+            }
+            // Nothing was acknowledged: it begins again, as a copy does.
+            Err(ErrorCode::Interrupted) if model.is_untouched(writing.file) => {
+                writing.is_there = false;
+                writing.step = Step::Wait { until: env.now + Duration::from_millis(300) };
+            }
+            Err(code) => {
+                let file = writing.file;
+                env.counts.given_up += 1;
+                model.give_up(file, &format!("{code:?}"));
+                self.rest(env);
+            }
+        }
+    }
+
+    fn done(&mut self, number: Number, result: Result<(), ErrorCode>, model: &mut Model, env: &mut Env<'_>) {
+        let State::Write(writing) = &mut self.state else { return };
+        let is_write = writing.sent.iter().position(|sent| *sent == number);
+        let is_step = match writing.step {
+            Step::Attach { number: of, .. } | Step::Sync { number: of, .. } | Step::Close { number: of, .. } => {
+                of == number
+            }
+            _ => false,
+        };
+        if is_write.is_none() && !is_step {
+            return;
+        }
+        if result.is_err() {
+            // The manager knows who goes on. A server that says no is not worse than another.
+            let until = env.now + Duration::from_millis(100);
+            let store = writing.at.take().map(|(store, _, _)| store);
+            writing.step = Step::Wait { until };
+            if matches!(result, Err(ErrorCode::Io | ErrorCode::NotFound | ErrorCode::Checksum))
+                && let Some(store) = store
+            {
+                writing.tried.push(store);
+            }
+            writing.sent.clear();
+            return;
+        }
+        writing.tried.clear();
+        if let Some(at) = is_write {
+            writing.sent.remove(at);
+            if let Some((_, Some(sent))) = writing.left.remove(at) {
+                model.ack(writing.file, sent);
+                env.counts.writes += 1;
+            }
+            writing.step = Step::Work { since: env.now };
+        } else if let Step::Close { .. } = writing.step {
+            let file = writing.file;
+            model.close(file);
+            env.counts.closed += 1;
+            self.rest(env);
+            return;
+        } else {
+            if let Step::Sync { .. } = writing.step {
+                writing.sync = false;
+            }
+            writing.step = Step::Work { since: env.now };
+        }
+        self.go_on(model, env);
+    }
+
+    fn go_on(&mut self, model: &mut Model, env: &mut Env<'_>) {
+        let mut numbers = self.numbers;
+        let State::Write(writing) = &mut self.state else { return };
+        let Some((store, piece, epoch)) = writing.at else { return };
+        let server = server_of(store);
+        while writing.sent.len() < WINDOW.min(writing.left.len()) {
+            let (bytes, sent) = &mut writing.left[writing.sent.len()];
+            sent.get_or_insert_with(|| model.send(writing.file, bytes));
+            numbers += 1;
+            env.send(server, Message::Write { number: numbers, piece, epoch, bytes: bytes.clone() });
+            writing.sent.push_back(numbers);
+        }
+        if writing.left.is_empty() {
+            numbers += 1;
+            let number = numbers;
+            if writing.sync {
+                writing.step = Step::Sync { number, since: env.now };
+                env.send(server, Message::Sync { number, piece, epoch });
+            } else {
+                writing.step = Step::Close { number, since: env.now };
+                env.send(server, Message::Close { number, piece, epoch });
+            }
+        }
+        self.numbers = numbers;
+    }
+}
+
+/// One of so many, mostly one of the last.
+fn lately(count: usize, env: &mut Env<'_>) -> usize {
+    if env.rng.random_ratio(1, 4) {
+        return env.rng.random_range(0..count);
+    }
+    count - 1 - env.rng.random_range(0..count.min(4))
+}

@@ -1,0 +1,89 @@
+//! What is to happen, in the order of time; of one moment in the order in which it was planned.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use types::PieceId;
+
+use crate::message::{Addr, Message};
+
+/// Something happens.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A message arrives, if its connection is still the one that it was sent on.
+    Deliver { from: Addr, to: Addr, connection: (u64, u64), message: Message },
+    /// A node looks at its clock; of this run of its process.
+    Tick { at: Addr, run: u64 },
+    /// A server's disk does the next that it was given for this piece.
+    Disk { server: usize, run: u64, piece: PieceId },
+    /// Something goes wrong.
+    Fault(Fault),
+    /// Something is mended.
+    Mend(Mend),
+    /// All is to be mended, and nothing new is begun.
+    Calm,
+    /// The end.
+    End,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    Server,
+    Manager,
+    Partition,
+    Disk,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mend {
+    Start(Addr),
+    /// Its process is ended and begins anew.
+    Renew(Addr),
+    Path(Addr, Addr),
+}
+
+#[derive(Debug)]
+struct Planned {
+    at: Duration,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Planned {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.number) == (other.at, other.number)
+    }
+}
+
+impl Eq for Planned {}
+
+impl PartialOrd for Planned {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Planned {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    planned: BinaryHeap<Reverse<Planned>>,
+    given: u64,
+}
+
+impl Events {
+    pub(crate) fn plan(&mut self, at: Duration, event: Event) {
+        self.given += 1;
+        self.planned.push(Reverse(Planned { at, number: self.given, event }));
+    }
+
+    pub(crate) fn next(&mut self) -> Option<(Duration, Event)> {
+        self.planned.pop().map(|Reverse(planned)| (planned.at, planned.event))
+    }
+}

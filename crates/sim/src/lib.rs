@@ -1,0 +1,22 @@
+//! A cluster in one thread: the real decisions, namespace and store, on simulated disks, network and clocks. One number decides all that happens, so
+//! that whatever is found happens again.
+//!
+//! What is real: the machines of `cluster`, the namespace's operations on the real index and log, the store. What is simulated: time (each node's clock
+//! runs differently fast), messages (late, twice, lost with their connection, one way alone), disks (what was not synced is lost, torn or kept), the
+//! ends of processes and machines. What it does not cover: sockets, threads, O_DIRECT, the engine's own files; tests of their own do.
+//!
+//! Checked: what readers see while they read, each commit, and, when all is mended, that all clients have come to their end, that each closed file is
+//! whole on each store that is said to hold it, and that the namespace finds no fault with itself.
+
+mod client;
+mod events;
+mod manager;
+mod message;
+mod model;
+mod server;
+mod settings;
+mod world;
+
+pub use model::Violation;
+pub use settings::{Counts, Faults, Settings};
+pub use world::run;

@@ -1,0 +1,195 @@
+//! What clients were told, and so what has to be there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use types::{Adler32, Crc32c};
+
+use crate::message::Bytes;
+
+/// Something that must not be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// The seed of the run.
+    pub seed: u64,
+    /// When, in seconds of true time.
+    pub at_s: String,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {} at {} s: {}; replay: weir-sim --seed {} --tell", self.seed, self.at_s, self.what, self.seed)
+    }
+}
+
+/// Where a file is in its life, as its client knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    /// Somebody writes it.
+    Making,
+    /// Its close was acknowledged.
+    Closed,
+    /// Its client was told that it may have lost something, or has no way to go on.
+    GivenUp,
+}
+
+/// A file.
+#[derive(Clone, Debug)]
+pub(crate) struct File {
+    pub(crate) path: String,
+    pub(crate) life: Life,
+    /// What was acknowledged.
+    acked: Vec<u8>,
+    /// All writes that were ever sent, in their order, and whether they were acknowledged.
+    sent: Vec<(Bytes, bool)>,
+    /// How many things had gone wrong that can lose what is not durable, when its writing began.
+    pub(crate) losses_before: u64,
+}
+
+/// What a reader may see: from its beginning on.
+#[derive(Clone, Debug)]
+pub(crate) struct Glimpse {
+    file: usize,
+    acked: Vec<u8>,
+    from: usize,
+    was: Life,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) files: Vec<File>,
+    pub(crate) by_path: BTreeMap<String, usize>,
+    /// Power failures and disk errors so far.
+    pub(crate) losses: u64,
+    pub(crate) violation: Option<String>,
+}
+
+impl Model {
+    pub(crate) fn begin(&mut self, path: String) -> usize {
+        let file = self.files.len();
+        self.by_path.insert(path.clone(), file);
+        let losses_before = self.losses;
+        self.files.push(File { path, life: Life::Making, acked: Vec::new(), sent: Vec::new(), losses_before });
+        file
+    }
+
+    pub(crate) fn begin_update(&mut self, file: usize) {
+        (self.files[file].life, self.files[file].losses_before) = (Life::Making, self.losses);
+    }
+
+    /// Whether no write of it was ever acknowledged.
+    pub(crate) fn is_untouched(&self, file: usize) -> bool {
+        self.files[file].acked.is_empty()
+    }
+
+    /// A write is sent: its number.
+    pub(crate) fn send(&mut self, file: usize, bytes: &Bytes) -> usize {
+        let sent = &mut self.files[file].sent;
+        sent.push((bytes.clone(), false));
+        sent.len() - 1
+    }
+
+    pub(crate) fn ack(&mut self, file: usize, number: usize) {
+        let file = &mut self.files[file];
+        let (bytes, is_acked) = &mut file.sent[number];
+        *is_acked = true;
+        put(&mut file.acked, bytes);
+    }
+
+    pub(crate) fn close(&mut self, file: usize) {
+        let closed = &mut self.files[file];
+        closed.life = Life::Closed;
+        if closed.sent.iter().any(|(_, is_acked)| !is_acked) {
+            self.complain("a close was acknowledged before a write");
+        }
+    }
+
+    pub(crate) fn give_up(&mut self, file: usize, why: &str) {
+        let losses = self.losses;
+        let given = &mut self.files[file];
+        given.life = Life::GivenUp;
+        if losses == given.losses_before {
+            let what = format!("{} was given up ({why}), and no machine had begun anew since its opening", given.path);
+            self.complain(&what);
+        }
+    }
+
+    pub(crate) fn complain(&mut self, what: &str) {
+        self.violation.get_or_insert_with(|| what.to_owned());
+    }
+
+    pub(crate) fn glimpse(&self, file: usize) -> Glimpse {
+        let of = &self.files[file];
+        let from = of.sent.iter().position(|(_, is_acked)| !is_acked).unwrap_or(of.sent.len());
+        Glimpse { file, acked: of.acked.clone(), from, was: of.life }
+    }
+
+    /// Compares what was read with what may be seen; `false`: there was nothing to compare.
+    pub(crate) fn compare(&mut self, glimpse: &Glimpse, read: &[u8]) -> bool {
+        let file = &self.files[glimpse.file];
+        if file.life == Life::GivenUp || glimpse.was == Life::GivenUp {
+            return false;
+        }
+        // A power failure takes what was not durable from a file in the making.
+        if glimpse.was == Life::Making && self.losses != file.losses_before {
+            return false;
+        }
+        let since = &file.sent[glimpse.from..];
+        let end = since.iter().map(|(bytes, _)| end_of(bytes)).max().unwrap_or(0).max(glimpse.acked.len());
+        let mut what = None;
+        if read.len() < glimpse.acked.len() || read.len() > end {
+            what = Some(format!("{} bytes, of {} acknowledged and {end} sent", read.len(), glimpse.acked.len()));
+        }
+        for (at, byte) in read.iter().enumerate() {
+            let is_it = |bytes: &Bytes| {
+                let place = (at as u64).checked_sub(bytes.offset).and_then(|place| usize::try_from(place).ok());
+                place.and_then(|place| bytes.bytes.get(place)) == Some(byte)
+            };
+            let before = glimpse.acked.get(at).copied().unwrap_or(0);
+            if before != *byte && !since.iter().any(|(bytes, _)| is_it(bytes)) {
+                what.get_or_insert_with(|| format!("byte {at} is {byte}, was {before}, and nobody wrote that since"));
+                break;
+            }
+        }
+        if let Some(what) = what {
+            let what = format!("{} ({:?}) reads wrongly: {what}", file.path, glimpse.was);
+            self.complain(&what);
+        }
+        true
+    }
+
+    /// What a closed file's length and checksum are.
+    pub(crate) fn whole(&self, file: usize) -> cluster::replication::Whole {
+        let acked = &self.files[file].acked;
+        cluster::replication::Whole { len: acked.len() as u64, crc32c: Crc32c::of(acked), adler32: Adler32::of(acked) }
+    }
+
+    pub(crate) fn content(&self, file: usize) -> &[u8] {
+        &self.files[file].acked
+    }
+}
+
+fn end_of(bytes: &Bytes) -> usize {
+    usize::try_from(bytes.offset).unwrap_or(0) + bytes.bytes.len()
+}
+
+fn put(into: &mut Vec<u8>, bytes: &Bytes) {
+    let start = usize::try_from(bytes.offset).unwrap_or(0);
+    if into.len() < end_of(bytes) {
+        into.resize(end_of(bytes), 0);
+    }
+    into[start..start + bytes.bytes.len()].copy_from_slice(&bytes.bytes);
+}
+
+/// Bytes that tell their place: of write `seed` at `offset`.
+pub(crate) fn bytes(seed: u64, offset: u64, len: usize) -> Bytes {
+    let byte = |at: u64| {
+        let mixed = (offset + at) ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        u8::try_from(mixed.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56).unwrap_or(0) | 1
+    };
+    let bytes: Arc<[u8]> = (0..len as u64).map(byte).collect();
+    Bytes { offset, bytes }
+}

@@ -1,0 +1,639 @@
+//! A disk server with one store.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use cluster::replication::{
+    Ask, Epoch, LeaseView, Patience, Planted, Primary, PrimaryEffect, PrimaryInput, Replica, ReplicaEffect,
+    ReplicaInput, Seq, Stream, Takes, ToReplica, Whole,
+};
+use cluster::{Lease, Life, Time};
+use disk::{Access, Disk, OpenOptions, SimDisk};
+use journal::{Journal, JournalConfig, StreamId};
+use kv::{IndexConfig, LoggedIndex, MemoryEngine};
+use namespace::WriterToken;
+use store::{NewPiece, PieceState, Store, StoreConfig, StoreError, Writer};
+use types::{BootId, Era, ErrorCode, GroupId, Incarnation, NodeId, Participant, PieceId, SessionId, StoreId};
+
+use crate::manager::{Env, node_of, server_of, store_of};
+use crate::message::{Addr, Bytes, Capability, Message, Number, Rights};
+use crate::settings::Settings;
+
+/// A file that says that something was lost.
+const LOST: &str = "lost";
+
+/// What a piece's disk is given to do, in order.
+#[derive(Clone, Debug)]
+enum Work {
+    OpenOwn { epoch: Epoch, may_make: bool },
+    ApplyOwn { epoch: Epoch, seq: Seq, bytes: Bytes },
+    SyncOwn { epoch: Epoch },
+    CompleteOwn { epoch: Epoch },
+    Open { stream: Stream, may_make: bool },
+    Apply { stream: Stream, seq: Seq, bytes: Bytes },
+    Sync { stream: Stream },
+    Complete { stream: Stream },
+    Read { to: Addr, number: Number, capability: Capability },
+}
+
+/// A client's request.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    client: Addr,
+    number: Number,
+}
+
+/// The primary of a piece.
+struct Leads {
+    writer: WriterToken,
+    group: GroupId,
+    participants: Vec<Participant>,
+    session: SessionId,
+    may_make: bool,
+    /// Who waits for it to be open.
+    opener: Option<Asked>,
+    machine: Option<Primary>,
+    asked: BTreeMap<Ask, Asked>,
+    asks: u64,
+    /// Bytes of changes that may have to be sent again; those that have no number yet come last.
+    changes: BTreeMap<Seq, Bytes>,
+    next: Seq,
+}
+
+/// One who follows another.
+struct Follows {
+    machine: Replica,
+    from: StoreId,
+    /// Bytes of the change that is being told.
+    told: Option<Bytes>,
+}
+
+pub(crate) struct Server {
+    index: usize,
+    settings: Settings,
+    life: Life,
+    boot: BootId,
+    has_lost: bool,
+    disk: SimDisk,
+    /// Its disk could not sync: it says nothing more, until it begins anew.
+    is_broken: bool,
+    era: Option<Era>,
+    session: Option<SessionId>,
+    lease: Lease,
+    asked_to_register: Time,
+    asked_to_renew: Time,
+    journal: Arc<Journal>,
+    pub(crate) store: Arc<Store>,
+    records: Arc<LoggedIndex>,
+    writers: BTreeMap<PieceId, Arc<Writer>>,
+    leads: BTreeMap<PieceId, Leads>,
+    follows: BTreeMap<PieceId, Follows>,
+    floors: BTreeMap<PieceId, Epoch>,
+    work: BTreeMap<PieceId, VecDeque<Work>>,
+    /// Pieces whose disk has got something to do: the world plans when.
+    pub(crate) due: Vec<PieceId>,
+    ticks: u64,
+}
+
+impl Server {
+    /// Begins, on a disk that it may have been on before.
+    pub(crate) fn start(
+        index: usize,
+        disk: &SimDisk,
+        life: Life,
+        boot: BootId,
+        settings: &Settings,
+    ) -> Result<Self, String> {
+        let text = |error: &dyn std::error::Error| format!("server {index} does not start: {error}");
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let streams = vec![StreamId::STORE_INDEX, StreamId::STORE_DATA];
+        let config = JournalConfig { streams, ..JournalConfig::small() };
+        let (journal, _) = Journal::open(Arc::clone(&shared), "journal", config).map_err(|error| text(&error))?;
+        let journal = Arc::new(journal);
+        let engine = Box::new(MemoryEngine::new());
+        let stream = StreamId::STORE_INDEX;
+        let (records, _) = LoggedIndex::open(
+            Arc::clone(&journal),
+            stream,
+            engine,
+            Arc::clone(&shared),
+            "checkpoint",
+            IndexConfig::small(),
+        )
+        .map_err(|error| text(&error))?;
+        let config = StoreConfig {
+            small_max: 8 << 10,
+            segment_bytes: 32 << 10,
+            floor: Some(0),
+            snapshot_after_bytes: 128 << 10,
+            ..StoreConfig::default()
+        };
+        let (store, recovery) = Store::open(shared, "store", Arc::clone(&journal), Arc::clone(&records) as _, config)
+            .map_err(|error| text(&error))?;
+        Ok(Self {
+            index,
+            settings: *settings,
+            life,
+            boot,
+            has_lost: recovery.bytes_dropped > 0 || disk.len_of(LOST).map_err(|error| text(&error))?.is_some(),
+            disk: disk.clone(),
+            is_broken: false,
+            era: None,
+            session: None,
+            lease: Lease::new(settings.terms),
+            asked_to_register: Time::default(),
+            asked_to_renew: Time::default(),
+            journal,
+            store,
+            records,
+            writers: BTreeMap::new(),
+            leads: BTreeMap::new(),
+            follows: BTreeMap::new(),
+            floors: BTreeMap::new(),
+            work: BTreeMap::new(),
+            due: Vec::new(),
+            ticks: 0,
+        })
+    }
+
+    fn me(&self) -> StoreId {
+        store_of(self.index)
+    }
+
+    fn node(&self) -> NodeId {
+        node_of(self.me())
+    }
+
+    fn view(&self, now: Time) -> LeaseView {
+        LeaseView { session: self.session, is_valid: self.lease.is_valid(now) }
+    }
+
+    /// What was not synced when a sync failed may be gone, and nothing on the disk would say so: this does.
+    fn look_at_disk(&mut self, has_failed: bool) {
+        if !self.is_broken && (has_failed || self.journal.poisoned().is_some()) {
+            self.is_broken = true;
+            let options = OpenOptions { access: Access::CreateNew, direct: false };
+            let _ = self.disk.open(LOST, options).and_then(|_| self.disk.sync_dir(""));
+        }
+    }
+
+    pub(crate) fn tick(&mut self, env: &mut Env<'_>) {
+        if self.is_broken {
+            return;
+        }
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(10) {
+            // A disk error is told by the next request that meets it.
+            let _ = self.store.tick();
+            self.look_at_disk(false);
+        }
+        if self.ticks.is_multiple_of(60) {
+            let _ = self.records.sweep_now().and_then(|_| self.records.checkpoint_now());
+        }
+        let every = self.settings.terms.renew_every;
+        match self.session {
+            Some(session) if env.now.since(self.asked_to_renew) >= every => {
+                self.asked_to_renew = env.now;
+                let number = self.lease.ask(env.now);
+                env.send(Addr::Manager, Message::Renew { node: self.node(), session, number });
+            }
+            None if env.now.since(self.asked_to_register) >= every / 2 || self.ticks == 1 => {
+                self.asked_to_register = env.now;
+                let number = self.lease.ask(env.now);
+                let (node, life, boot, has_lost) = (self.node(), self.life, self.boot, self.has_lost);
+                env.send(Addr::Manager, Message::Register { node, life, boot, has_lost, number });
+            }
+            _ => {}
+        }
+        let pieces: Vec<PieceId> = self.leads.keys().copied().collect();
+        for piece in pieces {
+            self.lead(piece, PrimaryInput::Tick, env);
+        }
+    }
+
+    pub(crate) fn receive(&mut self, from: Addr, message: Message, env: &mut Env<'_>) {
+        if self.is_broken {
+            return;
+        }
+        match message {
+            Message::Registered(registered) => {
+                if self.session != Some(registered.session) {
+                    self.session = Some(registered.session);
+                    self.era = Some(registered.era);
+                    self.has_lost = false;
+                    // Whoever is told it has it written down.
+                    let _ = self.disk.remove(LOST);
+                }
+                self.lease.granted(registered.number);
+            }
+            Message::Renewed { session, number } if self.session == Some(session) => self.lease.granted(number),
+            Message::NoSession { session } if self.session == Some(session) => {
+                self.session = None;
+                self.lease.end();
+            }
+            Message::Placed { piece, epoch, request, result } => {
+                self.lead_of(piece, epoch, PrimaryInput::Placed(request, result), env);
+            }
+            Message::Committed { piece, epoch, request, result } => {
+                self.lead_of(piece, epoch, PrimaryInput::Committed(request, result), env);
+            }
+            Message::Fence { fence, piece, epoch } => {
+                self.fence(piece, epoch, env);
+                env.send(Addr::Manager, Message::Fenced { node: self.node(), fence });
+            }
+            Message::ToReplica { from, piece, told, bytes } => self.told(from, piece, told, bytes, env),
+            Message::FromReplica { from, piece, said } => {
+                self.lead(piece, PrimaryInput::Replica(from, said), env);
+            }
+            Message::Attach { number, capability } => self.attach(Asked { client: from, number }, capability, env),
+            Message::Write { number, piece, epoch, bytes } => {
+                let asked = Asked { client: from, number };
+                self.ask(asked, piece, epoch, env, |ask, leads| {
+                    leads.next = leads.next.next();
+                    leads.changes.insert(leads.next, bytes);
+                    PrimaryInput::Change(ask)
+                });
+            }
+            Message::Sync { number, piece, epoch } => {
+                self.ask(Asked { client: from, number }, piece, epoch, env, |ask, _| PrimaryInput::Sync(ask));
+            }
+            Message::Close { number, piece, epoch } => {
+                self.ask(Asked { client: from, number }, piece, epoch, env, |ask, _| PrimaryInput::Close(ask));
+            }
+            Message::Get { number, capability } => {
+                self.give(capability.piece, Work::Read { to: from, number, capability });
+            }
+            _ => {}
+        }
+    }
+
+    fn fence(&mut self, piece: PieceId, epoch: Epoch, env: &mut Env<'_>) {
+        let floor = self.floors.entry(piece).or_default();
+        *floor = (*floor).max(epoch);
+        if let Some(follows) = self.follows.get_mut(&piece) {
+            follows.machine.fence(epoch);
+        }
+        let mut out = Vec::new();
+        if let Some(leads) = self.leads.get_mut(&piece)
+            && Epoch(leads.writer.epoch) < epoch
+        {
+            if let Some(machine) = &mut leads.machine {
+                machine.fence(&mut out);
+            } else if let Some(Asked { client, number }) = leads.opener.take() {
+                env.send(client, Message::Done { number, result: Err(ErrorCode::Stale) });
+            }
+        }
+        self.do_all(piece, out, env);
+    }
+
+    /// A client comes with what the manager gave it.
+    fn attach(&mut self, asked: Asked, capability: Capability, env: &mut Env<'_>) {
+        let Asked { client, number } = asked;
+        let piece = capability.piece;
+        let Rights::Write { writer, participants, may_make } = capability.rights else { return };
+        let epoch = Epoch(writer.epoch);
+        let floor = self.floors.get(&piece).copied().unwrap_or_default();
+        let refused = if self.session != Some(capability.session) || epoch < floor {
+            Some(ErrorCode::Stale)
+        } else {
+            match self.leads.get(&piece) {
+                Some(leads) if leads.writer.epoch > writer.epoch => Some(ErrorCode::Stale),
+                // The same again: it goes on where it was.
+                Some(leads) if leads.writer.epoch == writer.epoch => match &leads.machine {
+                    Some(machine) if machine.is_fenced() => Some(ErrorCode::Stale),
+                    Some(_) => {
+                        env.send(client, Message::Done { number, result: Ok(()) });
+                        return;
+                    }
+                    None => Some(ErrorCode::Overloaded),
+                },
+                _ => None,
+            }
+        };
+        if let Some(why) = refused {
+            env.send(client, Message::Done { number, result: Err(why) });
+            return;
+        }
+        // Whoever was before is fenced by this.
+        self.fence(piece, epoch, env);
+        let leads = Leads {
+            writer,
+            group: capability.group,
+            participants,
+            session: capability.session,
+            may_make,
+            opener: Some(asked),
+            machine: None,
+            asked: BTreeMap::new(),
+            asks: 0,
+            changes: BTreeMap::new(),
+            next: Seq(0),
+        };
+        self.leads.insert(piece, leads);
+        self.give(piece, Work::OpenOwn { epoch, may_make });
+    }
+
+    fn ask(
+        &mut self,
+        asked: Asked,
+        piece: PieceId,
+        epoch: Epoch,
+        env: &mut Env<'_>,
+        input: impl FnOnce(Ask, &mut Leads) -> PrimaryInput,
+    ) {
+        let leads = self.leads.get_mut(&piece).filter(|leads| leads.writer.epoch == epoch.0 && leads.machine.is_some());
+        let Some(leads) = leads else {
+            env.send(asked.client, Message::Done { number: asked.number, result: Err(ErrorCode::Stale) });
+            return;
+        };
+        leads.asks += 1;
+        let ask = Ask(leads.asks);
+        leads.asked.insert(ask, asked);
+        let before = leads.next;
+        let input = input(ask, leads);
+        let is_change = leads.next > before;
+        let refused = self.lead(piece, input, env);
+        // A change that was refused got no number.
+        if is_change
+            && refused
+            && let Some(leads) = self.leads.get_mut(&piece)
+        {
+            leads.changes.remove(&leads.next);
+            leads.next = before;
+        }
+    }
+
+    fn lead_of(&mut self, piece: PieceId, epoch: Epoch, input: PrimaryInput, env: &mut Env<'_>) {
+        if self.leads.get(&piece).is_some_and(|leads| leads.writer.epoch == epoch.0) {
+            self.lead(piece, input, env);
+        }
+    }
+
+    /// Whether a change was refused at once.
+    fn lead(&mut self, piece: PieceId, input: PrimaryInput, env: &mut Env<'_>) -> bool {
+        let view = self.view(env.now);
+        let Some(leads) = self.leads.get_mut(&piece) else { return true };
+        let Some(machine) = &mut leads.machine else { return true };
+        let mut out = Vec::new();
+        let is_change = matches!(input, PrimaryInput::Change(_));
+        machine.step(env.now, view, input, &mut out);
+        let is_applied = out.iter().any(|effect| matches!(effect, PrimaryEffect::Apply(_)));
+        self.do_all(piece, out, env);
+        is_change && !is_applied
+    }
+
+    fn do_all(&mut self, piece: PieceId, out: Vec<PrimaryEffect>, env: &mut Env<'_>) {
+        for effect in out {
+            let Some(leads) = self.leads.get_mut(&piece) else { return };
+            let epoch = Epoch(leads.writer.epoch);
+            let from = store_of(self.index);
+            match effect {
+                PrimaryEffect::Apply(seq) => {
+                    let bytes = leads.changes.get(&seq).cloned();
+                    if let Some(bytes) = bytes {
+                        self.give(piece, Work::ApplyOwn { epoch, seq, bytes });
+                    }
+                }
+                PrimaryEffect::Tell(store, told) => {
+                    let bytes = match told {
+                        ToReplica::Change { seq, .. } => leads.changes.get(&seq).cloned(),
+                        _ => None,
+                    };
+                    env.send(server_of(store), Message::ToReplica { from, piece, told, bytes });
+                }
+                PrimaryEffect::Release(upto) => leads.changes = leads.changes.split_off(&upto.next()),
+                PrimaryEffect::Answer(ask, result) => {
+                    if let Some(Asked { client, number }) = leads.asked.remove(&ask) {
+                        env.send(client, Message::Done { number, result });
+                    }
+                }
+                PrimaryEffect::Place(request, participants) => {
+                    if participants.len() < leads.participants.len() {
+                        leads.participants.clone_from(&participants);
+                        env.counts.left_out += 1;
+                    }
+                    if let Some(session) = self.session {
+                        let (node, writer) = (node_of(from), leads.writer);
+                        let place = Message::Place { node, session, piece, writer, participants, request };
+                        env.send(Addr::Manager, place);
+                    }
+                }
+                PrimaryEffect::SyncOwn => self.give(piece, Work::SyncOwn { epoch }),
+                PrimaryEffect::CompleteOwn => self.give(piece, Work::CompleteOwn { epoch }),
+                PrimaryEffect::Commit(request, whole, holders) => {
+                    let (writer, group) = (leads.writer, leads.group);
+                    let commit = Message::Commit { piece, group, writer, whole, holders, request };
+                    env.send(Addr::Manager, commit);
+                }
+                PrimaryEffect::Differs(_) => env.counts.differing += 1,
+            }
+        }
+    }
+
+    fn told(&mut self, from: StoreId, piece: PieceId, told: ToReplica, bytes: Option<Bytes>, env: &mut Env<'_>) {
+        let Some(era) = self.era.filter(|_| self.session.is_some()) else { return };
+        let floor = self.floors.get(&piece).copied().unwrap_or_default();
+        let planted = self.settings.planted;
+        let follows = self.follows.entry(piece).or_insert_with(|| {
+            let mut machine = Replica::new(env.now, era, planted);
+            machine.fence(floor);
+            Follows { machine, from, told: None }
+        });
+        (follows.from, follows.told) = (from, bytes);
+        self.follow(piece, ReplicaInput::Told(told), env);
+        // Whoever leads with a lower epoch is fenced by one who follows a higher one.
+        let floor = self.follows.get(&piece).map_or(floor, |follows| follows.machine.floor());
+        if self.settings.planted != Some(Planted::EpochNotChecked) {
+            self.fence(piece, floor, env);
+        }
+    }
+
+    fn follow(&mut self, piece: PieceId, input: ReplicaInput, env: &mut Env<'_>) {
+        let Some(follows) = self.follows.get_mut(&piece) else { return };
+        let mut out = Vec::new();
+        follows.machine.step(env.now, input, &mut out);
+        let (to, told) = (follows.from, follows.told.take());
+        for effect in out {
+            match effect {
+                ReplicaEffect::Open { stream, may_make } => self.give(piece, Work::Open { stream, may_make }),
+                ReplicaEffect::Apply(stream, seq) => {
+                    if let Some(bytes) = told.clone() {
+                        self.give(piece, Work::Apply { stream, seq, bytes });
+                    }
+                }
+                ReplicaEffect::Sync(stream) => self.give(piece, Work::Sync { stream }),
+                ReplicaEffect::Complete(stream) => self.give(piece, Work::Complete { stream }),
+                ReplicaEffect::Say(said) => {
+                    env.send(server_of(to), Message::FromReplica { from: store_of(self.index), piece, said });
+                }
+            }
+        }
+    }
+
+    fn give(&mut self, piece: PieceId, work: Work) {
+        self.work.entry(piece).or_default().push_back(work);
+        self.due.push(piece);
+    }
+
+    /// The disk does the next of what a piece has to do.
+    pub(crate) fn disk(&mut self, piece: PieceId, env: &mut Env<'_>) {
+        let Some(work) = self.work.get_mut(&piece).and_then(VecDeque::pop_front).filter(|_| !self.is_broken) else {
+            return;
+        };
+        match work {
+            Work::OpenOwn { epoch, may_make } => {
+                let result = self.open_piece(piece, may_make);
+                self.is_open(piece, epoch, result, env);
+            }
+            Work::ApplyOwn { epoch, seq, bytes } => {
+                let result = self.apply(piece, &bytes);
+                self.lead_of(piece, epoch, PrimaryInput::Applied(seq, result), env);
+            }
+            Work::SyncOwn { epoch } => {
+                let result = self.sync(piece);
+                self.lead_of(piece, epoch, PrimaryInput::Synced(result), env);
+            }
+            Work::CompleteOwn { epoch } => {
+                let result = self.complete(piece);
+                self.lead_of(piece, epoch, PrimaryInput::Completed(result), env);
+            }
+            Work::Open { stream, may_make } => {
+                let result = self.open_piece(piece, may_make);
+                self.follow(piece, ReplicaInput::Opened(stream, result), env);
+            }
+            Work::Apply { stream, seq, bytes } => {
+                let result = self.apply(piece, &bytes);
+                self.follow(piece, ReplicaInput::Applied(stream, seq, result), env);
+            }
+            Work::Sync { stream } => {
+                let result = self.sync(piece);
+                self.follow(piece, ReplicaInput::Synced(stream, result), env);
+            }
+            Work::Complete { stream } => {
+                let result = self.complete(piece);
+                self.follow(piece, ReplicaInput::Completed(stream, result), env);
+            }
+            Work::Read { to, number, capability } => {
+                let result = self.read(&capability, env);
+                env.send(to, Message::Got { number, result });
+            }
+        }
+    }
+
+    fn is_open(&mut self, piece: PieceId, epoch: Epoch, result: Result<(), ErrorCode>, env: &mut Env<'_>) {
+        let (me, life) = (self.me(), self.life);
+        let Some(leads) = self.leads.get_mut(&piece).filter(|leads| leads.writer.epoch == epoch.0) else { return };
+        let Some(Asked { client, number }) = leads.opener.take() else { return };
+        env.send(client, Message::Done { number, result });
+        if result.is_err() {
+            self.leads.remove(&piece);
+            return;
+        }
+        let takes = Takes {
+            me,
+            life,
+            epoch,
+            session: leads.session,
+            participants: leads.participants.clone(),
+            may_make: leads.may_make,
+        };
+        let mut out = Vec::new();
+        let machine = Primary::new(env.now, takes, Patience::default(), self.settings.planted, &mut out);
+        leads.machine = Some(machine);
+        self.do_all(piece, out, env);
+    }
+
+    fn open_piece(&mut self, piece: PieceId, may_make: bool) -> Result<(), ErrorCode> {
+        let code = |error: StoreError| error.code();
+        let status = self.store.status(piece).map_err(code)?;
+        let writer = match status.map(|status| status.state) {
+            None if may_make => {
+                let new = NewPiece { path_hint: b"/", expected_len: None, incarnation: Incarnation(1) };
+                self.store.create(piece, new).map_err(code)?
+            }
+            None => return Err(ErrorCode::NotFound),
+            Some(_) => self.store.reopen(piece).map_err(code)?,
+        };
+        self.writers.insert(piece, writer);
+        Ok(())
+    }
+
+    fn writer(&self, piece: PieceId) -> Result<&Arc<Writer>, ErrorCode> {
+        self.writers.get(&piece).ok_or(ErrorCode::Stale)
+    }
+
+    fn apply(&mut self, piece: PieceId, bytes: &Bytes) -> Result<(), ErrorCode> {
+        self.writer(piece)?.write(bytes.offset, &bytes.bytes).map_err(|error| error.code())
+    }
+
+    fn sync(&mut self, piece: PieceId) -> Result<(), ErrorCode> {
+        let result = self.writer(piece)?.sync().map(drop).map_err(|error| error.code());
+        self.look_at_disk(result == Err(ErrorCode::Io));
+        result
+    }
+
+    fn complete(&mut self, piece: PieceId) -> Result<Whole, ErrorCode> {
+        let status = self.store.status(piece).map_err(|error| error.code())?.ok_or(ErrorCode::NotFound)?;
+        if let PieceState::Complete { adler32, crc32c } = status.state {
+            return Ok(Whole { len: status.len, crc32c, adler32 });
+        }
+        let completed = self.writer(piece)?.complete().map_err(|error| error.code());
+        self.look_at_disk(completed == Err(ErrorCode::Io));
+        let completed = completed?;
+        self.writers.remove(&piece);
+        let synced = self.journal.sync_to(completed.seq).map_err(|_| ErrorCode::Io);
+        self.look_at_disk(synced.is_err());
+        synced?;
+        Ok(Whole { len: completed.len, crc32c: completed.crc32c, adler32: completed.adler32 })
+    }
+
+    fn read(&self, capability: &Capability, env: &Env<'_>) -> Result<Arc<[u8]>, ErrorCode> {
+        let piece = capability.piece;
+        let view = self.view(env.now);
+        if view.session != Some(capability.session) {
+            return Err(ErrorCode::Stale);
+        }
+        let leads = self.leads.get(&piece).and_then(|leads| leads.machine.as_ref());
+        let is_lead = leads.is_some_and(|machine| !machine.is_fenced());
+        if let Some(machine) = leads.filter(|_| is_lead) {
+            if !machine.may_show(view) {
+                return Err(ErrorCode::Overloaded);
+            }
+            return self.all_of(piece, true);
+        }
+        let Rights::Read { epoch, whole } = capability.rights else { return Err(ErrorCode::Stale) };
+        let may_show = view.is_valid || self.settings.planted == Some(Planted::LeaseNotChecked);
+        if !may_show || self.floors.get(&piece).is_some_and(|floor| epoch < *floor) {
+            return Err(ErrorCode::Stale);
+        }
+        let status = self.store.status(piece).map_err(|error| error.code())?.ok_or(ErrorCode::NotFound)?;
+        match status.state {
+            PieceState::Complete { crc32c, .. } if (status.len, crc32c) == (whole.len, whole.crc32c) => {
+                self.all_of(piece, false)
+            }
+            _ => Err(ErrorCode::Stale),
+        }
+    }
+
+    fn all_of(&self, piece: PieceId, by_writer: bool) -> Result<Arc<[u8]>, ErrorCode> {
+        let reader = if by_writer { self.store.open_read_of_writer(piece) } else { self.store.open_read(piece) };
+        let reader = reader.map_err(|error| error.code())?;
+        let mut bytes = vec![0; usize::try_from(reader.len()).map_err(|_| ErrorCode::TooLarge)?];
+        let read = reader.read(0, &mut bytes).map_err(|error| error.code())?;
+        bytes.truncate(read);
+        Ok(bytes.into())
+    }
+
+    /// For the checks: whether the piece is whole, with this content.
+    pub(crate) fn holds(&self, piece: PieceId, whole: Whole) -> Result<(), String> {
+        let status = self.store.status(piece).map_err(|error| error.to_string())?;
+        match status.map(|status| (status.len, status.state)) {
+            Some((len, PieceState::Complete { crc32c, .. })) if (len, crc32c) == (whole.len, whole.crc32c) => Ok(()),
+            other => Err(format!("server {} has {other:?} of piece {piece}, and not {whole:?}", self.index)),
+        }
+    }
+
+    pub(crate) fn content(&self, piece: PieceId) -> Result<Arc<[u8]>, ErrorCode> {
+        self.all_of(piece, false)
+    }
+}

@@ -1,0 +1,182 @@
+//! What is simulated, and what came of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use cluster::LeaseTerms;
+use cluster::replication::Planted;
+
+/// How often things go wrong: means, in true time.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Faults {
+    /// Between two ends of some server's process.
+    pub server_every: Option<Duration>,
+    /// Between two ends of the manager's process.
+    pub manager_every: Option<Duration>,
+    /// Of these ends, how many in a hundred are of the whole machine: what was not synced is lost.
+    pub power_percent: u32,
+    /// Between two times that somebody cannot be reached by somebody.
+    pub partition_every: Option<Duration>,
+    /// Messages in a thousand that come twice.
+    pub repeats_permille: u32,
+    /// Messages in a thousand that come late.
+    pub late_permille: u32,
+    /// Between two disk errors.
+    pub disk_error_every: Option<Duration>,
+}
+
+impl Faults {
+    /// Nothing goes wrong.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            server_every: None,
+            manager_every: None,
+            power_percent: 0,
+            partition_every: None,
+            repeats_permille: 0,
+            late_permille: 0,
+            disk_error_every: None,
+        }
+    }
+
+    /// Everything does.
+    #[must_use]
+    pub fn all() -> Self {
+        Self {
+            server_every: Some(Duration::from_secs(8)),
+            manager_every: Some(Duration::from_secs(20)),
+            power_percent: 30,
+            partition_every: Some(Duration::from_secs(5)),
+            repeats_permille: 20,
+            late_permille: 20,
+            disk_error_every: Some(Duration::from_secs(15)),
+        }
+    }
+}
+
+/// A simulation.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Settings {
+    /// Everything follows from it.
+    pub seed: u64,
+    /// Disk servers, of one store each.
+    pub servers: usize,
+    /// Stores of each group.
+    pub replicas: usize,
+    /// Copies that a close waits for.
+    pub sync: usize,
+    /// Clients.
+    pub clients: usize,
+    /// How long it goes on before everything is mended.
+    pub duration: Duration,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// What leases are.
+    pub terms: LeaseTerms,
+    /// How wrong clocks really are, in millionths.
+    pub drift_ppm: u32,
+    /// A bug on purpose.
+    pub planted: Option<Planted>,
+    /// Prints what happens.
+    pub is_told: bool,
+}
+
+impl Settings {
+    /// Small, with all faults; the seed decides sizes, too.
+    #[must_use]
+    pub fn of_seed(seed: u64) -> Self {
+        let replicas = 1 + usize::try_from(seed % 3).unwrap_or(0);
+        Self {
+            seed,
+            servers: 4,
+            replicas,
+            sync: replicas.min(2),
+            clients: 4,
+            duration: Duration::from_secs(60),
+            faults: Faults::all(),
+            terms: LeaseTerms::default(),
+            drift_ppm: 5000,
+            planted: None,
+            is_told: false,
+        }
+    }
+}
+
+/// What happened, to see that something did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Events in all.
+    pub events: u64,
+    /// Messages that arrived.
+    pub delivered: u64,
+    /// Messages that did not.
+    pub lost: u64,
+    /// Files that were closed.
+    pub closed: u64,
+    /// Writes that were acknowledged.
+    pub writes: u64,
+    /// Reads whose content was compared.
+    pub reads: u64,
+    /// Times that a client came back to the manager for a file.
+    pub reopened: u64,
+    /// Times that another primary took over.
+    pub taken_over: u64,
+    /// Times that a store was left out of a writing.
+    pub left_out: u64,
+    /// Files that were given up because machines had begun anew.
+    pub given_up: u64,
+    /// Ends of processes.
+    pub kills: u64,
+    /// Ends of machines.
+    pub power_failures: u64,
+    /// Times that the manager was told of that.
+    pub booted: u64,
+    /// Partitions.
+    pub partitions: u64,
+    /// Disk errors.
+    pub disk_errors: u64,
+    /// Copies that were not like the primary's.
+    pub differing: u64,
+    /// Copies owed at the end.
+    pub owed: u64,
+}
+
+impl Counts {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            events: self.events + other.events,
+            delivered: self.delivered + other.delivered,
+            lost: self.lost + other.lost,
+            closed: self.closed + other.closed,
+            writes: self.writes + other.writes,
+            reads: self.reads + other.reads,
+            reopened: self.reopened + other.reopened,
+            taken_over: self.taken_over + other.taken_over,
+            left_out: self.left_out + other.left_out,
+            given_up: self.given_up + other.given_up,
+            kills: self.kills + other.kills,
+            power_failures: self.power_failures + other.power_failures,
+            booted: self.booted + other.booted,
+            partitions: self.partitions + other.partitions,
+            disk_errors: self.disk_errors + other.disk_errors,
+            differing: self.differing + other.differing,
+            owed: self.owed + other.owed,
+        }
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { events, delivered, lost, closed, writes, reads, reopened, taken_over, left_out, .. } = self;
+        let Counts { given_up, kills, power_failures, partitions, disk_errors, differing, owed, .. } = self;
+        write!(
+            f,
+            "{events} events, {delivered} messages and {lost} lost; {closed} files closed, {writes} writes, {reads} reads compared; {reopened} \
+             reopened, {taken_over} taken over, {left_out} stores left out, {given_up} files given up; {kills} kills, {power_failures} power \
+             failures, {partitions} partitions, {disk_errors} disk errors; {differing} copies differed, {owed} owed"
+        )
+    }
+}
