@@ -61,6 +61,16 @@ id! {
     Incarnation(u64)
 }
 
+/// A cluster, and so the namespace, that a data directory and a node belong to: 128 random bits, drawn once. Shown in hexadecimal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClusterId(pub u128);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
 impl Ino {
     /// The root directory of the namespace.
     pub const ROOT: Ino = Ino(1);

@@ -4,6 +4,7 @@
 //! Promises: plain data and pure functions. No I/O, no clock, no protocol.
 //! Every id is a newtype, so that an inode number can't be handed where a body number is meant.
 
+pub mod capability;
 pub mod checksum;
 mod client;
 mod error_code;
@@ -23,7 +24,8 @@ pub use error_code::ErrorCode;
 pub use group::{Era, Group, Member, NodeRecord, Participant, Placement};
 pub use histogram::Histogram;
 pub use id::{
-    BodyId, GroupId, Incarnation, Ino, NodeId, PieceId, PieceIndex, PrincipalId, SessionId, StoreId, TreeId, UploadId,
+    BodyId, ClusterId, GroupId, Incarnation, Ino, NodeId, PieceId, PieceIndex, PrincipalId, SessionId, StoreId, TreeId,
+    UploadId,
 };
 pub use layout::{
     Layout, LayoutError, REPLICAS_MAX, STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_WIDTH_MAX, STRIPE_WIDTH_MIN, Stripe,

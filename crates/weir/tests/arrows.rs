@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("server", &["wire", "namespace", "store"]),
     ("cluster", &[]),
     ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster"]),
+    ("link", &[]),
     ("client", &["wire"]),
     ("bench", &["client"]),
     ("weir", &["disk", "journal", "kv", "wire", "namespace", "store", "server", "client", "bench"]),

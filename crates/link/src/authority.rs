@@ -1,0 +1,288 @@
+//! The cluster's own certificate authority. It is made once, with the cluster, and every certificate of a node is of it; nobody else's counts.
+//!
+//! Keys are Ed25519: small, quick, and without parameters to get wrong. What a certificate says stands in [`crate::NodeName`].
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::string::Ia5String;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType, SerialNumber, SignatureAlgorithm,
+};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use types::{ClusterId, Timestamp};
+
+use crate::random::{self, RandomError};
+use crate::secret_file::{Existing, FileError, SecretFile};
+use crate::{NodeName, keys};
+
+/// How long a node's certificate is good, if nothing else is said. The node renews it when a third of it is left.
+pub const VALIDITY: Duration = Duration::from_secs(90 * 86_400);
+/// The authority's own is good for longer than its cluster is likely to live.
+const AUTHORITY_VALIDITY: Duration = Duration::from_secs(40 * 365 * 86_400);
+/// Certificates are good from a little before they were made: the clocks of a cluster differ.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(3600);
+/// The file in the authority's folder.
+const FILE: &str = "authority";
+const KIND: SecretFile = SecretFile {
+    first_line: "weir authority 1",
+    hint: "put back the file of a backup: without it no node can join and no certificate be renewed",
+};
+
+/// The SHA-256 of the authority's certificate. It is no secret: tokens carry it, and people can compare it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl Fingerprint {
+    /// Of a certificate.
+    #[must_use]
+    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, certificate).as_ref());
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The authority cannot be made, read, or used.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// Its file.
+    #[error("the cluster's certificate authority: {0}")]
+    File(#[from] FileError),
+    /// No randomness.
+    #[error("the cluster's certificate authority: {0}")]
+    Random(#[from] RandomError),
+    /// A certificate could not be made.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// What asked for a certificate is no request, or whoever asks has not the key that it is for.
+    #[error("the request for a certificate is refused: {0}")]
+    Request(&'static str),
+}
+
+/// It signs certificates. Its key never leaves it but for its file.
+pub struct Authority {
+    cluster: ClusterId,
+    certificate: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Authority(of cluster {}, {})", self.cluster, self.fingerprint())
+    }
+}
+
+impl Authority {
+    /// A new one for the cluster `cluster`, kept in `folder` from now on.
+    ///
+    /// # Errors
+    /// When there is one already, or the file cannot be made.
+    pub fn create(folder: &Path, cluster: ClusterId, now: Timestamp) -> Result<Self, AuthorityError> {
+        let key = KeyPair::generate_for(&PKCS_ED25519)?;
+        let mut params = params(cluster);
+        limit(&mut params, now, AUTHORITY_VALIDITY)?;
+        let certificate = params.self_signed(&key)?.der().clone();
+        let lines = [
+            ("cluster", cluster.to_string()),
+            ("key", STANDARD.encode(key.serialized_der())),
+            ("certificate", STANDARD.encode(&certificate)),
+        ];
+        KIND.write(&file(folder), &lines, Existing::Keep)?;
+        Ok(Self { cluster, certificate, issuer: Issuer::new(params, key) })
+    }
+
+    /// That in `folder`.
+    ///
+    /// # Errors
+    /// When it is not there, damaged, or can be read by others.
+    pub fn open(folder: &Path) -> Result<Self, AuthorityError> {
+        let path = file(folder);
+        let [cluster, key, certificate] = KIND.read(&path, ["cluster", "key", "certificate"])?;
+        let damaged = |why| KIND.damaged(&path, why);
+        let number = u128::from_str_radix(&cluster, 16).map_err(|_| damaged("its cluster is no number"))?;
+        let key = STANDARD.decode(key).map_err(|_| damaged("its key is not base64"))?;
+        let certificate = STANDARD.decode(certificate).map_err(|_| damaged("its certificate is not base64"))?;
+        let key = KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(key), &PKCS_ED25519);
+        let key = key.map_err(|_| damaged("its key is none"))?;
+        let cluster = ClusterId(number);
+        let issuer = Issuer::new(params(cluster), key);
+        Ok(Self { cluster, certificate: certificate.into(), issuer })
+    }
+
+    /// The cluster that it is of.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// Its own certificate, which every node has.
+    #[must_use]
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    /// The fingerprint of that.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.certificate)
+    }
+
+    /// A certificate that says `name` (which has to be of this cluster) for who has the private part of `key`; good until `validity` after `now`.
+    ///
+    /// # Errors
+    /// [`AuthorityError`].
+    pub(crate) fn issue(
+        &self,
+        name: &NodeName,
+        key: &[u8; 32],
+        now: Timestamp,
+        validity: Duration,
+    ) -> Result<Issued, AuthorityError> {
+        if name.cluster != self.cluster {
+            return Err(AuthorityError::Request("it is for another cluster"));
+        }
+        let mut params = CertificateParams::default();
+        params.distinguished_name = called(&format!("weir node {}", name.node));
+        params.subject_alt_names = vec![SanType::URI(Ia5String::try_from(name.to_string())?)];
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        limit(&mut params, now, validity)?;
+        let certificate = params.signed_by(&NodeKey(*key), &self.issuer)?;
+        Ok(Issued {
+            name: *name,
+            certificate: certificate.der().clone(),
+            authority: self.certificate.clone(),
+            expires: Timestamp::from_secs(now.plus(validity).secs()),
+        })
+    }
+
+    /// A new certificate for the node `name`, which asks for it with `request` (the bytes that [`crate::NewKey::renewal`] made) over a connection
+    /// on which it has shown its present one. The answer is for [`crate::Identity::renewed`].
+    ///
+    /// # Errors
+    /// [`AuthorityError`].
+    pub fn renew(
+        &self,
+        name: &NodeName,
+        request: &[u8],
+        now: Timestamp,
+        validity: Duration,
+    ) -> Result<Vec<u8>, AuthorityError> {
+        let key = keys::check_renewal(name, request).map_err(AuthorityError::Request)?;
+        self.issue(name, &key, now, validity)?.to_bytes()
+    }
+}
+
+fn file(folder: &Path) -> PathBuf {
+    folder.join(FILE)
+}
+
+fn params(cluster: ClusterId) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = called(&format!("weir cluster {cluster}"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params
+}
+
+fn called(name: &str) -> DistinguishedName {
+    let mut distinguished_name = DistinguishedName::new();
+    distinguished_name.push(DnType::CommonName, name);
+    distinguished_name
+}
+
+fn limit(params: &mut CertificateParams, now: Timestamp, validity: Duration) -> Result<(), RandomError> {
+    let back = i64::try_from(CLOCKS_DIFFER.as_secs()).unwrap_or(0);
+    params.not_before = date(now.secs().saturating_sub(back));
+    params.not_after = date(now.plus(validity).secs());
+    params.serial_number = Some(serial()?);
+    Ok(())
+}
+
+fn serial() -> Result<SerialNumber, RandomError> {
+    let mut bytes: [u8; 16] = random::bytes()?;
+    // Positive, and of this length.
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    Ok(SerialNumber::from_slice(&bytes))
+}
+
+/// A [`Timestamp`] has no dates that cannot be written.
+fn date(secs: i64) -> time::OffsetDateTime {
+    time::OffsetDateTime::from_unix_timestamp(secs).unwrap_or(time::OffsetDateTime::UNIX_EPOCH)
+}
+
+/// A certificate with all that a node has to know beside it.
+#[derive(Clone, Debug)]
+pub(crate) struct Issued {
+    pub(crate) name: NodeName,
+    pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) authority: CertificateDer<'static>,
+    pub(crate) expires: Timestamp,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+pub(crate) struct IssuedBytes {
+    name: String,
+    certificate: Vec<u8>,
+    authority: Vec<u8>,
+    expires: i64,
+}
+
+impl Issued {
+    pub(crate) fn to_message(&self) -> IssuedBytes {
+        IssuedBytes {
+            name: self.name.to_string(),
+            certificate: self.certificate.to_vec(),
+            authority: self.authority.to_vec(),
+            expires: self.expires.0,
+        }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, AuthorityError> {
+        crate::message::encode(&self.to_message()).map_err(|_| AuthorityError::Request("the answer cannot be written"))
+    }
+
+    pub(crate) fn from_message(message: IssuedBytes) -> Option<Self> {
+        Some(Self {
+            name: NodeName::from_text(&message.name)?,
+            certificate: message.certificate.into(),
+            authority: message.authority.into(),
+            expires: Timestamp(message.expires),
+        })
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Self::from_message(crate::message::decode(bytes).ok()?)
+    }
+}
+
+/// The public key of a node, of which the authority never sees the private part.
+struct NodeKey([u8; 32]);
+
+impl PublicKeyData for NodeKey {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ED25519
+    }
+}

@@ -1,0 +1,128 @@
+//! An identity in the form that TLS wants, and the place where a renewed one is put while connections come and go.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustls::client::Resumption;
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::server::NoServerSessionStorage;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, ServerConfig};
+
+use crate::identity::{Identity, IdentityError};
+use crate::verify::{Verifier, provider};
+use crate::{Fingerprint, NodeName};
+
+/// What connections between nodes are called in TLS (ALPN).
+pub(crate) const NODE_PROTOCOL: &[u8] = b"weir-node";
+/// What a connection of a node that joins is called.
+pub(crate) const JOIN_PROTOCOL: &[u8] = b"weir-join";
+
+/// What a node shows to its peers at this time. Connections that are up are not touched when it is replaced.
+pub struct Credentials {
+    current: RwLock<Arc<Current>>,
+}
+
+pub(crate) struct Current {
+    pub(crate) name: NodeName,
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) client: Arc<ClientConfig>,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Credentials(of {}, ..)", self.name())
+    }
+}
+
+impl Credentials {
+    /// Of `identity`.
+    ///
+    /// # Errors
+    /// When its parts do not belong together.
+    pub fn new(identity: &Identity) -> Result<Self, IdentityError> {
+        Ok(Self { current: RwLock::new(Arc::new(Current::new(identity)?)) })
+    }
+
+    /// From now on, of `identity`: the same node with a renewed certificate.
+    ///
+    /// # Errors
+    /// When its parts do not belong together, or it is another node.
+    pub fn replace(&self, identity: &Identity) -> Result<(), IdentityError> {
+        if *identity.name() != self.name() {
+            return Err(IdentityError::Answer(format!("it is for {}, and this is {}", identity.name(), self.name())));
+        }
+        *self.current.write() = Arc::new(Current::new(identity)?);
+        Ok(())
+    }
+
+    /// Which node it is.
+    #[must_use]
+    pub fn name(&self) -> NodeName {
+        self.current.read().name
+    }
+
+    /// From now on, who connects does it in this way.
+    #[cfg(test)]
+    pub(crate) fn show_as(&self, client: ClientConfig) {
+        let current = self.current();
+        let changed = Current { name: current.name, server: Arc::clone(&current.server), client: Arc::new(client) };
+        *self.current.write() = Arc::new(changed);
+    }
+
+    pub(crate) fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current.read())
+    }
+}
+
+/// The key with its certificates, if they are of each other.
+pub(crate) fn certified_key(identity: &Identity) -> Result<CertifiedKey, IdentityError> {
+    let key = any_supported_type(&identity.key()).map_err(IdentityError::Unusable)?;
+    let certified = CertifiedKey::new(identity.chain(), key);
+    certified.keys_match().map_err(IdentityError::Unusable)?;
+    Ok(certified)
+}
+
+impl Current {
+    fn new(identity: &Identity) -> Result<Self, IdentityError> {
+        let name = *identity.name();
+        let verifier = || {
+            let verifier = Verifier::of(name.cluster, identity.authority());
+            verifier.map(Arc::new).map_err(|problem| IdentityError::Answer(problem.to_string()))
+        };
+        let key = Arc::new(SingleCertAndKey::from(certified_key(identity)?));
+        let mut server = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(IdentityError::Unusable)?
+            .with_client_cert_verifier(verifier()?)
+            .with_cert_resolver(Arc::clone(&key) as _);
+        server.alpn_protocols = vec![NODE_PROTOCOL.to_vec(), JOIN_PROTOCOL.to_vec()];
+        // A resumed session would not show its certificate again, which may have expired since.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        let mut client = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(IdentityError::Unusable)?
+            .dangerous() // the verifier is ours: it knows no host names, but clusters and nodes
+            .with_custom_certificate_verifier(verifier()?)
+            .with_client_cert_resolver(key);
+        client.alpn_protocols = vec![NODE_PROTOCOL.to_vec()];
+        client.resumption = Resumption::disabled();
+        client.enable_sni = false;
+        Ok(Self { name, server: Arc::new(server), client: Arc::new(client) })
+    }
+}
+
+/// For a node that joins: it shows no certificate, and believes whoever has the authority of this fingerprint.
+pub(crate) fn joining(authority: Fingerprint) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let mut client = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .dangerous() // the verifier is ours: it compares the fingerprint that the token names
+        .with_custom_certificate_verifier(Arc::new(Verifier::of_fingerprint(authority)))
+        .with_no_client_auth();
+    client.alpn_protocols = vec![JOIN_PROTOCOL.to_vec()];
+    client.resumption = Resumption::disabled();
+    client.enable_sni = false;
+    Ok(Arc::new(client))
+}

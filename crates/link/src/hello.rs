@@ -1,0 +1,431 @@
+//! What both sides say first on a connection between nodes, inside of TLS: who they are, what they speak, how much they take at a time.
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 8 | `weirnode` |
+//! | 2, 2 | the oldest and the newest version of the protocol that it speaks |
+//! | 16 | its cluster |
+//! | 8 | its number |
+//! | 1, 3 | its roles (1: manager, 2: disk), 0 |
+//! | 4, 4 | how many requests of the peer it takes before it has answered one, 0 |
+//! | 8 | of how many bytes in all |
+//! | 32 | its software, text, filled with zeros |
+//!
+//! Then each says its verdict on the other: 1 byte (0: welcome, 1: refused), 1 byte 0, 2 bytes length of the reason, the reason as text. Numbers
+//! have their lowest byte first. The length and the first 12 bytes of a hello stay in all versions, so that whoever is older or newer is told so.
+
+use std::fmt;
+
+use types::{ClusterId, NodeId};
+
+use crate::channel::{Deadline, Halves};
+use crate::error::Why;
+use crate::{NodeName, Role, Roles};
+
+/// Bytes of a hello.
+pub const HELLO_BYTES: usize = 88;
+/// Most bytes of a verdict's reason.
+pub const REASON_BYTES_MAX: usize = 1024;
+const SOFTWARE_BYTES: usize = 32;
+const MAGIC: &[u8; 8] = b"weirnode";
+const WELCOME: u8 = 0;
+const REFUSED: u8 = 1;
+
+/// The versions of the protocol between nodes: hello, frames, messages.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u16)]
+pub enum Version {
+    /// The first.
+    V1 = 1,
+}
+
+/// All versions that a node speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Versions {
+    /// The oldest.
+    pub oldest: u16,
+    /// The newest.
+    pub newest: u16,
+}
+
+impl Versions {
+    /// Those of this build.
+    pub const SPOKEN: Versions = Versions { oldest: Version::V1 as u16, newest: Version::V1 as u16 };
+
+    /// The newest that `other` speaks, too.
+    #[must_use]
+    pub fn common(self, other: Versions) -> Option<u16> {
+        let newest = self.newest.min(other.newest);
+        (newest >= self.oldest.max(other.oldest)).then_some(newest)
+    }
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.oldest == self.newest {
+            true => write!(f, "version {}", self.newest),
+            false => write!(f, "versions {} to {}", self.oldest, self.newest),
+        }
+    }
+}
+
+/// What a node says of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hello {
+    /// What it speaks.
+    pub versions: Versions,
+    /// Who it is.
+    pub name: NodeName,
+    /// How many requests it takes before it has answered one.
+    pub requests_max: u32,
+    /// Of how many bytes in all: messages, bulk, and what the answers may have of it.
+    pub bytes_max: u64,
+    /// Which weir it is, for people.
+    pub software: String,
+}
+
+/// Whom a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Expect {
+    /// This node alone.
+    pub node: Option<NodeId>,
+    /// Somebody with this role.
+    pub role: Option<Role>,
+}
+
+/// Two nodes do not fit together. The texts name both, so that they say the same on either side.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum HelloProblem {
+    /// Something else than a hello.
+    #[error("what came is not the hello of a weir node")]
+    Stranger,
+    /// No version in common.
+    #[error(
+        "node {node} ({software}) speaks {versions} of the protocol between nodes, node {other} ({other_software}) speaks {other_versions}: upgrade node {older}"
+    )]
+    Version {
+        /// This node.
+        node: NodeId,
+        /// Its software.
+        software: String,
+        /// What it speaks.
+        versions: Versions,
+        /// The peer.
+        other: NodeId,
+        /// Its software.
+        other_software: String,
+        /// What it speaks.
+        other_versions: Versions,
+        /// The one that is behind.
+        older: NodeId,
+    },
+    /// Another cluster.
+    #[error(
+        "node {node} is of cluster {cluster}, node {other} of cluster {other_cluster}: an address leads to the wrong cluster"
+    )]
+    OtherCluster {
+        /// This node.
+        node: NodeId,
+        /// Its cluster.
+        cluster: ClusterId,
+        /// The peer.
+        other: NodeId,
+        /// Its cluster.
+        other_cluster: ClusterId,
+    },
+    /// It says to be another than its certificate says.
+    #[error("the node says that it is {said}, and its certificate says {certificate}")]
+    OtherName {
+        /// What it says.
+        said: NodeName,
+        /// What its certificate says.
+        certificate: NodeName,
+    },
+    /// It is not for what it is wanted for.
+    #[error(
+        "node {node} is a {roles} server, and a {wanted} server is wanted here: an address leads to the wrong node"
+    )]
+    Role {
+        /// The node.
+        node: NodeId,
+        /// What it is for.
+        roles: Roles,
+        /// What was wanted.
+        wanted: Role,
+    },
+    /// It is another node.
+    #[error("at this address there is node {node}, and node {wanted} is wanted: addresses were exchanged")]
+    OtherNode {
+        /// The node.
+        node: NodeId,
+        /// The one that was wanted.
+        wanted: NodeId,
+    },
+    /// It takes nothing.
+    #[error("node {0} takes no requests, by its hello")]
+    TakesNothing(NodeId),
+}
+
+impl Hello {
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..10].copy_from_slice(&self.versions.oldest.to_le_bytes());
+        bytes[10..12].copy_from_slice(&self.versions.newest.to_le_bytes());
+        bytes[12..28].copy_from_slice(&self.name.cluster.0.to_le_bytes());
+        bytes[28..36].copy_from_slice(&self.name.node.0.to_le_bytes());
+        bytes[36] = self.name.roles.bits();
+        bytes[40..44].copy_from_slice(&self.requests_max.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.bytes_max.to_le_bytes());
+        let software = cut(&self.software, SOFTWARE_BYTES).as_bytes();
+        bytes[56..56 + software.len()].copy_from_slice(software);
+        bytes
+    }
+
+    /// The hello that `bytes` are; if it is of versions that we do not speak, as far as it can be understood.
+    ///
+    /// # Errors
+    /// [`HelloProblem::Stranger`].
+    pub fn from_bytes(bytes: &[u8; HELLO_BYTES]) -> Result<Self, HelloProblem> {
+        let mut reader = Reader(bytes);
+        if reader.take() != *MAGIC {
+            return Err(HelloProblem::Stranger);
+        }
+        let versions =
+            Versions { oldest: u16::from_le_bytes(reader.take()), newest: u16::from_le_bytes(reader.take()) };
+        let cluster = ClusterId(u128::from_le_bytes(reader.take()));
+        let node = NodeId(u64::from_le_bytes(reader.take()));
+        let [roles, ..] = reader.take::<4>();
+        let requests_max = u32::from_le_bytes(reader.take());
+        reader.take::<4>();
+        let bytes_max = u64::from_le_bytes(reader.take());
+        let software: [u8; SOFTWARE_BYTES] = reader.take();
+        let text = String::from_utf8_lossy(&software);
+        // It gets into logs and onto terminals.
+        let software = text.trim_end_matches('\0').chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        // A later version may have more roles; one that we can speak with has not.
+        let roles = Roles::from_bits(roles);
+        let roles = match roles {
+            Some(roles) => roles,
+            None if versions.common(Versions::SPOKEN).is_none() => Roles::DISK,
+            None => return Err(HelloProblem::Stranger),
+        };
+        Ok(Self { versions, name: NodeName { cluster, node, roles }, requests_max, bytes_max, software })
+    }
+
+    /// Whether we can go on with `other`, whose certificate says `certificate`; the version to go on with.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub fn check(&self, other: &Hello, certificate: &NodeName, expect: Expect) -> Result<u16, HelloProblem> {
+        let (node, peer) = (self.name.node, other.name.node);
+        let Some(version) = self.versions.common(other.versions) else {
+            return Err(HelloProblem::Version {
+                node,
+                software: self.software.clone(),
+                versions: self.versions,
+                other: peer,
+                other_software: other.software.clone(),
+                other_versions: other.versions,
+                older: if self.versions.newest < other.versions.oldest { node } else { peer },
+            });
+        };
+        if other.name.cluster != self.name.cluster {
+            let (cluster, other_cluster) = (self.name.cluster, other.name.cluster);
+            return Err(HelloProblem::OtherCluster { node, cluster, other: peer, other_cluster });
+        }
+        if other.name != *certificate {
+            return Err(HelloProblem::OtherName { said: other.name, certificate: *certificate });
+        }
+        if let Some(wanted) = expect.node.filter(|wanted| *wanted != peer) {
+            return Err(HelloProblem::OtherNode { node: peer, wanted });
+        }
+        if let Some(wanted) = expect.role.filter(|wanted| !other.name.roles.contain(*wanted)) {
+            return Err(HelloProblem::Role { node: peer, roles: other.name.roles, wanted });
+        }
+        if other.requests_max == 0 || other.bytes_max == 0 {
+            return Err(HelloProblem::TakesNothing(peer));
+        }
+        Ok(version)
+    }
+}
+
+/// The longest beginning of `text` of at most `max` bytes.
+pub(crate) fn cut(text: &str, max: usize) -> &str {
+    let end = (0..=max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    /// The next bytes; zeros behind the end, where there are none.
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut taken = [0; N];
+        let (here, rest) = self.0.split_at(N.min(self.0.len()));
+        taken[..here.len()].copy_from_slice(here);
+        self.0 = rest;
+        taken
+    }
+}
+
+/// Says `ours`, hears the peer's, and exchanges verdicts; `judge` has the last word on who may come.
+pub(crate) fn exchange(
+    halves: &mut Halves,
+    ours: &Hello,
+    certificate: &NodeName,
+    expect: Expect,
+    deadline: Deadline,
+    judge: &dyn Fn(&Hello, u16) -> Result<(), String>,
+) -> Result<(Hello, u16), Why> {
+    halves.writing.send(&[&ours.to_bytes()])?;
+    let mut bytes = [0; HELLO_BYTES];
+    if !halves.reading.fill(&mut bytes, deadline)? {
+        return Err(Why::BrokenOff);
+    }
+    let judged = Hello::from_bytes(&bytes).map_err(Why::Hello).and_then(|theirs| {
+        let version = ours.check(&theirs, certificate, expect).map_err(Why::Hello)?;
+        judge(&theirs, version).map_err(Why::Misbehaved)?;
+        Ok((theirs, version))
+    });
+    let reason = match &judged {
+        Ok(_) => String::new(),
+        Err(Why::Misbehaved(reason)) => reason.clone(),
+        Err(why) => why.to_string(),
+    };
+    let reason = cut(&reason, REASON_BYTES_MAX).as_bytes();
+    let [low, high] = u16::try_from(reason.len()).unwrap_or(0).to_le_bytes();
+    let code = if judged.is_ok() { WELCOME } else { REFUSED };
+    halves.writing.send(&[&[code, 0, low, high], reason])?;
+    let verdict = hear_verdict(halves, deadline);
+    // Our own reason comes first: it was found out here.
+    let judged = judged.map_err(|why| match why {
+        Why::Misbehaved(reason) => Why::ClosedHere(reason),
+        other => other,
+    })?;
+    verdict?;
+    Ok(judged)
+}
+
+fn hear_verdict(halves: &mut Halves, deadline: Deadline) -> Result<(), Why> {
+    let mut head = [0; 4];
+    if !halves.reading.fill(&mut head, deadline)? {
+        return Err(Why::BrokenOff);
+    }
+    let length = usize::from(u16::from_le_bytes([head[2], head[3]]));
+    if head[0] > REFUSED || length > REASON_BYTES_MAX {
+        return Err(Why::Hello(HelloProblem::Stranger));
+    }
+    let mut reason = vec![0; length];
+    if length > 0 && !halves.reading.fill(&mut reason, deadline)? {
+        return Err(Why::BrokenOff);
+    }
+    match head[0] {
+        WELCOME => Ok(()),
+        _ => Err(Why::Refused(printable(&reason))),
+    }
+}
+
+/// Text of a peer, for logs and terminals.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            versions: Versions { oldest: 1, newest: 2 },
+            name: NodeName { cluster: ClusterId(0x0102), node: NodeId(3), roles: Roles::BOTH },
+            requests_max: 64,
+            bytes_max: 1 << 26,
+            software: "weir 0.1.0".into(),
+        }
+    }
+
+    fn other() -> Hello {
+        Hello { name: NodeName { node: NodeId(4), roles: Roles::DISK, ..hello().name }, ..hello() }
+    }
+
+    fn check(theirs: &Hello, expect: Expect) -> Result<u16, HelloProblem> {
+        hello().check(theirs, &other().name, expect)
+    }
+
+    #[test]
+    fn the_bytes_stay_as_they_are() {
+        let bytes = hello().to_bytes();
+        let mut expected = b"weirnode\x01\0\x02\0\x02\x01".to_vec();
+        expected.extend([0; 14]);
+        expected.extend(b"\x03\0\0\0\0\0\0\0\x03\0\0\0\x40\0\0\0\0\0\0\0\0\0\0\x04\0\0\0\0weir 0.1.0");
+        expected.resize(HELLO_BYTES, 0);
+        assert_eq!(bytes[..], expected);
+        assert_eq!(Hello::from_bytes(&bytes), Ok(hello()));
+        assert_eq!(Hello::from_bytes(&[0; HELLO_BYTES]), Err(HelloProblem::Stranger));
+    }
+
+    #[test]
+    fn the_newest_common_version_is_spoken() {
+        let speaks = |oldest, newest| Versions { oldest, newest };
+        assert_eq!(speaks(1, 3).common(speaks(2, 5)), Some(3));
+        assert_eq!(speaks(2, 5).common(speaks(1, 3)), Some(3));
+        assert_eq!(speaks(1, 1).common(speaks(2, 2)), None);
+        assert_eq!(speaks(3, 4).common(speaks(1, 2)), None);
+        assert_eq!(speaks(2, 1).common(speaks(1, 2)), None, "nonsense has nothing in common with anybody");
+    }
+
+    #[test]
+    fn too_old_and_too_new_are_told_with_both_versions_and_what_to_do() {
+        let newer = Hello { versions: Versions { oldest: 3, newest: 4 }, software: "weir 9".into(), ..other() };
+        let said = check(&newer, Expect::default()).unwrap_err().to_string();
+        for part in
+            ["node 3 (weir 0.1.0) speaks versions 1 to 2", "node 4 (weir 9) speaks versions 3 to 4", "upgrade node 3"]
+        {
+            assert!(said.contains(part), "{said}");
+        }
+        let older = Hello { versions: Versions { oldest: 0, newest: 0 }, ..other() };
+        let said = check(&older, Expect::default()).unwrap_err().to_string();
+        assert!(said.contains("speaks version 0") && said.contains("upgrade node 4"), "{said}");
+    }
+
+    #[test]
+    fn only_who_is_expected_may_come() {
+        assert_eq!(check(&other(), Expect::default()), Ok(2));
+        assert_eq!(check(&other(), Expect { node: Some(NodeId(4)), role: Some(Role::Disk) }), Ok(2));
+        let wrong_node = check(&other(), Expect { node: Some(NodeId(5)), role: None });
+        assert_eq!(wrong_node, Err(HelloProblem::OtherNode { node: NodeId(4), wanted: NodeId(5) }));
+        let wrong_role = check(&other(), Expect { node: None, role: Some(Role::Manager) });
+        assert_eq!(wrong_role, Err(HelloProblem::Role { node: NodeId(4), roles: Roles::DISK, wanted: Role::Manager }));
+        let elsewhere = Hello { name: NodeName { cluster: ClusterId(9), ..other().name }, ..other() };
+        assert!(matches!(check(&elsewhere, Expect::default()), Err(HelloProblem::OtherCluster { .. })));
+        let boasts = Hello { name: NodeName { roles: Roles::BOTH, ..other().name }, ..other() };
+        assert!(matches!(check(&boasts, Expect::default()), Err(HelloProblem::OtherName { .. })));
+        for nothing in [Hello { requests_max: 0, ..other() }, Hello { bytes_max: 0, ..other() }] {
+            assert_eq!(check(&nothing, Expect::default()), Err(HelloProblem::TakesNothing(NodeId(4))));
+        }
+    }
+
+    #[test]
+    fn what_a_peer_calls_itself_cannot_write_on_a_terminal() {
+        let rude = Hello { software: "\x1b[2J\n and much longer than thirty-two bytes".into(), ..hello() };
+        let read = Hello::from_bytes(&rude.to_bytes()).unwrap();
+        assert_eq!(read.software, "?[2J? and much longer than thirt");
+        let cut_within_a_letter = Hello { software: "ä".repeat(20), ..hello() };
+        assert_eq!(Hello::from_bytes(&cut_within_a_letter.to_bytes()).unwrap().software, "ä".repeat(16));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), HELLO_BYTES - 8)) {
+            let bytes: [u8; HELLO_BYTES] = [&MAGIC[..], &bytes].concat().try_into().unwrap();
+            if let Ok(theirs) = Hello::from_bytes(&bytes) {
+                prop_assert!(check(&theirs, Expect::default()).is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What a node keeps on its disk to be known by: its key, its certificate, the authority's certificate. All of it stands in one file, so that a
+//! key and a certificate that do not belong together never do.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use types::{NodeId, Timestamp};
+
+use crate::authority::{Authority, AuthorityError, Issued};
+use crate::secret_file::{Existing, FileError, SecretFile};
+use crate::verify::Verifier;
+use crate::{CertificateProblem, NewKey, NodeName, Roles};
+
+const KIND: SecretFile = SecretFile {
+    first_line: "weir node identity 1",
+    hint: "put back the file of a backup, or let the node join again with a new token (`weir token create` on a manager)",
+};
+
+/// What a node is known by.
+pub struct Identity {
+    name: NodeName,
+    pkcs8: Vec<u8>,
+    certificate: CertificateDer<'static>,
+    authority: CertificateDer<'static>,
+    expires: Timestamp,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({}, certificate until {}, ..)", self.name, self.expires)
+    }
+}
+
+/// An identity cannot be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// Its file.
+    #[error("the node's identity: {0}")]
+    File(#[from] FileError),
+    /// The authority.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// What a manager sent is no certificate for this node.
+    #[error("the certificate that came is not the one that was asked for: {0}")]
+    Answer(String),
+    /// The key and the certificate are not of each other.
+    #[error("the node's key and certificate cannot be used: {0}")]
+    Unusable(rustls::Error),
+}
+
+impl Identity {
+    /// Of a node that has the authority itself: the first manager of a cluster, or the nodes of a test.
+    ///
+    /// # Errors
+    /// [`IdentityError`].
+    pub fn issue(
+        authority: &Authority,
+        node: NodeId,
+        roles: Roles,
+        now: Timestamp,
+        validity: Duration,
+    ) -> Result<Self, IdentityError> {
+        let key = NewKey::draw().map_err(AuthorityError::from)?;
+        let name = NodeName { cluster: authority.cluster(), node, roles };
+        let issued = authority.issue(&name, &key.public(), now, validity)?;
+        Self::new(&key, issued)
+    }
+
+    pub(crate) fn new(key: &NewKey, issued: Issued) -> Result<Self, IdentityError> {
+        let Issued { name, certificate, authority, expires } = issued;
+        let identity = Self { name, pkcs8: key.pkcs8.clone(), certificate, authority, expires };
+        identity.check()?;
+        Ok(identity)
+    }
+
+    /// This node with a new key and the certificate that a manager has answered [`NewKey::renewal`] with.
+    ///
+    /// # Errors
+    /// When the answer is for another node, another key, or another cluster.
+    pub fn renewed(&self, key: &NewKey, answer: &[u8]) -> Result<Self, IdentityError> {
+        let wrong = |why: &str| IdentityError::Answer(why.to_owned());
+        let issued = Issued::from_bytes(answer).ok_or_else(|| wrong("it makes no sense"))?;
+        if issued.name != self.name {
+            return Err(wrong(&format!("it is for {}, and this is {}", issued.name, self.name)));
+        }
+        if issued.authority != self.authority {
+            return Err(wrong("it is of another authority"));
+        }
+        Self::new(key, issued)
+    }
+
+    /// Whether all parts belong together. The time does not matter: a certificate that has expired is told of when it is used.
+    fn check(&self) -> Result<(), IdentityError> {
+        let verifier = Verifier::of(self.name.cluster, &self.authority)
+            .map_err(|problem| IdentityError::Answer(problem.to_string()))?;
+        let before = Timestamp(self.expires.0 - 1_000_000_000);
+        match verifier.check(&self.certificate, &[], before) {
+            Ok(name) if name == self.name => {}
+            Ok(other) => return Err(IdentityError::Answer(format!("it says {other}, not {}", self.name))),
+            Err(CertificateProblem::NotYet { .. }) => {
+                return Err(IdentityError::Answer("it does not expire when it is said to".into()));
+            }
+            Err(problem) => return Err(IdentityError::Answer(problem.to_string())),
+        }
+        crate::credentials::certified_key(self).map(drop)
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// When it is not there, damaged, can be read by others, or its parts do not belong together.
+    pub fn read(path: &Path) -> Result<Self, IdentityError> {
+        let keys = ["name", "expires", "key", "certificate", "authority"];
+        let [name, expires, key, certificate, authority] = KIND.read(path, keys)?;
+        let damaged = |why| KIND.damaged(path, why);
+        let bytes = |text: String, why| STANDARD.decode(text).map_err(|_| damaged(why));
+        let identity = Self {
+            name: NodeName::from_text(&name).ok_or_else(|| damaged("its name is none"))?,
+            expires: Timestamp::from_secs(expires.parse().map_err(|_| damaged("its end is no number"))?),
+            pkcs8: bytes(key, "its key is not base64")?,
+            certificate: bytes(certificate, "its certificate is not base64")?.into(),
+            authority: bytes(authority, "its authority is not base64")?.into(),
+        };
+        identity.check().map_err(|error| match error {
+            IdentityError::File(error) => error,
+            _ => damaged("its key, name and certificates do not belong together"),
+        })?;
+        Ok(identity)
+    }
+
+    /// Writes it, durably, in the place of the one that is there, if any.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), IdentityError> {
+        let lines = [
+            ("name", self.name.to_string()),
+            ("expires", self.expires.secs().to_string()),
+            ("key", STANDARD.encode(&self.pkcs8)),
+            ("certificate", STANDARD.encode(&self.certificate)),
+            ("authority", STANDARD.encode(&self.authority)),
+        ];
+        Ok(KIND.write(path, &lines, Existing::Replace)?)
+    }
+
+    /// Which node it is.
+    #[must_use]
+    pub fn name(&self) -> &NodeName {
+        &self.name
+    }
+
+    /// When its certificate ends.
+    #[must_use]
+    pub fn expires(&self) -> Timestamp {
+        self.expires
+    }
+
+    /// Whether a third of `validity` or less is left, so that it is time to ask for a new certificate.
+    #[must_use]
+    pub fn wants_renewal(&self, now: Timestamp, validity: Duration) -> bool {
+        now.plus(validity / 3) >= self.expires
+    }
+
+    /// The authority's certificate.
+    #[must_use]
+    pub fn authority(&self) -> &CertificateDer<'static> {
+        &self.authority
+    }
+
+    pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
+        // A node that joins knows the authority by its fingerprint alone, so its certificate goes along.
+        vec![self.certificate.clone(), self.authority.clone()]
+    }
+
+    pub(crate) fn key(&self) -> PrivateKeyDer<'static> {
+        PrivatePkcs8KeyDer::from(self.pkcs8.clone()).into()
+    }
+}

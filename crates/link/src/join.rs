@@ -1,0 +1,302 @@
+//! How a new machine becomes a node: it makes its key, shows a token to a manager, and gets a number and a certificate.
+//!
+//! Over TLS on which only the manager shows a certificate (the new node believes the authority whose fingerprint is in its token):
+//!
+//! | from | bytes | |
+//! | --- | --- | --- |
+//! | manager | 44 | `weirjoin`, oldest and newest version (2 each, the lowest byte first), 32 random bytes |
+//! | new node | 4 + n | length, and a message: token, secret, roles, name, public key, signature of all that and of the random bytes |
+//! | manager | 4 + n | length, and a message: the certificate, or why there is none |
+//!
+//! The secret goes to nobody but a manager of the token's cluster; the private key goes nowhere.
+
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use types::{NodeId, Timestamp};
+
+use crate::authority::{Authority, Issued, IssuedBytes};
+use crate::channel::{self, Deadline, Halves};
+use crate::credentials;
+use crate::error::{LinkError, Why};
+use crate::hello::{Versions, cut, printable};
+use crate::identity::{Identity, IdentityError};
+use crate::token::{JoinToken, Presented, TokenError, Wish};
+use crate::verify::name_of;
+use crate::{NewKey, Role, Roles, Settings, keys, message, random};
+
+const MAGIC: &[u8; 8] = b"weirjoin";
+const CHALLENGE_BYTES: usize = 44;
+/// Messages are short here: who sends them is a stranger still.
+const MESSAGE_MAX: u32 = 16 << 10;
+/// Longest name of a node, in bytes.
+pub const NAME_MAX: usize = 255;
+const REASON_MAX: usize = 1024;
+
+/// Why a manager does not let a node join.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TakeError {
+    /// Its token is not good.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The manager cannot say now.
+    #[error("the manager cannot take it in now: {0}; try again")]
+    Failed(String),
+}
+
+/// Where the managers keep tokens.
+pub trait TokenStore: Send + Sync {
+    /// Lets a node join: in one transaction, compares what it shows with what is kept ([`crate::token::check`]), marks the token as used by this
+    /// key, and gives the node a number ([`crate::token::Admission::New`]) or the one that it has. Durable when it returns.
+    ///
+    /// # Errors
+    /// Why not.
+    fn take(&self, presented: &Presented, wish: &Wish, now: Timestamp) -> Result<NodeId, TakeError>;
+}
+
+/// The way into a cluster, at a manager.
+pub struct Door {
+    /// Makes certificates.
+    pub authority: Arc<Authority>,
+    /// Knows tokens.
+    pub tokens: Arc<dyn TokenStore>,
+    /// How long certificates are good.
+    pub validity: Duration,
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Door({:?})", self.authority)
+    }
+}
+
+/// A node could not join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// Its token.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The manager does not want it.
+    #[error("the manager at {address} does not let this node join: {reason}")]
+    Refused {
+        /// The manager.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// No manager could be asked.
+    #[error("no manager could be asked: {}", list(.0))]
+    Unreachable(Vec<LinkError>),
+    /// What came is no identity.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// A name is too long.
+    #[error("a node's name has 1 to {NAME_MAX} bytes, and this has {0}")]
+    Name(usize),
+}
+
+fn list(errors: &[LinkError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+#[derive(Serialize, Deserialize)]
+struct Request {
+    presented: Presented,
+    roles: u8,
+    name: String,
+    key: [u8; 32],
+    signature: Vec<u8>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Verdict {
+    Welcome(IssuedBytes),
+    Refused(String),
+}
+
+/// Joins the cluster that `token` is of. Whoever was not answered asks again with the same key, and gets the same number.
+///
+/// # Errors
+/// [`JoinError`].
+pub fn join(
+    token: &JoinToken,
+    key: &NewKey,
+    roles: Roles,
+    name: &str,
+    settings: &Settings,
+) -> Result<Identity, JoinError> {
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(JoinError::Name(name.len()));
+    }
+    let wish = Wish { roles, name: name.to_owned(), key: key.public() };
+    let mut failed = Vec::new();
+    for address in &token.addresses {
+        match ask(token, key, &wish, address, settings) {
+            Ok(Verdict::Welcome(issued)) => {
+                let wrong = || IdentityError::Answer("it makes no sense".into());
+                let issued = Issued::from_message(issued).ok_or_else(wrong)?;
+                if issued.name.roles != roles || crate::Fingerprint::of(&issued.authority) != token.authority {
+                    return Err(IdentityError::Answer("it is for other roles or of another authority".into()).into());
+                }
+                return Ok(Identity::new(key, issued)?);
+            }
+            Ok(Verdict::Refused(reason)) => {
+                let reason = printable(reason.as_bytes());
+                return Err(JoinError::Refused { address: address.clone(), reason });
+            }
+            Err(error) => failed.push(error),
+        }
+    }
+    Err(JoinError::Unreachable(failed))
+}
+
+fn ask(token: &JoinToken, key: &NewKey, wish: &Wish, address: &str, settings: &Settings) -> Result<Verdict, LinkError> {
+    let ask = || {
+        let deadline = Deadline::new("joining", settings.connect_time);
+        let mut halves = connect(token, address, deadline, settings)?;
+        let mut challenge = [0; CHALLENGE_BYTES];
+        if !halves.reading.fill(&mut challenge, deadline)? {
+            return Err(Why::BrokenOff);
+        }
+        check_challenge(&challenge)?;
+        let request = Request {
+            presented: token.presented(),
+            roles: wish.roles.bits(),
+            name: wish.name.clone(),
+            key: wish.key,
+            signature: key.sign_join(&challenge, wish),
+        };
+        send(&mut halves, &request)?;
+        let verdict = receive(&mut halves, deadline)?;
+        halves.writing.end();
+        Ok(verdict)
+    };
+    ask().map_err(|why: Why| why.with(address))
+}
+
+fn connect(token: &JoinToken, address: &str, deadline: Deadline, settings: &Settings) -> Result<Halves, Why> {
+    let mut refused = Why::Connect(std::io::Error::other("its name has no address"));
+    for address in address.to_socket_addrs().map_err(Why::Connect)? {
+        let socket = match TcpStream::connect_timeout(&address, settings.connect_time) {
+            Ok(socket) => socket,
+            Err(error) => {
+                refused = Why::Connect(error);
+                continue;
+            }
+        };
+        let config = credentials::joining(token.authority).map_err(Why::of_tls)?;
+        let (halves, shown) = channel::connect(socket, config, deadline, settings.send_time)?;
+        // Not every node of the cluster may have the secret.
+        let name = shown.certificate.as_ref().and_then(name_of).ok_or(Why::NoCertificate)?;
+        if !name.roles.contain(Role::Manager) {
+            return Err(Why::Misbehaved(format!("is node {}, which is no manager", name.node)));
+        }
+        return Ok(halves);
+    }
+    Err(refused)
+}
+
+fn check_challenge(challenge: &[u8; CHALLENGE_BYTES]) -> Result<(), Why> {
+    let number = |at: usize| u16::from_le_bytes([challenge[at], challenge[at + 1]]);
+    let versions = Versions { oldest: number(8), newest: number(10) };
+    if !challenge.starts_with(MAGIC) {
+        return Err(Why::Misbehaved("does not know how nodes join".into()));
+    }
+    if Versions::SPOKEN.common(versions).is_none() {
+        let ours = Versions::SPOKEN;
+        return Err(Why::Misbehaved(format!(
+            "speaks {versions} of the protocol between nodes, and this node {ours}: install the manager's version of weir here"
+        )));
+    }
+    Ok(())
+}
+
+fn send<T: Serialize>(halves: &mut Halves, value: &T) -> Result<(), Why> {
+    let bytes = message::encode(value).map_err(|error| Why::Misbehaved(error.to_string()))?;
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
+    halves.writing.send(&[&length, &bytes])
+}
+
+fn receive<T: serde::de::DeserializeOwned>(halves: &mut Halves, deadline: Deadline) -> Result<T, Why> {
+    let mut length = [0; 4];
+    if !halves.reading.fill(&mut length, deadline)? {
+        return Err(Why::BrokenOff);
+    }
+    let length = u32::from_le_bytes(length);
+    if length == 0 || length > MESSAGE_MAX {
+        return Err(Why::Misbehaved(format!(
+            "sent a message of {length} bytes; joining has none of more than {MESSAGE_MAX}"
+        )));
+    }
+    let mut bytes = vec![0; length as usize];
+    if !halves.reading.fill(&mut bytes, deadline)? {
+        return Err(Why::BrokenOff);
+    }
+    message::decode(&bytes).map_err(|error| Why::Misbehaved(format!("sent what is no message of joining: {error}")))
+}
+
+/// Lets the node at the other end in, if its token is good.
+pub(crate) fn serve(door: &Door, mut halves: Halves, address: SocketAddr, deadline: Deadline) -> Result<(), Why> {
+    let mut challenge = [0; CHALLENGE_BYTES];
+    challenge[..8].copy_from_slice(MAGIC);
+    challenge[8..10].copy_from_slice(&Versions::SPOKEN.oldest.to_le_bytes());
+    challenge[10..12].copy_from_slice(&Versions::SPOKEN.newest.to_le_bytes());
+    let nonce: [u8; 32] = random::bytes().map_err(|error| Why::ClosedHere(error.to_string()))?;
+    challenge[12..].copy_from_slice(&nonce);
+    halves.writing.send(&[&challenge])?;
+    let request: Request = receive(&mut halves, deadline)?;
+    let verdict = match admit(door, &challenge, request) {
+        Ok((issued, name)) => {
+            tracing::info!(node = %issued.name.node, roles = %issued.name.roles, name, from = %address, "a node has joined");
+            Verdict::Welcome(issued.to_message())
+        }
+        Err(reason) => {
+            tracing::warn!(from = %address, reason, "a node was not let in");
+            Verdict::Refused(cut(&reason, REASON_MAX).to_owned())
+        }
+    };
+    send(&mut halves, &verdict)?;
+    halves.writing.end();
+    Ok(())
+}
+
+/// The certificate for who asks, and how it is called.
+fn admit(door: &Door, challenge: &[u8; CHALLENGE_BYTES], request: Request) -> Result<(Issued, String), String> {
+    let Request { presented, roles, name, key, signature } = request;
+    let roles = Roles::from_bits(roles).ok_or("it wants to be something that this version does not know")?;
+    let name = printable(name.as_bytes());
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(format!("a node's name has 1 to {NAME_MAX} bytes"));
+    }
+    let wish = Wish { roles, name, key };
+    if !keys::check_join(challenge, &wish, &signature) {
+        return Err("its request is not signed with the key that it is for".into());
+    }
+    let now = now();
+    let node = door.tokens.take(&presented, &wish, now).map_err(|error| error.to_string())?;
+    let name = crate::NodeName { cluster: door.authority.cluster(), node, roles };
+    let issued = door.authority.issue(&name, &key, now, door.validity).map_err(|error| error.to_string())?;
+    Ok((issued, wish.name))
+}
+
+/// Asks for a certificate for any key, and signs with another.
+#[cfg(test)]
+pub(crate) fn ask_for(
+    token: &JoinToken,
+    key: &NewKey,
+    wish: &Wish,
+    address: &str,
+    settings: &Settings,
+) -> Result<Result<(), String>, LinkError> {
+    Ok(match ask(token, key, wish, address, settings)? {
+        Verdict::Welcome(_) => Ok(()),
+        Verdict::Refused(reason) => Err(reason),
+    })
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,130 @@
+//! A node's key pair: made on the node, and never anywhere else. Whoever wants a certificate for a key shows that the private part is there.
+
+use std::fmt;
+
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+use serde::{Deserialize, Serialize};
+
+use crate::random::RandomError;
+use crate::{NodeName, Wish, message};
+
+/// What is signed says first what it is for, so that no signature is worth anything elsewhere.
+const RENEWAL: &[u8] = b"weir 2026 renewal of a certificate\0";
+const JOIN: &[u8] = b"weir 2026 a node joins\0";
+
+/// A key that has no certificate yet. Its private part is shown to nobody.
+pub struct NewKey {
+    pub(crate) pkcs8: Vec<u8>,
+    pair: Ed25519KeyPair,
+}
+
+impl fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NewKey(not shown)")
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Renewal {
+    key: [u8; 32],
+    signature: Vec<u8>,
+}
+
+impl NewKey {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When the kernel has no randomness.
+    pub fn draw() -> Result<Self, RandomError> {
+        let seed: [u8; 32] = crate::random::bytes()?;
+        // RFC 8410: the fixed beginning of an Ed25519 key of version 1, and its seed.
+        let mut pkcs8 = vec![0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+        pkcs8.extend(seed);
+        #[allow(clippy::expect_used)] // 32 bytes are a seed
+        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("any 32 bytes are a seed");
+        Ok(Self { pkcs8, pair })
+    }
+
+    /// The public part.
+    #[must_use]
+    pub fn public(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(self.pair.public_key().as_ref());
+        bytes
+    }
+
+    /// What the node `name` sends to a manager to have a certificate for this key ([`crate::Authority::renew`]).
+    ///
+    /// # Errors
+    /// None that can happen: it is short.
+    pub fn renewal(&self, name: &NodeName) -> Result<Vec<u8>, message::MessageError> {
+        let key = self.public();
+        let signature = self.pair.sign(&signed_renewal(name, &key)).as_ref().to_vec();
+        message::encode(&Renewal { key, signature })
+    }
+
+    pub(crate) fn sign_join(&self, challenge: &[u8], wish: &Wish) -> Vec<u8> {
+        self.pair.sign(&signed_join(challenge, wish)).as_ref().to_vec()
+    }
+}
+
+fn signed_renewal(name: &NodeName, key: &[u8; 32]) -> Vec<u8> {
+    [RENEWAL, name.to_string().as_bytes(), b"\0", key].concat()
+}
+
+fn signed_join(challenge: &[u8], wish: &Wish) -> Vec<u8> {
+    [JOIN, challenge, &wish.key, &[wish.roles.bits()], wish.name.as_bytes()].concat()
+}
+
+fn is_signed(key: &[u8; 32], what: &[u8], signature: &[u8]) -> bool {
+    UnparsedPublicKey::new(&ED25519, key).verify(what, signature).is_ok()
+}
+
+/// The key that `name` asks for a certificate for, if it has the private part of it.
+pub(crate) fn check_renewal(name: &NodeName, request: &[u8]) -> Result<[u8; 32], &'static str> {
+    let Renewal { key, signature } = message::decode(request).map_err(|_| "it makes no sense")?;
+    if !is_signed(&key, &signed_renewal(name, &key), &signature) {
+        return Err("it is not signed with the key that it is for");
+    }
+    Ok(key)
+}
+
+pub(crate) fn check_join(challenge: &[u8], wish: &Wish, signature: &[u8]) -> bool {
+    is_signed(&wish.key, &signed_join(challenge, wish), signature)
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{ClusterId, NodeId};
+
+    use super::*;
+    use crate::Roles;
+
+    #[test]
+    fn only_who_has_the_key_gets_a_certificate_for_it() {
+        let name = NodeName { cluster: ClusterId(1), node: NodeId(2), roles: Roles::DISK };
+        let key = NewKey::draw().unwrap();
+        let request = key.renewal(&name).unwrap();
+        assert_eq!(check_renewal(&name, &request), Ok(key.public()));
+        assert!(check_renewal(&NodeName { node: NodeId(3), ..name }, &request).is_err());
+        assert!(check_renewal(&NodeName { roles: Roles::BOTH, ..name }, &request).is_err());
+        for at in 0..request.len() {
+            let mut altered = request.clone();
+            altered[at] ^= 1;
+            assert!(check_renewal(&name, &altered).is_err(), "{at}");
+        }
+        assert!(check_renewal(&name, &[]).is_err());
+        assert!(!format!("{key:?}").contains("48, 46"));
+    }
+
+    #[test]
+    fn a_signature_is_good_for_its_challenge_alone() {
+        let key = NewKey::draw().unwrap();
+        let wish = Wish { roles: Roles::DISK, name: "disk1".into(), key: key.public() };
+        let signature = key.sign_join(b"challenge", &wish);
+        assert!(check_join(b"challenge", &wish, &signature));
+        assert!(!check_join(b"Challenge", &wish, &signature));
+        assert!(!check_join(b"challenge", &Wish { roles: Roles::BOTH, ..wish.clone() }, &signature));
+        assert!(!check_join(b"challenge", &Wish { name: "disk2".into(), ..wish }, &signature));
+    }
+}

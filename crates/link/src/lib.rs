@@ -1,0 +1,58 @@
+//! How the nodes of a cluster know each other and speak: a certificate authority of the cluster's own, tokens to join with, mutual TLS, and frames
+//! with many requests under way.
+//!
+//! It promises: nobody speaks as a node without a certificate of this cluster's authority, which says cluster, node and roles; nothing that a peer
+//! sends takes more memory than was granted to it, or more time than [`Settings`] say; who cannot be spoken with is told why, in words; secrets are
+//! shown to nobody, neither in logs nor by `Debug`.
+//!
+//! It leaves to others: what messages mean, who is a member of the cluster and has which number, when to connect and to renew. It is a shell of
+//! blocking threads: two for each connection, one that reads and one that sends.
+//!
+//! Everything between nodes is encrypted, bulk, too. What that costs is told by `cargo test -p weir-link --release --test rate -- --ignored
+//! --nocapture`; docs/node-protocol.md has the figures, and the bytes of it all.
+
+mod authority;
+mod channel;
+mod connection;
+mod credentials;
+mod error;
+mod frame;
+mod hello;
+mod identity;
+mod join;
+mod keys;
+mod listener;
+mod message;
+mod name;
+mod peer;
+mod random;
+mod role;
+mod secret_file;
+mod settings;
+#[cfg(test)]
+mod tests;
+pub mod token;
+mod verify;
+
+pub use authority::{Authority, AuthorityError, Fingerprint, VALIDITY};
+pub use connection::{Arriving, Handler, Ready, Received, Us, connect};
+pub use credentials::Credentials;
+pub use error::{LinkError, Why};
+pub use frame::{BULK_BYTES_MAX, FrameError, FrameHeader, GOODBYE_BYTES_MAX, HEADER_BYTES, Kind, MESSAGE_BYTES_MAX};
+pub use hello::{Expect, HELLO_BYTES, Hello, HelloProblem, Version, Versions};
+pub use identity::{Identity, IdentityError};
+pub use join::{Door, JoinError, NAME_MAX, TakeError, TokenStore, join};
+pub use keys::NewKey;
+pub use listener::Listener;
+pub use message::{MessageError, decode, encode};
+pub use name::NodeName;
+pub use peer::{
+    Answer, Buffer, Bulk, Call, CallError, Outgoing, Peer, PeerIdentity, Pending, Responder, Room, SendError,
+    SharedBytes,
+};
+pub use random::RandomError;
+pub use role::{Role, Roles};
+pub use secret_file::FileError;
+pub use settings::Settings;
+pub use token::{JoinToken, Presented, TokenError, TokenId, TokenRecord, Used, Wish};
+pub use verify::CertificateProblem;

@@ -1,0 +1,621 @@
+//! A handle to the node at the other end: requests, answers and one-way messages from any thread.
+//!
+//! Frames are queued here and sent by the connection's own thread, so nobody who answers waits for the network. The queue is bounded all the same:
+//! requests by the window of unanswered ones that the peer has granted in its hello, answers by the window that we have granted, one-way messages by
+//! a limit of their own.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::channel::Channel;
+use crate::error::{LinkError, Why};
+use crate::frame::{BULK_BYTES_MAX, FrameHeader, HEADER_BYTES, Kind, MESSAGE_BYTES_MAX};
+use crate::{NodeName, Settings};
+
+/// Memory that bulk is received into.
+pub trait Buffer: AsRef<[u8]> + AsMut<[u8]> + Send + 'static {}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Buffer for T {}
+
+/// Bulk to be sent: whatever holds bytes, shared with who still uses them.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// Who is at the other end. All of it but the address and the software has been proved by its certificate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerIdentity {
+    /// Its cluster (which is ours), number and roles.
+    pub name: NodeName,
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Which weir it says that it is.
+    pub software: String,
+    /// The version of the protocol that both speak ([`crate::Version`]).
+    pub version: u16,
+}
+
+impl fmt::Display for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} ({}, {})", self.name.node, self.name.roles, self.address)
+    }
+}
+
+/// A message with what goes behind it.
+#[derive(Clone, Default)]
+pub struct Outgoing {
+    message: Vec<u8>,
+    bulk: Option<SharedBytes>,
+}
+
+impl Outgoing {
+    /// `message` alone (the bytes of [`crate::encode`]).
+    #[must_use]
+    pub fn new(message: Vec<u8>) -> Self {
+        Self { message, bulk: None }
+    }
+
+    /// With `bulk` behind it.
+    #[must_use]
+    pub fn with_bulk(self, bulk: SharedBytes) -> Self {
+        Self { bulk: Some(bulk), ..self }
+    }
+
+    fn bulk(&self) -> &[u8] {
+        self.bulk.as_deref().map_or(&[], AsRef::as_ref)
+    }
+
+    fn len(&self) -> u64 {
+        (self.message.len() + self.bulk().len()) as u64
+    }
+
+    fn header(&self, kind: Kind, request: u64, answer_bulk_max: u32) -> Result<FrameHeader, SendError> {
+        let part = |what, bytes: usize, max: u32| match u32::try_from(bytes) {
+            Ok(length) if length <= max => Ok(length),
+            _ => Err(SendError::TooLong { what, bytes: bytes as u64, max: max.into() }),
+        };
+        let message_len = part("message", self.message.len(), MESSAGE_BYTES_MAX)?;
+        let bulk_len = part("bulk", self.bulk().len(), BULK_BYTES_MAX)?;
+        let answer_bulk_max = part("bulk of an answer", answer_bulk_max as usize, BULK_BYTES_MAX)?;
+        Ok(FrameHeader { kind, request, message_len, bulk_len, answer_bulk_max })
+    }
+}
+
+/// A request.
+pub struct Call<B> {
+    outgoing: Outgoing,
+    answer_bulk_max: u32,
+    into: Option<B>,
+}
+
+impl<B> Call<B> {
+    /// One whose answer has no bulk.
+    #[must_use]
+    pub fn new(outgoing: Outgoing) -> Self {
+        Self { outgoing, answer_bulk_max: 0, into: None }
+    }
+
+    /// The answer may have so many bytes of bulk, which are received into what the handler's `buffer` gives.
+    #[must_use]
+    pub fn expecting(self, answer_bulk_max: u32) -> Self {
+        Self { answer_bulk_max, ..self }
+    }
+
+    /// The bulk of the answer is received into `buffer`.
+    #[must_use]
+    pub fn into_buffer(self, buffer: B) -> Self
+    where
+        B: Buffer,
+    {
+        let room = u32::try_from(buffer.as_ref().len()).unwrap_or(BULK_BYTES_MAX).min(BULK_BYTES_MAX);
+        Self { answer_bulk_max: room, into: Some(buffer), ..self }
+    }
+}
+
+/// Bulk that came.
+#[derive(Debug)]
+pub enum Bulk<B> {
+    /// There was none.
+    None,
+    /// It stands at the beginning of `buffer`.
+    Here {
+        /// Where it is.
+        buffer: B,
+        /// How many bytes it has.
+        length: usize,
+    },
+    /// There was no buffer for it, and it has been read away.
+    Dropped {
+        /// How many bytes it had.
+        length: usize,
+    },
+}
+
+impl<B: Buffer> Bulk<B> {
+    /// The bytes; none if it was dropped.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Here { buffer, length } => buffer.as_ref().get(..*length).unwrap_or(&[]),
+            _ => &[],
+        }
+    }
+}
+
+/// What a peer answered.
+#[derive(Debug)]
+pub struct Answer<B> {
+    /// The message, for [`crate::decode`].
+    pub message: Vec<u8>,
+    /// What stood behind it.
+    pub bulk: Bulk<B>,
+}
+
+/// Nothing was sent.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SendError {
+    /// As much is under way as may be; nothing is wrong.
+    #[error("as much is under way to the peer as may be")]
+    Full,
+    /// Longer than the protocol or the peer allows.
+    #[error("a {what} of {bytes} bytes; the most that may be is {max}")]
+    TooLong {
+        /// What.
+        what: &'static str,
+        /// Its length.
+        bytes: u64,
+        /// What is allowed.
+        max: u64,
+    },
+    /// The connection has ended.
+    #[error(transparent)]
+    Ended(Arc<LinkError>),
+}
+
+/// A request has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CallError {
+    /// The connection has ended. The peer may have done what was asked for.
+    #[error(transparent)]
+    Ended(Arc<LinkError>),
+    /// The peer has let go of the request. It may have done part of what was asked for.
+    #[error("the peer has let go of the request without an answer; its log says why")]
+    Unanswered,
+    /// It took too long for who waited. The request is still under way.
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+}
+
+type OnAnswer<B> = Box<dyn FnOnce(Result<Answer<B>, CallError>) + Send>;
+
+/// A request that waits for its answer.
+pub(crate) struct Waiting<B> {
+    bytes: u64,
+    pub(crate) answer_bulk_max: u32,
+    pub(crate) into: Option<B>,
+    pub(crate) on_answer: OnAnswer<B>,
+}
+
+struct Queued {
+    header: FrameHeader,
+    outgoing: Outgoing,
+}
+
+struct State<B> {
+    queue: VecDeque<Queued>,
+    one_way_bytes: u64,
+    next_request: u64,
+    waiting: HashMap<u64, Waiting<B>>,
+    waiting_bytes: u64,
+    /// Requests of the peer that are not answered yet, with their bytes.
+    taken: HashMap<u64, u64>,
+    taken_bytes: u64,
+    last_taken: u64,
+    /// The last words, once there are to be no others.
+    closing: Option<String>,
+    end: Option<Arc<LinkError>>,
+    reader_done: bool,
+}
+
+pub(crate) struct Inner<B> {
+    pub(crate) identity: PeerIdentity,
+    pub(crate) settings: Settings,
+    channel: Arc<Channel>,
+    /// What the peer takes.
+    requests_max: u32,
+    bytes_max: u64,
+    state: Mutex<State<B>>,
+    work: Condvar,
+    room: Condvar,
+}
+
+/// The node at the other end of a connection. Clones are the same handle.
+pub struct Peer<B>(pub(crate) Arc<Inner<B>>);
+
+impl<B> Clone for Peer<B> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<B> fmt::Debug for Peer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Peer({})", self.0.identity)
+    }
+}
+
+/// What to do where there is no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// Wait for it. Never on a connection's reading thread, where answers make room.
+    Wait,
+    /// Fail with [`SendError::Full`].
+    Try,
+}
+
+/// An answer that is on its way.
+#[derive(Debug)]
+pub struct Pending<B>(mpsc::Receiver<Result<Answer<B>, CallError>>);
+
+impl<B> Pending<B> {
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// When there is none, or none in time.
+    pub fn wait(self, time: Duration) -> Result<Answer<B>, CallError> {
+        // Without an answer the sender is dropped only together with all that a connection has.
+        self.0.recv_timeout(time).unwrap_or(Err(CallError::Late(time)))
+    }
+}
+
+impl<B: Buffer> Peer<B> {
+    pub(crate) fn new(
+        identity: PeerIdentity,
+        settings: Settings,
+        channel: Arc<Channel>,
+        requests_max: u32,
+        bytes_max: u64,
+    ) -> Self {
+        let state = State {
+            queue: VecDeque::new(),
+            one_way_bytes: 0,
+            next_request: 1,
+            waiting: HashMap::new(),
+            waiting_bytes: 0,
+            taken: HashMap::new(),
+            taken_bytes: 0,
+            last_taken: 0,
+            closing: None,
+            end: None,
+            reader_done: false,
+        };
+        let (state, work, room) = (Mutex::new(state), Condvar::new(), Condvar::new());
+        Self(Arc::new(Inner { identity, settings, channel, requests_max, bytes_max, state, work, room }))
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub fn identity(&self) -> &PeerIdentity {
+        &self.0.identity
+    }
+
+    /// Sends a request, when there is room for it.
+    ///
+    /// # Errors
+    /// When the connection ends, or it is too long.
+    pub fn request(&self, call: Call<B>) -> Result<Pending<B>, SendError> {
+        self.pending(call, Room::Wait)
+    }
+
+    /// Sends a request, if there is room for it.
+    ///
+    /// # Errors
+    /// As [`Peer::request`], and [`SendError::Full`].
+    pub fn try_request(&self, call: Call<B>) -> Result<Pending<B>, SendError> {
+        self.pending(call, Room::Try)
+    }
+
+    fn pending(&self, call: Call<B>, room: Room) -> Result<Pending<B>, SendError> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.request_then(call, room, move |answer| {
+            // Nobody waits any more: the answer is of no use.
+            let _ = sender.send(answer);
+        })?;
+        Ok(Pending(receiver))
+    }
+
+    /// Sends a request; `on_answer` is called once, on the connection's reading thread (so it must not wait), with the answer or the reason why
+    /// there is none. It is not called when this fails.
+    ///
+    /// # Errors
+    /// As [`Peer::request`], and with [`Room::Try`] [`SendError::Full`].
+    pub fn request_then(
+        &self,
+        call: Call<B>,
+        room: Room,
+        on_answer: impl FnOnce(Result<Answer<B>, CallError>) + Send + 'static,
+    ) -> Result<(), SendError> {
+        let inner = &*self.0;
+        let Call { outgoing, answer_bulk_max, into } = call;
+        let mut header = outgoing.header(Kind::Request, 1, answer_bulk_max)?;
+        let bytes = outgoing.len() + u64::from(answer_bulk_max);
+        if bytes > inner.bytes_max {
+            return Err(SendError::TooLong { what: "request with its answer", bytes, max: inner.bytes_max });
+        }
+        let mut state = inner.state.lock();
+        loop {
+            state.check_open(inner)?;
+            let is_room = state.waiting.len() < inner.requests_max as usize
+                && state.waiting_bytes.saturating_add(bytes) <= inner.bytes_max;
+            match room {
+                _ if is_room => break,
+                Room::Try => return Err(SendError::Full),
+                Room::Wait => inner.room.wait(&mut state),
+            }
+        }
+        header.request = state.next_request;
+        state.next_request += 1;
+        state.waiting_bytes += bytes;
+        let waiting = Waiting { bytes, answer_bulk_max, into, on_answer: Box::new(on_answer) };
+        state.waiting.insert(header.request, waiting);
+        state.queue.push_back(Queued { header, outgoing });
+        inner.work.notify_one();
+        Ok(())
+    }
+
+    /// Sends a message that has no answer. Whether it arrives is not told.
+    ///
+    /// # Errors
+    /// When the connection has ended, or it is too long; with [`Room::Try`] [`SendError::Full`].
+    pub fn tell(&self, outgoing: Outgoing, room: Room) -> Result<(), SendError> {
+        let inner = &*self.0;
+        let header = outgoing.header(Kind::OneWay, 0, 0)?;
+        let bytes = outgoing.len() + HEADER_BYTES as u64;
+        let mut state = inner.state.lock();
+        loop {
+            state.check_open(inner)?;
+            let is_room = state.one_way_bytes == 0 || state.one_way_bytes + bytes <= inner.settings.one_way_bytes_max;
+            match room {
+                _ if is_room => break,
+                Room::Try => return Err(SendError::Full),
+                Room::Wait => inner.room.wait(&mut state),
+            }
+        }
+        state.one_way_bytes += bytes;
+        state.queue.push_back(Queued { header, outgoing });
+        inner.work.notify_one();
+        Ok(())
+    }
+
+    /// Ends the connection after what has been queued; the peer is told `reason`. Requests without an answer get none any more.
+    pub fn close(&self, reason: &str) {
+        let mut state = self.0.state.lock();
+        state.closing.get_or_insert_with(|| reason.to_owned());
+        self.0.work.notify_all();
+        self.0.room.notify_all();
+    }
+
+    /// Ends the connection at once, without a word.
+    pub fn cut(&self, reason: &str) {
+        self.0.end(Why::ClosedHere(reason.to_owned()));
+        self.0.channel.cut();
+    }
+
+    /// Why the connection has ended; `None`: it has not.
+    #[must_use]
+    pub fn ended(&self) -> Option<Arc<LinkError>> {
+        self.0.state.lock().end.clone()
+    }
+}
+
+impl<B> State<B> {
+    fn check_open(&self, inner: &Inner<B>) -> Result<(), SendError> {
+        if let Some(end) = &self.end {
+            return Err(SendError::Ended(Arc::clone(end)));
+        }
+        match &self.closing {
+            Some(reason) => {
+                let why = Why::ClosedHere(reason.clone());
+                Err(SendError::Ended(Arc::new(why.with(&inner.identity))))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the connection's own threads do with it.
+impl<B> Inner<B> {
+    /// The connection has ended; the first reason counts. Whoever waits for an answer is told.
+    pub(crate) fn end(&self, why: Why) -> Arc<LinkError> {
+        let (end, orphans) = {
+            let mut state = self.state.lock();
+            let end = match &state.end {
+                Some(end) => Arc::clone(end),
+                None => {
+                    // What comes of closing is that we have closed.
+                    let why = match (&state.closing, why) {
+                        (Some(reason), Why::Goodbye(_) | Why::BrokenOff) => Why::ClosedHere(reason.clone()),
+                        (_, why) => why,
+                    };
+                    Arc::new(why.with(&self.identity))
+                }
+            };
+            state.end = Some(Arc::clone(&end));
+            state.waiting_bytes = 0;
+            (end, std::mem::take(&mut state.waiting))
+        };
+        self.work.notify_all();
+        self.room.notify_all();
+        for waiting in orphans.into_values() {
+            (waiting.on_answer)(Err(CallError::Ended(Arc::clone(&end))));
+        }
+        end
+    }
+
+    /// The peer is told `reason` as the last words, unless there were some already.
+    pub(crate) fn last_words(&self, reason: &str) {
+        self.state.lock().closing.get_or_insert_with(|| reason.to_owned());
+        self.work.notify_all();
+    }
+
+    pub(crate) fn cut(&self) {
+        self.channel.cut();
+    }
+
+    pub(crate) fn reader_done(&self) {
+        self.state.lock().reader_done = true;
+        self.work.notify_all();
+    }
+
+    /// The request that an answer of this number is for. Its room is free again.
+    pub(crate) fn take_waiting(&self, request: u64) -> Option<Waiting<B>> {
+        let mut state = self.state.lock();
+        let waiting = state.waiting.remove(&request)?;
+        state.waiting_bytes -= waiting.bytes;
+        drop(state);
+        self.room.notify_all();
+        Some(waiting)
+    }
+
+    /// A request of the peer begins to arrive: whether it keeps to what it was granted.
+    pub(crate) fn take_in(&self, header: &FrameHeader) -> Result<(), Why> {
+        let mut state = self.state.lock();
+        if header.request <= state.last_taken {
+            return Err(Why::Misbehaved(format!("sent request {} after {}", header.request, state.last_taken)));
+        }
+        let bytes = u64::from(header.message_len) + u64::from(header.bulk_len) + u64::from(header.answer_bulk_max);
+        let (requests, sum) = (state.taken.len() + 1, state.taken_bytes.saturating_add(bytes));
+        let Settings { requests_max, bytes_max, .. } = self.settings;
+        if requests > requests_max as usize || sum > bytes_max {
+            return Err(Why::Misbehaved(format!(
+                "sent {requests} requests of {sum} bytes in all without waiting for answers; it was granted {requests_max} of {bytes_max}"
+            )));
+        }
+        state.last_taken = header.request;
+        state.taken.insert(header.request, bytes);
+        state.taken_bytes = sum;
+        Ok(())
+    }
+
+    fn answer(&self, header: FrameHeader, outgoing: Outgoing) {
+        let mut state = self.state.lock();
+        if state.end.is_none() {
+            state.queue.push_back(Queued { header, outgoing });
+            self.work.notify_one();
+        }
+    }
+
+    /// What is to be sent next, for the thread that sends.
+    pub(crate) fn next(&self) -> Next {
+        let alive = Instant::now() + self.settings.alive_every;
+        let mut state = self.state.lock();
+        loop {
+            if state.end.is_some() || (state.closing.is_some() && state.queue.is_empty()) {
+                return Next::End(state.closing.clone());
+            }
+            if let Some(Queued { header, outgoing }) = state.queue.pop_front() {
+                match header.kind {
+                    // From here on the peer may have the answer and send the next request, before the kernel has come back to us.
+                    Kind::Answer | Kind::Unanswered => {
+                        let bytes = state.taken.remove(&header.request).unwrap_or(0);
+                        state.taken_bytes -= bytes;
+                    }
+                    Kind::OneWay => {
+                        state.one_way_bytes -= outgoing.len() + HEADER_BYTES as u64;
+                        self.room.notify_all();
+                    }
+                    _ => {}
+                }
+                return Next::Frame { header, outgoing, more: !state.queue.is_empty() };
+            }
+            if self.work.wait_until(&mut state, alive).timed_out() && state.queue.is_empty() {
+                return Next::Alive;
+            }
+        }
+    }
+
+    /// Waits for the thread that reads to find the end, but not for long.
+    pub(crate) fn wait_for_reader(&self) {
+        let until = Instant::now() + self.settings.close_time;
+        let mut state = self.state.lock();
+        while !state.reader_done && !self.work.wait_until(&mut state, until).timed_out() {}
+    }
+}
+
+/// What is to be sent next.
+pub(crate) enum Next {
+    Frame { header: FrameHeader, outgoing: Outgoing, more: bool },
+    Alive,
+    End(Option<String>),
+}
+
+impl Outgoing {
+    pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
+        (&self.message, self.bulk())
+    }
+}
+
+/// The duty to answer a request. Who drops it without an answer lets the peer know that there will be none.
+pub struct Responder<B> {
+    inner: Arc<Inner<B>>,
+    request: u64,
+    answer_bulk_max: u32,
+    is_answered: bool,
+}
+
+impl<B> fmt::Debug for Responder<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Responder({}, request {})", self.inner.identity, self.request)
+    }
+}
+
+impl<B> Responder<B> {
+    /// Who asks.
+    #[must_use]
+    pub fn peer(&self) -> Peer<B> {
+        Peer(Arc::clone(&self.inner))
+    }
+
+    pub(crate) fn new(inner: Arc<Inner<B>>, header: &FrameHeader) -> Self {
+        Self { inner, request: header.request, answer_bulk_max: header.answer_bulk_max, is_answered: false }
+    }
+
+    /// Most bytes of bulk that the answer may have.
+    #[must_use]
+    pub fn answer_bulk_max(&self) -> u32 {
+        self.answer_bulk_max
+    }
+
+    /// Answers. It never waits; if the connection has ended, nothing happens.
+    ///
+    /// # Errors
+    /// When it is too long; the peer is told that there is no answer then.
+    pub fn answer(mut self, outgoing: Outgoing) -> Result<(), SendError> {
+        let header = outgoing.header(Kind::Answer, self.request, 0)?;
+        if header.bulk_len > self.answer_bulk_max {
+            let (bytes, max) = (header.bulk_len.into(), self.answer_bulk_max.into());
+            return Err(SendError::TooLong { what: "bulk of this answer", bytes, max });
+        }
+        self.is_answered = true;
+        self.inner.answer(header, outgoing);
+        Ok(())
+    }
+}
+
+impl<B> Drop for Responder<B> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            let header = FrameHeader {
+                kind: Kind::Unanswered,
+                request: self.request,
+                message_len: 0,
+                bulk_len: 0,
+                answer_bulk_max: 0,
+            };
+            self.inner.answer(header, Outgoing::default());
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Who may connect, and what everybody else is told.
+
+use std::time::Duration;
+
+use types::NodeId;
+
+use super::world::*;
+use crate::hello::Expect;
+use crate::*;
+
+#[test]
+fn nodes_of_a_cluster_know_each_other() {
+    let cluster = Cluster::new(1);
+    let (manager, disk) = (cluster.node(1, Roles::MANAGER), cluster.us(2, Roles::DISK));
+    let expect = Expect { node: Some(NodeId(1)), role: Some(Role::Manager) };
+    let link = Link::try_up(&disk, &manager, expect).unwrap();
+    let identity = link.peer.identity();
+    assert_eq!(identity.name, manager.us.credentials.name());
+    assert_eq!((identity.version, &*identity.software), (1, concat!("weir ", env!("CARGO_PKG_VERSION"))));
+    assert_eq!(link.ask("hello").unwrap().message, b"hello");
+    manager.seen().wait_for("connected node 2 (disk, 127.0.0.1:");
+}
+
+#[test]
+fn a_node_of_another_cluster_is_refused_on_both_sides() {
+    let (ours, theirs) = (Cluster::new(0xaaaa), Cluster::new(0xbbbb));
+    let (manager, stranger) = (ours.node(1, Roles::MANAGER), theirs.us(2, Roles::DISK));
+    // The one who connects finds out first.
+    let error = Link::try_up(&stranger, &manager, Expect::default()).err().unwrap();
+    let Why::Certificate(CertificateProblem::OtherCluster { theirs: shown, ours: own }) = error.why else {
+        panic!("{error}")
+    };
+    assert_eq!((shown.0, own.0), (0xaaaa, 0xbbbb));
+    // One who does not look is found out by the other side.
+    let blind = blind(&theirs.identity(2, Roles::DISK), &ours);
+    let error = Link::try_up(&blind, &manager, Expect::default()).err().unwrap();
+    assert!(matches!(error.why, Why::OurCertificate(_)) && error.to_string().contains("compare `cluster`"), "{error}");
+    assert_eq!(manager.seen().lines(), [String::new(); 0], "nobody came in");
+}
+
+/// Who shows `identity`, but believes the nodes of `cluster`.
+fn blind(identity: &Identity, cluster: &Cluster) -> Us {
+    let us = us_of(identity);
+    let believes = cluster.us(99, Roles::DISK);
+    let mut client = (*believes.credentials.current().client).clone();
+    client.client_auth_cert_resolver = us.credentials.current().client.client_auth_cert_resolver.clone();
+    us.credentials.show_as(client);
+    us
+}
+
+#[test]
+fn an_authority_made_anew_is_another_one() {
+    let (old, new) = (Cluster::new(7), Cluster::new(7));
+    let manager = new.node(1, Roles::MANAGER);
+    let error = Link::try_up(&old.us(2, Roles::DISK), &manager, Expect::default()).err().unwrap();
+    assert!(matches!(error.why, Why::Certificate(CertificateProblem::UnknownAuthority)), "{error}");
+    let blind = blind(&old.identity(2, Roles::DISK), &new);
+    let error = Link::try_up(&blind, &manager, Expect::default()).err().unwrap();
+    assert!(matches!(error.why, Why::OurCertificate(rustls::AlertDescription::UnknownCA)), "{error}");
+}
+
+#[test]
+fn an_expired_certificate_is_told_on_both_sides() {
+    let cluster = Cluster::new(1);
+    let long_ago = types::Timestamp::from_secs(now().secs() - 10 * 86_400);
+    let expired = Identity::issue(&cluster.authority, NodeId(2), Roles::DISK, long_ago, DAY).unwrap();
+    let manager = cluster.node(1, Roles::MANAGER);
+    let error = Link::try_up(&us_of(&expired), &manager, Expect::default()).err().unwrap();
+    assert!(matches!(error.why, Why::OurCertificate(rustls::AlertDescription::CertificateExpired)), "{error}");
+    assert!(error.to_string().contains("join again with a new token"), "{error}");
+    // And the other way round: a server whose certificate has expired.
+    let away = Node::start(us_of(&expired), None);
+    let error = Link::try_up(&cluster.us(3, Roles::DISK), &away, Expect::default()).err().unwrap();
+    let Why::Certificate(CertificateProblem::Expired { ago }) = error.why else { panic!("{error}") };
+    assert!(ago > 8 * DAY && ago < 10 * DAY, "{ago:?}");
+}
+
+#[test]
+fn a_certificate_of_the_future_means_a_wrong_clock() {
+    let cluster = Cluster::new(1);
+    let ahead = Identity::issue(&cluster.authority, NodeId(2), Roles::DISK, now().plus(DAY), DAY).unwrap();
+    let node = Node::start(us_of(&ahead), None);
+    let error = Link::try_up(&cluster.us(3, Roles::DISK), &node, Expect::default()).err().unwrap();
+    assert!(matches!(error.why, Why::Certificate(CertificateProblem::NotYet { .. })), "{error}");
+    assert!(error.to_string().contains("a clock is wrong"), "{error}");
+    // Within an hour clocks may differ.
+    let little = Identity::issue(&cluster.authority, NodeId(2), Roles::DISK, now().plus(DAY / 48), DAY).unwrap();
+    Link::up(&cluster.us(3, Roles::DISK), &Node::start(us_of(&little), None));
+}
+
+#[test]
+fn who_expects_another_role_or_node_is_told_and_tells() {
+    let cluster = Cluster::new(1);
+    let (disk, other) = (cluster.node(2, Roles::DISK), cluster.us(3, Roles::DISK));
+    let wrong_role = Expect { node: None, role: Some(Role::Manager) };
+    let error = Link::try_up(&other, &disk, wrong_role).err().unwrap();
+    assert!(error.to_string().contains("node 2 is a disk server, and a manager server is wanted"), "{error}");
+    let wrong_node = Expect { node: Some(NodeId(5)), role: None };
+    let error = Link::try_up(&other, &disk, wrong_node).err().unwrap();
+    assert!(error.to_string().contains("there is node 2, and node 5 is wanted"), "{error}");
+}
+
+#[test]
+fn a_node_cannot_make_itself_more_than_its_certificate_says() {
+    let cluster = Cluster::new(1);
+    let (manager, disk) = (cluster.node(1, Roles::MANAGER), cluster.us(2, Roles::DISK));
+    for boast in [
+        NodeName { roles: Roles::MANAGER, ..disk.credentials.name() },
+        NodeName { node: NodeId(1), ..disk.credentials.name() },
+    ] {
+        let mut rogue = Rogue::connect(&disk, &manager);
+        let hello =
+            Hello { versions: Versions::SPOKEN, name: boast, requests_max: 1, bytes_max: 1, software: String::new() };
+        rogue.send(&hello.to_bytes());
+        let mut answer = [0; HELLO_BYTES + 4];
+        assert!(rogue.halves.reading.fill(&mut answer, soon()).unwrap());
+        let length = usize::from(u16::from_le_bytes([answer[HELLO_BYTES + 2], answer[HELLO_BYTES + 3]]));
+        let mut reason = vec![0; length];
+        rogue.halves.reading.fill(&mut reason, soon()).unwrap();
+        let reason = String::from_utf8(reason).unwrap();
+        assert_eq!(answer[HELLO_BYTES], 1);
+        assert!(reason.contains(&format!("says that it is {boast}")), "{reason}");
+    }
+}
+
+#[test]
+fn a_certificate_that_names_more_than_one_node_is_none() {
+    use rcgen::{CertificateParams, KeyPair, PKCS_ED25519, SanType};
+    let names = ["weir:00000000000000000000000000000001:2:disk", "weir:00000000000000000000000000000001:1:manager"];
+    let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
+    let certificate = |names: &[&str], dns: &[&str]| {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = names.iter().map(|name| SanType::URI((*name).try_into().unwrap())).collect();
+        params.subject_alt_names.extend(dns.iter().map(|name| SanType::DnsName((*name).try_into().unwrap())));
+        params.self_signed(&key).unwrap().der().clone()
+    };
+    assert!(crate::verify::name_of(&certificate(&names[..1], &[])).is_some());
+    assert_eq!(crate::verify::name_of(&certificate(&names, &[])), None);
+    assert_eq!(crate::verify::name_of(&certificate(&names[..1], &["a.b"])), None);
+    assert_eq!(crate::verify::name_of(&certificate(&[], &["a.b"])), None);
+    assert_eq!(crate::verify::name_of(&certificate(&["https://weir"], &[])), None);
+}
+
+#[test]
+fn a_node_that_was_removed_reads_why() {
+    let cluster = Cluster::new(1);
+    let manager = cluster.node(1, Roles::MANAGER);
+    *manager.answers.unwanted.lock() = Some(NodeId(2));
+    let error = Link::try_up(&cluster.us(2, Roles::DISK), &manager, Expect::default()).err().unwrap();
+    let Why::Refused(reason) = &error.why else { panic!("{error}") };
+    assert_eq!(reason, "node 2 was removed from the cluster");
+    Link::up(&cluster.us(3, Roles::DISK), &manager);
+}
+
+#[test]
+fn versions_without_one_in_common_are_told_on_both_sides() {
+    let cluster = Cluster::new(1);
+    for (ours, theirs, upgrade) in [((1, 1), (2, 3), "upgrade node 2"), ((2, 3), (1, 1), "upgrade node 1")] {
+        let speaks = |us: Us, (oldest, newest)| Us { versions: Versions { oldest, newest }, ..us };
+        let manager = Node::start(speaks(cluster.us(1, Roles::MANAGER), theirs), None);
+        let error = Link::try_up(&speaks(cluster.us(2, Roles::DISK), ours), &manager, Expect::default()).err().unwrap();
+        assert!(matches!(error.why, Why::Hello(HelloProblem::Version { .. })), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("version 1") && text.contains("versions 2 to 3") && text.contains(upgrade), "{text}");
+        assert_eq!(manager.seen().lines(), [String::new(); 0]);
+    }
+    // One in common is enough.
+    let newer = Us { versions: Versions { oldest: 1, newest: 9 }, ..cluster.us(1, Roles::MANAGER) };
+    let link = Link::up(&cluster.us(2, Roles::DISK), &Node::start(newer, None));
+    assert_eq!(link.peer.identity().version, 1);
+}
+
+#[test]
+fn nobody_there_and_nobody_of_ours() {
+    let cluster = Cluster::new(1);
+    let us = cluster.us(2, Roles::DISK);
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = nobody.local_addr().unwrap();
+    // Somebody who accepts and says nothing.
+    let impatient = Us { settings: Settings { connect_time: Duration::from_millis(200), ..quick() }, ..us.clone() };
+    let error = connect::<Vec<u8>>(&impatient, address, Expect::default()).unwrap_err();
+    assert!(matches!(error.why, Why::Slow { .. }) && error.to_string().contains(&address.to_string()), "{error}");
+    // Somebody who speaks something else.
+    let other = std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        let (mut first, _) = nobody.accept().unwrap();
+        let (mut second, _) = nobody.accept().unwrap();
+        second.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        let _ = second.read(&mut [0; 1000]);
+        let _ = first.read(&mut [0; 1000]);
+    });
+    let error = connect::<Vec<u8>>(&us, address, Expect::default()).unwrap_err();
+    assert!(
+        matches!(error.why, Why::Tls(_)) && error.to_string().contains("is this the address of a weir node"),
+        "{error}"
+    );
+    other.join().unwrap();
+    let error = connect::<Vec<u8>>(&us, address, Expect::default()).unwrap_err();
+    assert!(matches!(error.why, Why::Connect(_)), "{error}");
+}

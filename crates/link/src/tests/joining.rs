@@ -1,0 +1,171 @@
+//! A new machine becomes a node, once per token.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use types::{NodeId, Timestamp};
+
+use super::world::*;
+use crate::token::{Admission, check};
+use crate::*;
+
+/// Tokens and the next number, as a manager keeps them in its namespace.
+#[derive(Default)]
+struct Tokens {
+    kept: Mutex<(HashMap<TokenId, TokenRecord>, u64)>,
+}
+
+impl TokenStore for Tokens {
+    fn take(&self, presented: &Presented, wish: &Wish, now: Timestamp) -> Result<NodeId, TakeError> {
+        let mut kept = self.kept.lock();
+        let (records, next) = &mut *kept;
+        match check(records.get(&presented.id), presented, wish, now)? {
+            Admission::Again(node) => Ok(node),
+            Admission::New => {
+                *next += 1;
+                let node = NodeId(100 + *next);
+                records.get_mut(&presented.id).unwrap().used = Some(Used { node, key: wish.key });
+                Ok(node)
+            }
+        }
+    }
+}
+
+struct Site {
+    cluster: Cluster,
+    tokens: Arc<Tokens>,
+    manager: Node,
+}
+
+impl Site {
+    fn new() -> Self {
+        let (cluster, tokens) = (Cluster::new(1), Arc::new(Tokens::default()));
+        let door = Door { authority: Arc::clone(&cluster.authority), tokens: Arc::clone(&tokens) as _, validity: DAY };
+        let manager = Node::start(cluster.us(1, Roles::MANAGER), Some(door));
+        Self { cluster, tokens, manager }
+    }
+
+    fn token(&self, lifetime: Duration) -> JoinToken {
+        self.token_at(vec![self.manager.address().to_string()], now().plus(lifetime))
+    }
+
+    fn token_at(&self, addresses: Vec<String>, expires: Timestamp) -> JoinToken {
+        let made = JoinToken::make(addresses, self.cluster.authority.fingerprint(), Roles::DISK, expires).unwrap();
+        self.tokens.kept.lock().0.insert(made.1.id, made.1);
+        // As it arrives at the new machine.
+        JoinToken::parse(&made.0.text().unwrap()).unwrap()
+    }
+}
+
+fn join_with(token: &JoinToken) -> Result<Identity, JoinError> {
+    join(token, &NewKey::draw().unwrap(), Roles::DISK, "disk1", &quick())
+}
+
+#[test]
+fn a_new_machine_joins_and_speaks_as_a_node() {
+    let site = Site::new();
+    let identity = join_with(&site.token(DAY)).unwrap();
+    assert_eq!(identity.name().to_string(), "weir:00000000000000000000000000000001:101:disk");
+    // It is still the same node after a restart.
+    let path = site.cluster.folder.path().join("disk1/identity");
+    identity.write(&path).unwrap();
+    let us = us_of(&Identity::read(&path).unwrap());
+    let link = Link::up(&us, &site.manager);
+    assert_eq!(link.ask("hello").unwrap().message, b"hello");
+    site.manager.seen().wait_for("connected node 101 (disk");
+}
+
+#[test]
+fn of_two_nodes_with_one_token_one_wins() {
+    let site = Site::new();
+    for _ in 0..5 {
+        let token = site.token(DAY);
+        let start = Barrier::new(4);
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let race = || {
+                start.wait();
+                join_with(&token)
+            };
+            let racing: Vec<_> = (0..4).map(|_| scope.spawn(race)).collect();
+            racing.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
+        for error in results.into_iter().filter_map(Result::err) {
+            let JoinError::Refused { reason, .. } = error else { panic!("{error}") };
+            assert!(
+                reason.contains("was used already, by node 10") && reason.contains("weir token create"),
+                "{reason}"
+            );
+        }
+    }
+}
+
+#[test]
+fn who_was_not_answered_asks_again_and_is_the_same_node() {
+    let site = Site::new();
+    let (token, key) = (site.token(DAY), NewKey::draw().unwrap());
+    let ask = || join(&token, &key, Roles::DISK, "disk1", &quick()).unwrap();
+    assert_eq!(ask().name(), ask().name());
+}
+
+#[test]
+fn a_token_that_comes_too_late_is_refused_with_how_late() {
+    let site = Site::new();
+    let token = site.token_at(vec![site.manager.address().to_string()], Timestamp::from_secs(now().secs() - 3600));
+    let JoinError::Refused { reason, .. } = join_with(&token).unwrap_err() else { panic!() };
+    assert!(reason.contains("expired 60 min") && reason.contains("weir token create"), "{reason}");
+}
+
+#[test]
+fn a_token_is_good_for_its_roles_alone() {
+    let site = Site::new();
+    let refused = join(&site.token(DAY), &NewKey::draw().unwrap(), Roles::MANAGER, "more", &quick()).unwrap_err();
+    assert!(refused.to_string().contains("lets a node join as disk, not as manager"), "{refused}");
+}
+
+#[test]
+fn a_token_of_another_cluster_shows_its_secret_to_nobody() {
+    let (site, other) = (Site::new(), Cluster::new(2));
+    let token = JoinToken { authority: other.authority.fingerprint(), ..site.token(DAY) };
+    let JoinError::Unreachable(errors) = join_with(&token).unwrap_err() else { panic!() };
+    assert!(matches!(errors[0].why, Why::Certificate(CertificateProblem::OtherAuthority { .. })), "{}", errors[0]);
+    assert!(site.tokens.kept.lock().0.values().all(|record| record.used.is_none()));
+}
+
+#[test]
+fn a_disk_server_gets_no_secrets_and_lets_nobody_in() {
+    let site = Site::new();
+    let disk = site.cluster.node(5, Roles::DISK);
+    let token = site.token_at(vec![disk.address().to_string()], now().plus(DAY));
+    let error = join_with(&token).unwrap_err().to_string();
+    assert!(error.contains("is node 5, which is no manager"), "{error}");
+    // The next address is tried.
+    let both = vec!["127.0.0.1:1".into(), disk.address().to_string(), site.manager.address().to_string()];
+    join_with(&site.token_at(both, now().plus(DAY))).unwrap();
+    // A manager without a door (it is stopping, say) lets nobody in either.
+    let closed = site.cluster.node(6, Roles::MANAGER);
+    let token = site.token_at(vec![closed.address().to_string()], now().plus(DAY));
+    assert!(matches!(join_with(&token), Err(JoinError::Unreachable(_))));
+}
+
+#[test]
+fn a_key_that_somebody_else_has_gets_no_certificate() {
+    let site = Site::new();
+    let (token, key) = (site.token(DAY), NewKey::draw().unwrap());
+    let stolen = NewKey::draw().unwrap().public();
+    let wish = Wish { roles: Roles::DISK, name: "thief".into(), key: stolen };
+    let verdict = crate::join::ask_for(&token, &key, &wish, &site.manager.address().to_string(), &quick()).unwrap();
+    assert!(verdict.unwrap_err().contains("not signed with the key that it is for"));
+    assert!(site.tokens.kept.lock().0[&token.id].used.is_none());
+}
+
+#[test]
+fn a_name_has_to_be_one() {
+    let site = Site::new();
+    for name in ["", &"x".repeat(256)] {
+        let error = join(&site.token(DAY), &NewKey::draw().unwrap(), Roles::DISK, name, &quick()).unwrap_err();
+        assert!(matches!(error, JoinError::Name(_)), "{error}");
+    }
+}

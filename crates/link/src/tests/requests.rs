@@ -1,0 +1,233 @@
+//! Requests, answers and one-way messages between nodes that keep to the rules.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::world::*;
+use crate::*;
+
+fn pair() -> (Cluster, Node, Link) {
+    let cluster = Cluster::new(1);
+    let node = cluster.node(1, Roles::MANAGER);
+    let link = Link::up(&cluster.us(2, Roles::DISK), &node);
+    (cluster, node, link)
+}
+
+#[test]
+fn bulk_arrives_as_it_was_sent() {
+    let (_cluster, _node, link) = pair();
+    for length in [0, 1, 100, (16 << 10) - 1, 1 << 20, (1 << 20) + 1, 16 << 20] {
+        let bytes: Vec<u8> = (0..length).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0]).collect();
+        let bytes = Arc::new(bytes);
+        let outgoing = Outgoing::new(b"echo".to_vec()).with_bulk(Arc::clone(&bytes) as _);
+        let answer = link.peer.request(Call::new(outgoing).expecting(length)).unwrap().wait(SOON).unwrap();
+        assert_eq!(answer.message, b"echo");
+        assert!(answer.bulk.bytes() == &bytes[..], "{length} bytes came back altered");
+    }
+    let long = vec![b'm'; MESSAGE_BYTES_MAX as usize];
+    let answer = link.peer.request(Call::new(Outgoing::new(long.clone()))).unwrap().wait(SOON).unwrap();
+    assert!(answer.message == long);
+}
+
+#[test]
+fn many_requests_are_under_way_and_each_gets_its_own_answer() {
+    let (_cluster, _node, link) = pair();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let link = &link;
+            scope.spawn(move || {
+                for number in 0..200 {
+                    let text = format!("{thread} {number}");
+                    assert_eq!(link.ask(&text).unwrap().message, text.as_bytes());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn both_sides_ask_at_once() {
+    let (_cluster, node, link) = pair();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // The node has no handle but that which its handler is given: it is asked through a message of its own.
+    let bulk: SharedBytes = Arc::new(vec![7u8; 1 << 20]);
+    for _ in 0..100 {
+        let sender = sender.clone();
+        let call = Call::new(Outgoing::new(b"echo".to_vec()).with_bulk(Arc::clone(&bulk))).expecting(1 << 20);
+        link.peer
+            .request_then(call, Room::Wait, move |answer| sender.send(answer.unwrap().bulk.bytes().len()).unwrap())
+            .unwrap();
+    }
+    for _ in 0..100 {
+        assert_eq!(receiver.recv_timeout(SOON), Ok(1 << 20));
+    }
+    drop(node);
+}
+
+#[test]
+fn answers_are_received_straight_into_the_memory_of_who_asked() {
+    let (_cluster, _node, link) = pair();
+    let buffer = vec![0u8; 5000];
+    let place = buffer.as_ptr();
+    let answer = link.peer.request(call("bulk 4096").into_buffer(buffer)).unwrap().wait(SOON).unwrap();
+    let Bulk::Here { buffer, length } = answer.bulk else { panic!() };
+    assert_eq!((buffer.as_ptr(), length, buffer.len()), (place, 4096, 5000));
+    assert!(buffer[..4096].iter().all(|byte| *byte == b'b') && buffer[4096..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn bulk_without_a_buffer_is_read_away_and_told() {
+    let (_cluster, _node, link) = pair();
+    let outgoing = Outgoing::new(b"no room".to_vec()).with_bulk(Arc::new(vec![1u8; 3 << 20]));
+    let answer = link.peer.request(Call::new(outgoing)).unwrap().wait(SOON).unwrap();
+    assert_eq!(answer.message, format!("dropped {}", 3 << 20).as_bytes());
+    assert!(link.ask("and on").is_ok());
+}
+
+#[test]
+fn only_so_many_requests_are_under_way() {
+    let (_cluster, node, link) = pair();
+    let pending: Vec<_> = (0..4).map(|_| link.peer.try_request(call("later")).unwrap()).collect();
+    assert!(matches!(link.peer.try_request(call("one more")), Err(SendError::Full)));
+    // Who waits gets through as soon as there is room.
+    let began = Instant::now();
+    let waiting = {
+        let peer = link.peer.clone();
+        std::thread::spawn(move || peer.request(call("patient")).unwrap().wait(SOON).unwrap())
+    };
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!waiting.is_finished() && !node.seen().lines().iter().any(|line| line.contains("patient")));
+    link.peer.tell(Outgoing::new(b"now".to_vec()), Room::Wait).unwrap();
+    assert_eq!(waiting.join().unwrap().message, b"patient");
+    assert!(began.elapsed() >= Duration::from_millis(200));
+    for answer in pending {
+        assert_eq!(answer.wait(SOON).unwrap().message, b"at last");
+    }
+}
+
+#[test]
+fn only_so_many_bytes_are_under_way() {
+    let (_cluster, _node, link) = pair();
+    let large = |answer| {
+        let outgoing = Outgoing::new(b"later".to_vec()).with_bulk(Arc::new(vec![0u8; 15 << 20]));
+        Call::new(outgoing).expecting(answer)
+    };
+    let first = link.peer.try_request(large(0)).unwrap();
+    let second = link.peer.try_request(large(0)).unwrap();
+    assert!(matches!(link.peer.try_request(large(0)), Err(SendError::Full)), "45 MiB of 40");
+    assert!(matches!(link.peer.try_request(call("later").expecting(11 << 20)), Err(SendError::Full)), "41 of 40");
+    let third = link.peer.try_request(call("later").expecting(9 << 20)).unwrap();
+    link.peer.tell(Outgoing::new(b"now".to_vec()), Room::Wait).unwrap();
+    for answer in [first, second, third] {
+        assert!(answer.wait(SOON).is_ok());
+    }
+    assert!(link.peer.try_request(large(0)).is_ok());
+}
+
+#[test]
+fn what_is_too_long_is_not_sent() {
+    let (_cluster, node, link) = pair();
+    let message = vec![0; MESSAGE_BYTES_MAX as usize + 1];
+    let bulk: SharedBytes = Arc::new(vec![0u8; BULK_BYTES_MAX as usize + 1]);
+    for outgoing in [Outgoing::new(message), Outgoing::new(vec![]).with_bulk(bulk)] {
+        assert!(matches!(link.peer.request(Call::new(outgoing.clone())), Err(SendError::TooLong { .. })));
+        assert!(matches!(link.peer.tell(outgoing, Room::Wait), Err(SendError::TooLong { .. })));
+    }
+    assert!(matches!(link.peer.request(call("x").expecting(BULK_BYTES_MAX + 1)), Err(SendError::TooLong { .. })));
+    // An answer with more bulk than was asked for is not sent either, and nobody waits for it.
+    assert!(matches!(
+        link.peer.request(call("bulk 101").expecting(100)).unwrap().wait(SOON),
+        Err(CallError::Unanswered)
+    ));
+    node.seen().wait_for("the most that may be is 100");
+    assert_eq!(link.peer.request(call("bulk 100").expecting(100)).unwrap().wait(SOON).unwrap().bulk.bytes().len(), 100);
+}
+
+#[test]
+fn a_request_that_was_let_go_of_is_told() {
+    let (_cluster, _node, link) = pair();
+    assert!(matches!(link.ask("never"), Err(CallError::Unanswered)));
+    assert!(matches!(
+        link.peer.request(call("later")).unwrap().wait(Duration::from_millis(10)),
+        Err(CallError::Late(_))
+    ));
+    // Nobody waits for that answer, which comes all the same.
+    link.peer.tell(Outgoing::new(b"now".to_vec()), Room::Wait).unwrap();
+    assert!(link.ask("and on").is_ok());
+}
+
+#[test]
+fn one_way_messages_come_in_order_and_wait_when_there_are_too_many() {
+    let (_cluster, node, link) = pair();
+    let bulk: SharedBytes = Arc::new(vec![0u8; 600 << 10]);
+    for number in 0..50 {
+        link.peer
+            .tell(Outgoing::new(number.to_string().into_bytes()).with_bulk(Arc::clone(&bulk)), Room::Wait)
+            .unwrap();
+    }
+    node.seen().wait_for("one way 49 614400");
+    let lines = node.seen().lines();
+    let told: Vec<_> = lines.iter().filter(|line| line.starts_with("one way")).cloned().collect();
+    assert_eq!(told, (0..50).map(|number| format!("one way {number} 614400")).collect::<Vec<_>>());
+    // More than what may wait is not queued.
+    let slow = Rogue::greet(&_cluster.us(3, Roles::DISK), &node);
+    drop(slow);
+    let fails = (0..100_000).any(|_| {
+        matches!(
+            link.peer.tell(Outgoing::new(b"much".to_vec()).with_bulk(Arc::clone(&bulk)), Room::Try),
+            Err(SendError::Full)
+        )
+    });
+    assert!(fails);
+}
+
+#[test]
+fn idle_nodes_stay_connected() {
+    let (_cluster, node, link) = pair();
+    std::thread::sleep(quick().silence_max * 2);
+    assert!(link.ask("still there").is_ok());
+    assert_eq!(node.seen().lines().iter().filter(|line| line.starts_with("ended")).count(), 0);
+}
+
+#[test]
+fn who_closes_says_goodbye_and_what_was_queued_arrives_before() {
+    let (_cluster, node, link) = pair();
+    let unanswered = link.peer.request(call("later")).unwrap();
+    for number in 0..10 {
+        link.peer.tell(Outgoing::new(format!("last {number}").into_bytes()), Room::Wait).unwrap();
+    }
+    let began = Instant::now();
+    link.peer.close("maintenance");
+    node.seen().wait_for("one way last 9");
+    let told = node.seen().wait_for("ended");
+    assert!(told.contains("the peer has closed it: maintenance"), "{told}");
+    assert!(matches!(unanswered.wait(SOON), Err(CallError::Ended(_))));
+    let Err(SendError::Ended(error)) = link.peer.request(call("too late")) else { panic!() };
+    assert!(error.to_string().contains("closed on this side: maintenance"), "{error}");
+    let end = link.end();
+    assert!(matches!(&end.why, Why::ClosedHere(reason) if reason == "maintenance"), "{end}");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_peer_that_dies_is_told_to_all_who_wait() {
+    let (_cluster, node, link) = pair();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let pending = link.peer.request(call("later")).unwrap();
+    let counted = Arc::clone(&calls);
+    let count = move |answer: Result<_, CallError>| {
+        assert!(matches!(answer, Err(CallError::Ended(_))));
+        counted.fetch_add(1, Ordering::SeqCst);
+    };
+    link.peer.request_then(call("later"), Room::Try, count).unwrap();
+    node.seen().wait_for("request later");
+    for responder in node.answers.kept.lock().iter() {
+        responder.peer().cut("killed");
+    }
+    let Err(CallError::Ended(error)) = pending.wait(SOON) else { panic!() };
+    assert!(matches!(error.why, Why::BrokenOff), "{error}");
+    assert!(error.to_string().contains("node 1 (manager, 127.0.0.1:"), "{error}");
+    assert!(matches!(link.end().why, Why::BrokenOff));
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}

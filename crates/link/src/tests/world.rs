@@ -1,0 +1,315 @@
+//! Clusters of a few nodes on this machine's loopback.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Condvar, Mutex};
+use tempfile::TempDir;
+use types::{ClusterId, NodeId, Timestamp};
+
+use crate::channel::{self, Deadline, Halves};
+use crate::connection::{Arriving, Handler, Received};
+use crate::hello::{self, Expect};
+use crate::verify::name_of;
+use crate::*;
+
+pub const DAY: Duration = Duration::from_secs(86_400);
+/// Long enough for a busy machine, short enough for somebody who waits for a failing test.
+pub const SOON: Duration = Duration::from_secs(20);
+
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Timestamp(i64::try_from(since.as_nanos()).unwrap())
+}
+
+pub fn quick() -> Settings {
+    Settings {
+        connect_time: Duration::from_secs(5),
+        frame_time: Duration::from_millis(500),
+        send_time: Duration::from_secs(2),
+        alive_every: Duration::from_millis(100),
+        silence_max: Duration::from_millis(1500),
+        close_time: Duration::from_millis(500),
+        requests_max: 4,
+        bytes_max: 40 << 20,
+        one_way_bytes_max: 1 << 20,
+    }
+}
+
+/// A cluster with its authority.
+pub struct Cluster {
+    pub folder: TempDir,
+    pub authority: Arc<Authority>,
+}
+
+impl Cluster {
+    pub fn new(number: u128) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::create(folder.path(), ClusterId(number), now()).unwrap();
+        Self { folder, authority: Arc::new(authority) }
+    }
+
+    pub fn identity(&self, node: u64, roles: Roles) -> Identity {
+        Identity::issue(&self.authority, NodeId(node), roles, now(), DAY).unwrap()
+    }
+
+    pub fn us(&self, node: u64, roles: Roles) -> Us {
+        us_of(&self.identity(node, roles))
+    }
+
+    /// A node that answers.
+    pub fn node(&self, node: u64, roles: Roles) -> Node {
+        Node::start(self.us(node, roles), None)
+    }
+}
+
+pub fn us_of(identity: &Identity) -> Us {
+    Us::new(Arc::new(Credentials::new(identity).unwrap()), quick())
+}
+
+/// What a node has seen of its peers, in words.
+#[derive(Default)]
+pub struct Seen {
+    lines: Mutex<Vec<String>>,
+    more: Condvar,
+}
+
+impl Seen {
+    fn add(&self, line: String) {
+        self.lines.lock().push(line);
+        self.more.notify_all();
+    }
+
+    /// Waits for a line with `part` in it.
+    pub fn wait_for(&self, part: &str) -> String {
+        let until = Instant::now() + SOON;
+        let mut lines = self.lines.lock();
+        loop {
+            if let Some(line) = lines.iter().find(|line| line.contains(part)) {
+                return line.clone();
+            }
+            assert!(!self.more.wait_until(&mut lines, until).timed_out(), "nothing of {part:?} in {lines:?}");
+        }
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().clone()
+    }
+}
+
+/// Answers by what is asked for: `echo` with the same message and bulk, `bulk <n>` with so many bytes; `later` is kept until somebody sends `now`;
+/// `never` is let go of. Bulk of messages that begin with `no room` has no buffer.
+#[derive(Default)]
+pub struct Answers {
+    pub seen: Seen,
+    pub kept: Mutex<Vec<Responder<Vec<u8>>>>,
+    pub unwanted: Mutex<Option<NodeId>>,
+}
+
+impl Handler for Answers {
+    type Buffer = Vec<u8>;
+
+    fn buffer(&self, _: &PeerIdentity, arriving: &Arriving<'_>) -> Option<Vec<u8>> {
+        // Longer than is needed, as a pool's buffers are.
+        (!arriving.message.starts_with(b"no room")).then(|| vec![0xee; arriving.header.bulk_len as usize + 100])
+    }
+
+    fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
+        match *self.unwanted.lock() == Some(peer.name.node) {
+            true => Err(format!("node {} was removed from the cluster", peer.name.node)),
+            false => Ok(()),
+        }
+    }
+
+    fn connected(&self, peer: &Peer<Vec<u8>>) {
+        self.seen.add(format!("connected {}", peer.identity()));
+    }
+
+    fn received(&self, _: &Peer<Vec<u8>>, received: Received<Vec<u8>>) {
+        match received {
+            Received::OneWay { message, bulk } => {
+                self.seen.add(format!("one way {} {}", String::from_utf8_lossy(&message), bulk.bytes().len()));
+                if message == b"now" {
+                    for responder in self.kept.lock().drain(..) {
+                        responder.answer(Outgoing::new(b"at last".to_vec())).unwrap();
+                    }
+                }
+            }
+            Received::Request { message, bulk, responder } => {
+                let text = String::from_utf8_lossy(&message).into_owned();
+                self.seen.add(format!("request {text}"));
+                match (text.split_once(' ').unwrap_or((&text, "")), bulk) {
+                    (("later", _), _) => self.kept.lock().push(responder),
+                    (("never", _), _) => {}
+                    (("bulk", number), _) => {
+                        let bytes = vec![b'b'; number.parse().unwrap()];
+                        let answer = Outgoing::new(message).with_bulk(Arc::new(bytes));
+                        if let Err(error) = responder.answer(answer) {
+                            self.seen.add(error.to_string());
+                        }
+                    }
+                    (_, Bulk::Dropped { length }) => {
+                        responder.answer(Outgoing::new(format!("dropped {length}").into_bytes())).unwrap();
+                    }
+                    (_, bulk) => {
+                        let answer = Outgoing::new(message).with_bulk(Arc::new(bulk.bytes().to_vec()));
+                        responder.answer(answer).unwrap();
+                    }
+                }
+            }
+        }
+    }
+
+    fn ended(&self, _: &Peer<Vec<u8>>, why: &LinkError) {
+        self.seen.add(format!("ended {why}"));
+    }
+}
+
+/// A node that listens.
+pub struct Node {
+    pub us: Us,
+    pub listener: Arc<Listener>,
+    pub answers: Arc<Answers>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Node {
+    pub fn start(us: Us, door: Option<Door>) -> Self {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let answers = Arc::new(Answers::default());
+        let door = door.map(Arc::new);
+        let thread = {
+            let (us, listener, answers) = (us.clone(), Arc::clone(&listener), Arc::clone(&answers));
+            std::thread::spawn(move || listener.serve(&us, &answers, door.as_ref()))
+        };
+        Self { us, listener, answers, thread: Some(thread) }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    pub fn seen(&self) -> &Seen {
+        &self.answers.seen
+    }
+}
+
+impl Node {
+    /// The same node with other patience.
+    pub fn restart_with(&mut self, settings: Settings) {
+        *self = Self::start(Us { settings, ..self.us.clone() }, None);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.listener.stop();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// A connection to a node, with its own thread.
+pub struct Link {
+    pub peer: Peer<Vec<u8>>,
+    thread: Option<JoinHandle<Arc<LinkError>>>,
+}
+
+impl Link {
+    pub fn up(us: &Us, node: &Node) -> Self {
+        Self::try_up(us, node, Expect::default()).unwrap()
+    }
+
+    pub fn try_up(us: &Us, node: &Node, expect: Expect) -> Result<Self, LinkError> {
+        let ready = connect(us, node.address(), expect)?;
+        let peer = ready.peer().clone();
+        Ok(Self { peer, thread: Some(std::thread::spawn(move || ready.run(&Answers::default()))) })
+    }
+
+    pub fn ask(&self, text: &str) -> Result<Answer<Vec<u8>>, CallError> {
+        self.peer.request(call(text)).unwrap().wait(SOON)
+    }
+
+    /// Waits for the end.
+    pub fn end(mut self) -> Arc<LinkError> {
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.peer.close("the test is over");
+            thread.join().unwrap();
+        }
+    }
+}
+
+pub fn call(text: &str) -> Call<Vec<u8>> {
+    Call::new(Outgoing::new(text.as_bytes().to_vec()))
+}
+
+/// A node of the cluster that has greeted as it should, and then sends what it wants.
+pub struct Rogue {
+    pub halves: Halves,
+}
+
+impl Rogue {
+    pub fn greet(us: &Us, node: &Node) -> Self {
+        let mut rogue = Self::connect(us, node);
+        let name = us.credentials.name();
+        let ours = Hello { versions: us.versions, name, requests_max: 4, bytes_max: 1 << 26, software: "rogue".into() };
+        let certificate = node.us.credentials.name();
+        hello::exchange(&mut rogue.halves, &ours, &certificate, Expect::default(), soon(), &|_, _| Ok(())).unwrap();
+        rogue
+    }
+
+    /// After TLS, before the hello.
+    pub fn connect(us: &Us, node: &Node) -> Self {
+        let socket = TcpStream::connect(node.address()).unwrap();
+        let config = Arc::clone(&us.credentials.current().client);
+        let (halves, shown) = channel::connect(socket, config, soon(), SOON).unwrap();
+        assert!(name_of(&shown.certificate.unwrap()).is_some());
+        Self { halves }
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.halves.writing.send(&[bytes]).unwrap();
+    }
+
+    /// What the node says before it cuts the connection.
+    pub fn last_words(&mut self) -> String {
+        loop {
+            let mut bytes = [0; HEADER_BYTES];
+            assert!(self.halves.reading.fill(&mut bytes, soon()).unwrap(), "it ended without a word");
+            let header = FrameHeader::from_bytes(&bytes).unwrap();
+            let mut message = vec![0; (header.message_len + header.bulk_len) as usize];
+            if !message.is_empty() {
+                self.halves.reading.fill(&mut message, soon()).unwrap();
+            }
+            if header.kind == Kind::Goodbye {
+                return String::from_utf8(message).unwrap();
+            }
+        }
+    }
+}
+
+impl Rogue {
+    /// As [`Rogue::last_words`]; what is under way before them is of no interest.
+    pub fn last_words_after_request(mut self) -> String {
+        let mut message = [0; 3];
+        assert!(self.halves.reading.fill(&mut message, soon()).unwrap());
+        self.last_words()
+    }
+
+    /// Waits until the node ends the connection, whatever it says before.
+    pub fn end_of_stream(&mut self) -> Instant {
+        while let Ok(true) = self.halves.reading.fill(&mut [0; 1], soon()) {}
+        Instant::now()
+    }
+}
+
+pub fn soon() -> Deadline {
+    Deadline::new("this test", SOON)
+}

@@ -1,0 +1,453 @@
+//! The text that lets a new node join: it is made by `weir token create`, copied to the new machine, and good for one node until it expires.
+//!
+//! It is for both directions: by its fingerprint the new node knows that it speaks with a manager of the right cluster, by its secret the manager
+//! knows that the new node has been invited. The managers keep a hash of the secret alone.
+
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use types::{Crc32c, NodeId, Timestamp, units};
+
+use crate::random::{self, RandomError};
+use crate::{Fingerprint, Roles, message};
+
+/// What a token's text begins with.
+const PREFIX: &str = "weir-join-";
+/// A longer text is none.
+const TEXT_MAX: usize = 4096;
+/// Most addresses of managers in a token.
+pub const ADDRESSES_MAX: usize = 16;
+const ADDRESS_BYTES_MAX: usize = 255;
+const VERSION: u8 = 1;
+/// What is kept of a secret is derived from it for this alone.
+const CONTEXT: &str = "weir 2026 hash of a join token's secret";
+
+/// Which token it is. It is no secret.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TokenId(pub [u8; 16]);
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Random bytes that make a token good. Shown to nobody.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct TokenSecret([u8; 32]);
+
+impl TokenSecret {
+    fn hash(&self) -> blake3::Hash {
+        blake3::Hash::from_bytes(blake3::derive_key(CONTEXT, &self.0))
+    }
+}
+
+impl fmt::Debug for TokenSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenSecret(not shown)")
+    }
+}
+
+/// What a new node is given. [`JoinToken::text`] is the form to copy; there is no `Display`, so that none gets into a log unnoticed.
+#[derive(Clone, Debug)]
+pub struct JoinToken {
+    /// Which it is.
+    pub id: TokenId,
+    /// Makes it good.
+    pub secret: TokenSecret,
+    /// The cluster's authority.
+    pub authority: Fingerprint,
+    /// What the node may become.
+    pub roles: Roles,
+    /// Until when it is good.
+    pub expires: Timestamp,
+    /// Where managers are, as `host:port`; each is tried in turn.
+    pub addresses: Vec<String>,
+}
+
+/// What the managers keep of a token.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenRecord {
+    /// Which it is.
+    pub id: TokenId,
+    /// A hash of its secret. It is of random bytes, so nobody finds these by trying.
+    pub hash: [u8; 32],
+    /// What the node may become.
+    pub roles: Roles,
+    /// Until when it is good.
+    pub expires: Timestamp,
+    /// The node that has joined with it.
+    pub used: Option<Used>,
+}
+
+impl fmt::Debug for TokenRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, roles, expires, used, .. } = self;
+        write!(f, "TokenRecord({id}, {roles}, until {expires}, used {used:?}, ..)")
+    }
+}
+
+/// How a token was used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Used {
+    /// The number that the node was given.
+    pub node: NodeId,
+    /// The public key that the node had then.
+    pub key: [u8; 32],
+}
+
+impl fmt::Debug for Used {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "by node {}", self.node)
+    }
+}
+
+/// What a node shows of its token.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Presented {
+    /// Which token.
+    pub id: TokenId,
+    /// Its secret.
+    pub secret: TokenSecret,
+}
+
+/// What a node that joins wants to be.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Wish {
+    /// Its roles.
+    pub roles: Roles,
+    /// How people call it, most often its host name.
+    pub name: String,
+    /// Its public key (Ed25519); it has proved that it has the private one.
+    pub key: [u8; 32],
+}
+
+impl fmt::Debug for Wish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wish({:?} as {})", self.name, self.roles)
+    }
+}
+
+/// That a node may join.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// As a new one, which gets a number.
+    New,
+    /// It has joined with this token already, and asks again with the same key: the answer was lost. It keeps its number.
+    Again(NodeId),
+}
+
+/// Why a token is refused. Nothing of the secret is in it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TokenError {
+    /// It is no token.
+    #[error("this is no token to join with: {0}; copy the whole line that `weir token create` printed")]
+    Malformed(&'static str),
+    /// There is none of this number, or its secret is another.
+    #[error("token {id} is not known to this cluster; make a new one with `weir token create` on a manager")]
+    Unknown {
+        /// Its number.
+        id: TokenId,
+    },
+    /// Another node has joined with it.
+    #[error(
+        "token {id} was used already, by node {node}; each is good for one node: make a new one with `weir token create` on a manager"
+    )]
+    Used {
+        /// Its number.
+        id: TokenId,
+        /// The node.
+        node: NodeId,
+    },
+    /// Its time is over.
+    #[error("token {id} expired {} ago by the manager's clock; make a new one with `weir token create` on a manager", units::show_duration(*ago))]
+    Expired {
+        /// Its number.
+        id: TokenId,
+        /// For how long it has been over.
+        ago: Duration,
+    },
+    /// It was made for something else.
+    #[error(
+        "token {id} lets a node join as {may}, not as {wanted}; make one with `weir token create --role {wanted}` on a manager"
+    )]
+    Roles {
+        /// Its number.
+        id: TokenId,
+        /// What it is for.
+        may: Roles,
+        /// What the node wants to be.
+        wanted: Roles,
+    },
+    /// It cannot be made like this.
+    #[error(
+        "a token cannot hold {addresses} addresses: it needs at least one, has room for {ADDRESSES_MAX}, and none may be longer than 255 bytes"
+    )]
+    Addresses {
+        /// How many.
+        addresses: usize,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Bytes {
+    version: u8,
+    id: TokenId,
+    secret: TokenSecret,
+    authority: [u8; 32],
+    roles: u8,
+    expires: i64,
+    addresses: Vec<String>,
+}
+
+impl JoinToken {
+    /// A new one, and what the managers are to keep of it.
+    ///
+    /// # Errors
+    /// When the kernel has no randomness.
+    pub fn make(
+        addresses: Vec<String>,
+        authority: Fingerprint,
+        roles: Roles,
+        expires: Timestamp,
+    ) -> Result<(Self, TokenRecord), RandomError> {
+        let (id, secret) = (TokenId(random::bytes()?), TokenSecret(random::bytes()?));
+        let record = TokenRecord { id, hash: *secret.hash().as_bytes(), roles, expires, used: None };
+        Ok((Self { id, secret, authority, roles, expires, addresses }, record))
+    }
+
+    /// One line, to be copied to the new node. Whoever reads it can join in the node's place: it is for the screen of the person who made it.
+    ///
+    /// # Errors
+    /// [`TokenError::Addresses`].
+    pub fn text(&self) -> Result<String, TokenError> {
+        let addresses = self.addresses.len();
+        if !addresses_are_good(&self.addresses) {
+            return Err(TokenError::Addresses { addresses });
+        }
+        let bytes = Bytes {
+            version: VERSION,
+            id: self.id,
+            secret: self.secret.clone(),
+            authority: self.authority.0,
+            roles: self.roles.bits(),
+            expires: self.expires.0,
+            addresses: self.addresses.clone(),
+        };
+        let mut bytes = message::encode(&bytes).map_err(|_| TokenError::Addresses { addresses })?;
+        bytes.extend(Crc32c::of(&bytes).0.to_le_bytes());
+        Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
+    }
+
+    /// The token that `text` is; space around it does not matter.
+    ///
+    /// # Errors
+    /// [`TokenError::Malformed`].
+    pub fn parse(text: &str) -> Result<Self, TokenError> {
+        let malformed = TokenError::Malformed;
+        let text = text.trim();
+        if text.len() > TEXT_MAX {
+            return Err(malformed("it is too long"));
+        }
+        let text = text.strip_prefix(PREFIX).ok_or(malformed("it does not begin with `weir-join-`"))?;
+        let bytes = URL_SAFE_NO_PAD
+            .decode(text)
+            .map_err(|_| malformed("it has characters that no token has, or lacks some"))?;
+        let (bytes, sum) = bytes.split_last_chunk().ok_or(malformed("it is too short"))?;
+        if Crc32c::of(bytes).0 != u32::from_le_bytes(*sum) {
+            return Err(malformed("a part of it is missing or was altered"));
+        }
+        if bytes.first() != Some(&VERSION) {
+            return Err(malformed("a newer version of weir has made it; the new node has to be of that version, too"));
+        }
+        let bytes: Bytes = message::decode(bytes).map_err(|_| malformed("there is something else in it"))?;
+        let roles =
+            Roles::from_bits(bytes.roles).ok_or(malformed("it is for a role that this version does not know"))?;
+        if !addresses_are_good(&bytes.addresses) {
+            return Err(malformed("its addresses are none"));
+        }
+        Ok(Self {
+            id: bytes.id,
+            secret: bytes.secret,
+            authority: Fingerprint(bytes.authority),
+            roles,
+            expires: Timestamp(bytes.expires),
+            addresses: bytes.addresses,
+        })
+    }
+
+    /// What is shown to a manager.
+    #[must_use]
+    pub fn presented(&self) -> Presented {
+        Presented { id: self.id, secret: self.secret.clone() }
+    }
+}
+
+fn addresses_are_good(addresses: &[String]) -> bool {
+    let is_good = |address: &String| !address.is_empty() && address.len() <= ADDRESS_BYTES_MAX;
+    (1..=ADDRESSES_MAX).contains(&addresses.len()) && addresses.iter().all(is_good)
+}
+
+/// Whether `wish` is granted to who shows `presented`, given what is kept of the token. Whoever grants it marks the record as used in the same
+/// transaction, so that of two nodes with one token one wins.
+///
+/// # Errors
+/// Any [`TokenError`] but those of the text. Somebody who does not know the secret learns nothing of the token.
+pub fn check(
+    record: Option<&TokenRecord>,
+    presented: &Presented,
+    wish: &Wish,
+    now: Timestamp,
+) -> Result<Admission, TokenError> {
+    let id = presented.id;
+    // Compared in constant time.
+    let known = |record: &&TokenRecord| record.id == id && presented.secret.hash() == record.hash;
+    let record = record.filter(known).ok_or(TokenError::Unknown { id })?;
+    if let Some(used) = record.used
+        && used.key != wish.key
+    {
+        return Err(TokenError::Used { id, node: used.node });
+    }
+    if now >= record.expires {
+        let ago = Duration::from_nanos(now.0.saturating_sub(record.expires.0).unsigned_abs());
+        return Err(TokenError::Expired { id, ago });
+    }
+    if !record.roles.include(wish.roles) {
+        return Err(TokenError::Roles { id, may: record.roles, wanted: wish.roles });
+    }
+    Ok(record.used.map_or(Admission::New, |used| Admission::Again(used.node)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000_000_000);
+
+    fn made() -> (JoinToken, TokenRecord) {
+        let addresses = vec!["manager.site:1096".to_owned(), "[2001:db8::1]:1096".to_owned()];
+        JoinToken::make(addresses, Fingerprint([7; 32]), Roles::DISK, NOW.plus(Duration::from_secs(3600))).unwrap()
+    }
+
+    fn wish() -> Wish {
+        Wish { roles: Roles::DISK, name: "disk1".into(), key: [1; 32] }
+    }
+
+    #[test]
+    fn a_token_survives_copying() {
+        let (token, record) = made();
+        let text = token.text().unwrap();
+        let read = JoinToken::parse(&format!("  {text}\n")).unwrap();
+        assert_eq!(
+            (read.id, read.authority, read.roles, read.expires),
+            (token.id, token.authority, token.roles, token.expires)
+        );
+        assert_eq!(read.addresses, token.addresses);
+        assert_eq!(check(Some(&record), &read.presented(), &wish(), NOW), Ok(Admission::New));
+        for cut in 0..text.len() {
+            assert!(matches!(JoinToken::parse(&text[..cut]), Err(TokenError::Malformed(_))), "{cut}");
+        }
+        assert!(JoinToken::parse(&"x".repeat(10_000)).unwrap_err().to_string().contains("too long"));
+    }
+
+    #[test]
+    fn it_is_good_for_one_node_until_it_expires() {
+        let (token, mut record) = made();
+        let shown = token.presented();
+        let last = Timestamp(record.expires.0 - 1);
+        assert_eq!(check(Some(&record), &shown, &wish(), last), Ok(Admission::New));
+        let late = check(Some(&record), &shown, &wish(), record.expires.plus(Duration::from_secs(600)));
+        assert_eq!(late, Err(TokenError::Expired { id: token.id, ago: Duration::from_secs(600) }));
+        assert!(late.unwrap_err().to_string().contains("expired 10 min 0 s ago"));
+
+        record.used = Some(Used { node: NodeId(4), key: [1; 32] });
+        assert_eq!(check(Some(&record), &shown, &wish(), NOW), Ok(Admission::Again(NodeId(4))));
+        let other = Wish { key: [2; 32], ..wish() };
+        let twice = Err(TokenError::Used { id: token.id, node: NodeId(4) });
+        assert_eq!(check(Some(&record), &shown, &other, NOW), twice);
+        assert_eq!(check(Some(&record), &shown, &other, record.expires), twice);
+    }
+
+    #[test]
+    fn it_is_good_for_its_roles_alone() {
+        let (token, record) = made();
+        for wanted in [Roles::MANAGER, Roles::BOTH] {
+            let more = check(Some(&record), &token.presented(), &Wish { roles: wanted, ..wish() }, NOW);
+            assert_eq!(more, Err(TokenError::Roles { id: token.id, may: Roles::DISK, wanted }));
+        }
+    }
+
+    #[test]
+    fn who_does_not_know_the_secret_learns_nothing() {
+        let (token, mut record) = made();
+        let guess = Presented { id: token.id, secret: TokenSecret([0; 32]) };
+        let unknown = Err(TokenError::Unknown { id: token.id });
+        assert_eq!(check(Some(&record), &guess, &wish(), NOW), unknown);
+        record.used = Some(Used { node: NodeId(4), key: [1; 32] });
+        assert_eq!(check(Some(&record), &guess, &wish(), record.expires), unknown);
+        assert_eq!(check(None, &token.presented(), &wish(), NOW), unknown);
+        let other = made();
+        assert_eq!(check(Some(&other.1), &token.presented(), &wish(), NOW), unknown);
+    }
+
+    #[test]
+    fn a_token_needs_somewhere_to_go() {
+        let (token, _) = made();
+        for addresses in [vec![], vec![String::new()], vec!["a:1".into(); 17], vec!["a".repeat(256)]] {
+            let count = addresses.len();
+            let wrong = JoinToken { addresses, ..token.clone() };
+            assert_eq!(wrong.text(), Err(TokenError::Addresses { addresses: count }));
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let (token, record) = made();
+        let secret = token.secret.0;
+        let shown = format!("{token:?} {record:?} {:?} {:?}", token.presented(), wish());
+        assert!(shown.contains(&token.id.to_string()) && shown.contains("not shown"), "{shown}");
+        for bytes in [secret, record.hash] {
+            assert!(!shown.contains(&format!("{}, {}, {}", bytes[0], bytes[1], bytes[2])), "{shown}");
+        }
+    }
+
+    #[test]
+    fn the_bytes_stay_as_they_are() {
+        let token = JoinToken {
+            id: TokenId([1; 16]),
+            secret: TokenSecret([2; 32]),
+            authority: Fingerprint([3; 32]),
+            roles: Roles::DISK,
+            expires: Timestamp(4),
+            addresses: vec!["m:5".into()],
+        };
+        assert_eq!(
+            token.text().unwrap(),
+            "weir-join-AQEBAQEBAQEBAQEBAQEBAQECAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAggBA206NVTvIKw"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_altered_character_is_noticed(at in 0usize.., bit in 0u8..7) {
+            let (token, _) = made();
+            let mut text = token.text().unwrap().into_bytes();
+            let at = at % text.len();
+            text[at] ^= 1 << bit;
+            let text = String::from_utf8(text).unwrap();
+            // A character that became space is trimmed, and missing then.
+            prop_assert!(JoinToken::parse(&text).is_err());
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Whose certificate counts: those of our cluster's authority, in their time, with a name of the one form that there is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, OtherError, SignatureScheme};
+use types::{ClusterId, Timestamp, units};
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+
+use crate::{Fingerprint, NodeName};
+
+/// What is wrong with a peer's certificate.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CertificateProblem {
+    /// Of another cluster, by what it says.
+    #[error(
+        "its certificate is of cluster {theirs}, and this node is of {ours}: an address leads to the wrong cluster, or a node has kept its identity from another one"
+    )]
+    OtherCluster {
+        /// Its cluster.
+        theirs: ClusterId,
+        /// Ours.
+        ours: ClusterId,
+    },
+    /// It says our cluster, and our authority has not signed it.
+    #[error(
+        "its certificate was not made by this cluster's authority: the cluster's authority was made anew, or somebody is not who he says"
+    )]
+    UnknownAuthority,
+    /// Its time is over.
+    #[error("its certificate expired {} ago by this node's clock: it was away too long to renew it, or a clock is wrong; let the node join again with a new token", units::show_duration(*ago))]
+    Expired {
+        /// For how long it has been over.
+        ago: Duration,
+    },
+    /// Its time has not begun.
+    #[error("its certificate is good only in {} by this node's clock: a clock is wrong", units::show_duration(*wait))]
+    NotYet {
+        /// How long until then.
+        wait: Duration,
+    },
+    /// It is not one of a node.
+    #[error("its certificate is not one of a node of a weir cluster")]
+    NoNode,
+    /// The authority that it comes with is not the one of the token.
+    #[error(
+        "its cluster's authority is not the one that the token names ({wanted}): the address leads to another cluster, or the token is for another one"
+    )]
+    OtherAuthority {
+        /// That of the token.
+        wanted: Fingerprint,
+    },
+    /// It cannot be read, or is not for this.
+    #[error("its certificate is not good: {0}")]
+    Invalid(String),
+}
+
+/// What certificates are compared with.
+#[derive(Debug)]
+pub(crate) struct Verifier {
+    trust: Trust,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+#[derive(Debug)]
+enum Trust {
+    /// Nodes of our own cluster.
+    Cluster { cluster: ClusterId, anchor: TrustAnchor<'static> },
+    /// Who comes with the authority of this fingerprint.
+    Fingerprint(Fingerprint),
+}
+
+/// The cryptography that is used: TLS 1.3 with AES-128-GCM (the quickest on machines that have it in hardware; others take ChaCha20).
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    use rustls::crypto::ring;
+    let cipher_suites =
+        vec![ring::cipher_suite::TLS13_AES_128_GCM_SHA256, ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
+    Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() })
+}
+
+impl Verifier {
+    /// For peers of `cluster`, whose authority is `authority`.
+    pub(crate) fn of(cluster: ClusterId, authority: &CertificateDer<'_>) -> Result<Self, CertificateProblem> {
+        let anchor = anchor_from_trusted_cert(authority).map_err(invalid)?.to_owned();
+        Ok(Self { trust: Trust::Cluster { cluster, anchor }, algorithms: provider().signature_verification_algorithms })
+    }
+
+    /// For a manager of a cluster of which only the authority's fingerprint is known.
+    pub(crate) fn of_fingerprint(fingerprint: Fingerprint) -> Self {
+        let algorithms = provider().signature_verification_algorithms;
+        Self { trust: Trust::Fingerprint(fingerprint), algorithms }
+    }
+
+    /// The name in the certificate, if it counts at `now`. `others` came along with it.
+    pub(crate) fn check(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: Timestamp,
+    ) -> Result<NodeName, CertificateProblem> {
+        let end = EndEntityCert::try_from(certificate).map_err(invalid)?;
+        let name = name_in(&end).ok_or(CertificateProblem::NoNode)?;
+        match &self.trust {
+            Trust::Cluster { cluster, anchor } => {
+                if name.cluster != *cluster {
+                    return Err(CertificateProblem::OtherCluster { theirs: name.cluster, ours: *cluster });
+                }
+                self.check_chain(&end, anchor, now)?;
+            }
+            Trust::Fingerprint(wanted) => {
+                let authority = others.iter().find(|other| Fingerprint::of(other) == *wanted);
+                let authority = authority.ok_or(CertificateProblem::OtherAuthority { wanted: *wanted })?;
+                self.check_chain(&end, &anchor_from_trusted_cert(authority).map_err(invalid)?, now)?;
+            }
+        }
+        Ok(name)
+    }
+
+    fn check_chain(
+        &self,
+        end: &EndEntityCert<'_>,
+        anchor: &TrustAnchor<'_>,
+        now: Timestamp,
+    ) -> Result<(), CertificateProblem> {
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.secs()).unwrap_or(0)));
+        // Nodes both connect and accept, so both usages have to be allowed.
+        for usage in [KeyUsage::server_auth(), KeyUsage::client_auth()] {
+            end.verify_for_usage(self.algorithms.all, std::slice::from_ref(anchor), &[], time, usage, None, None)
+                .map_err(|error| match error {
+                    webpki::Error::CertExpired { time, not_after } => CertificateProblem::Expired {
+                        ago: Duration::from_secs(time.as_secs().saturating_sub(not_after.as_secs())),
+                    },
+                    webpki::Error::CertNotValidYet { time, not_before } => CertificateProblem::NotYet {
+                        wait: Duration::from_secs(not_before.as_secs().saturating_sub(time.as_secs())),
+                    },
+                    webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => {
+                        CertificateProblem::UnknownAuthority
+                    }
+                    other => invalid(other),
+                })?;
+        }
+        Ok(())
+    }
+
+    fn verify(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        let now = Timestamp::from_secs(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+        self.check(certificate, others, now).map(drop).map_err(|problem| {
+            let other = || CertificateError::Other(OtherError(Arc::new(problem.clone())));
+            // What the peer is told is one of TLS's alerts; these two say more than that something is wrong.
+            rustls::Error::InvalidCertificate(match problem {
+                CertificateProblem::Expired { ago } => {
+                    let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.secs()).unwrap_or(0)));
+                    let not_after = UnixTime::since_unix_epoch(Duration::from_secs(time.as_secs()).saturating_sub(ago));
+                    CertificateError::ExpiredContext { time, not_after }
+                }
+                CertificateProblem::UnknownAuthority => CertificateError::UnknownIssuer,
+                _ => other(),
+            })
+        })
+    }
+}
+
+/// The problem that [`Verifier`] told rustls, if `error` is one.
+pub(crate) fn problem_of(error: &rustls::Error) -> Option<CertificateProblem> {
+    let rustls::Error::InvalidCertificate(error) = error else { return None };
+    Some(match error {
+        CertificateError::ExpiredContext { time, not_after } => {
+            CertificateProblem::Expired { ago: Duration::from_secs(time.as_secs().saturating_sub(not_after.as_secs())) }
+        }
+        CertificateError::UnknownIssuer => CertificateProblem::UnknownAuthority,
+        CertificateError::Other(OtherError(other)) => match other.downcast_ref::<CertificateProblem>() {
+            Some(problem) => problem.clone(),
+            None => CertificateProblem::Invalid(other.to_string()),
+        },
+        other => CertificateProblem::Invalid(other.to_string()),
+    })
+}
+
+/// The name that a certificate says: the only alternative name in it.
+pub(crate) fn name_of(certificate: &CertificateDer<'_>) -> Option<NodeName> {
+    name_in(&EndEntityCert::try_from(certificate).ok()?)
+}
+
+fn name_in(certificate: &EndEntityCert<'_>) -> Option<NodeName> {
+    let mut names = certificate.valid_uri_names();
+    let name = NodeName::from_text(names.next()?)?;
+    let is_only = names.next().is_none() && certificate.valid_dns_names().next().is_none();
+    is_only.then_some(name)
+}
+
+fn invalid(error: webpki::Error) -> CertificateProblem {
+    CertificateProblem::Invalid(error.to_string())
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.verify(certificate, others, now).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::PeerIncompatible::Tls12NotOffered.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    fn client_auth_mandatory(&self) -> bool {
+        // Who joins has none yet; everybody else is refused after the handshake, with words.
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.verify(certificate, others, now).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::PeerIncompatible::Tls12NotOffered.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+}
