@@ -228,6 +228,6 @@ fn strangers_get_no_further_than_tls() {
     let socket = TcpStream::connect(node.address()).unwrap();
     let (mut halves, _) = crate::channel::connect(socket, plain.into(), soon(), SOON).unwrap();
     assert!(!matches!(halves.reading.fill(&mut [0; 1], soon()), Ok(true)));
-    assert_eq!(node.seen().lines(), [String::new(); 0]);
+    assert!(node.seen().lines().is_empty());
     assert!(Link::up(&cluster.us(2, Roles::DISK), &node).ask("hello").is_ok());
 }
