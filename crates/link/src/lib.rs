@@ -6,7 +6,8 @@
 //! shown to nobody, neither in logs nor by `Debug`.
 //!
 //! It leaves to others: what messages mean, who is a member of the cluster and has which number, when to connect and to renew. It is a shell of
-//! blocking threads: two for each connection, one that reads and one that sends.
+//! blocking threads: two for each connection, one that reads and one that sends. An idle connection has a buffer of 136 KiB; one that works has up to
+//! 300 KiB more for TLS, and what requests, answers and one-way messages were granted.
 //!
 //! Everything between nodes is encrypted, bulk, too. What that costs is told by `cargo test -p weir-link --release --test rate -- --ignored
 //! --nocapture`; docs/node-protocol.md has the figures, and the bytes of it all.

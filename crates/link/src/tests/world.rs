@@ -100,7 +100,7 @@ impl Seen {
 }
 
 /// Answers by what is asked for: `echo` with the same message and bulk, `bulk <n>` with so many bytes; `later` is kept until somebody sends `now`;
-/// `never` is let go of. Bulk of messages that begin with `no room` has no buffer.
+/// `never` is let go of; `back` is asked back first. Bulk of messages that begin with `no room` has no buffer.
 #[derive(Default)]
 pub struct Answers {
     pub seen: Seen,
@@ -127,7 +127,7 @@ impl Handler for Answers {
         self.seen.add(format!("connected {}", peer.identity()));
     }
 
-    fn received(&self, _: &Peer<Vec<u8>>, received: Received<Vec<u8>>) {
+    fn received(&self, peer: &Peer<Vec<u8>>, received: Received<Vec<u8>>) {
         match received {
             Received::OneWay { message, bulk } => {
                 self.seen.add(format!("one way {} {}", String::from_utf8_lossy(&message), bulk.bytes().len()));
@@ -143,6 +143,16 @@ impl Handler for Answers {
                 match (text.split_once(' ').unwrap_or((&text, "")), bulk) {
                     (("later", _), _) => self.kept.lock().push(responder),
                     (("never", _), _) => {}
+                    (("back", _), bulk) => {
+                        let length = u32::try_from(bulk.bytes().len()).unwrap();
+                        let question = Outgoing::new(b"echo".to_vec()).with_bulk(Arc::new(bulk.bytes().to_vec()));
+                        let answer = move |answer: Result<Answer<Vec<u8>>, CallError>| {
+                            let bulk = answer.unwrap().bulk.bytes().to_vec();
+                            responder.answer(Outgoing::new(message).with_bulk(Arc::new(bulk))).unwrap();
+                        };
+                        let call = Call::new(question).expecting(length);
+                        peer.request_then(call, Room::Try, answer).unwrap();
+                    }
                     (("bulk", number), _) => {
                         let bytes = vec![b'b'; number.parse().unwrap()];
                         let answer = Outgoing::new(message).with_bulk(Arc::new(bytes));
