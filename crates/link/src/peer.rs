@@ -400,8 +400,7 @@ impl<B: Buffer> Peer<B> {
 
     /// Ends the connection at once, without a word.
     pub fn cut(&self, reason: &str) {
-        self.0.end(Why::ClosedHere(reason.to_owned()));
-        self.0.channel.cut();
+        self.0.end_by(Why::ClosedHere(reason.to_owned()), || self.0.channel.cut());
     }
 
     /// Why the connection has ended; `None`: it has not.
@@ -430,6 +429,11 @@ impl<B> State<B> {
 impl<B> Inner<B> {
     /// The connection has ended; the first reason counts. Whoever waits for an answer is told.
     pub(crate) fn end(&self, why: Why) -> Arc<LinkError> {
+        self.end_by(why, || ())
+    }
+
+    /// As [`Inner::end`]; `before` is done before any thread can know of it.
+    fn end_by(&self, why: Why, before: impl FnOnce()) -> Arc<LinkError> {
         let (end, orphans) = {
             let mut state = self.state.lock();
             let end = match &state.end {
@@ -445,6 +449,7 @@ impl<B> Inner<B> {
             };
             state.end = Some(Arc::clone(&end));
             state.waiting_bytes = 0;
+            before();
             (end, std::mem::take(&mut state.waiting))
         };
         self.work.notify_all();
