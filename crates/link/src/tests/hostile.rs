@@ -94,6 +94,27 @@ fn random_bytes_do_no_harm() {
 }
 
 #[test]
+fn however_frames_are_cut_they_are_the_same() {
+    let (_cluster, node, us) = world();
+    let mut rogue = Rogue::greet(&us, &node);
+    let stream: Vec<u8> = (1..=3).flat_map(|number| request(number, b"echo")).collect();
+    for byte in &stream {
+        rogue.send(&[*byte]);
+    }
+    let mut answers = Vec::new();
+    while answers.len() < 3 {
+        let mut bytes = [0; HEADER_BYTES];
+        assert!(rogue.halves.reading.fill(&mut bytes, soon()).unwrap());
+        let header = FrameHeader::from_bytes(&bytes).unwrap();
+        if header.kind == Kind::Answer {
+            assert!(rogue.halves.reading.fill(&mut [0; 4], soon()).unwrap());
+            answers.push(header.request);
+        }
+    }
+    assert_eq!(answers, [1, 2, 3]);
+}
+
+#[test]
 fn who_asks_for_more_than_was_granted_is_cut() {
     let (_cluster, node, us) = world();
     let many: Vec<u8> = (1..=5).flat_map(|number| request(number, b"later")).collect();

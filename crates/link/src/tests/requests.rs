@@ -189,6 +189,14 @@ fn idle_nodes_stay_connected() {
 }
 
 #[test]
+fn a_node_that_works_for_long_is_not_taken_for_gone() {
+    let (_cluster, node, link) = pair();
+    // Longer than silence is borne: its sending thread says that it is there.
+    assert_eq!(link.ask("slow").unwrap().message, b"slow");
+    assert!(!node.seen().lines().iter().any(|line| line.starts_with("ended")));
+}
+
+#[test]
 fn who_closes_says_goodbye_and_what_was_queued_arrives_before() {
     let (_cluster, node, link) = pair();
     let unanswered = link.peer.request(call("later")).unwrap();

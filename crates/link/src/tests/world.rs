@@ -100,7 +100,7 @@ impl Seen {
 }
 
 /// Answers by what is asked for: `echo` with the same message and bulk, `bulk <n>` with so many bytes; `later` is kept until somebody sends `now`;
-/// `never` is let go of; `back` is asked back first. Bulk of messages that begin with `no room` has no buffer.
+/// `never` is let go of; `slow` takes its time; `back` is asked back first. Bulk of messages that begin with `no room` has no buffer.
 #[derive(Default)]
 pub struct Answers {
     pub seen: Seen,
@@ -143,6 +143,10 @@ impl Handler for Answers {
                 match (text.split_once(' ').unwrap_or((&text, "")), bulk) {
                     (("later", _), _) => self.kept.lock().push(responder),
                     (("never", _), _) => {}
+                    (("slow", _), _) => {
+                        std::thread::sleep(quick().silence_max * 2);
+                        responder.answer(Outgoing::new(message)).unwrap();
+                    }
                     (("back", _), bulk) => {
                         let length = u32::try_from(bulk.bytes().len()).unwrap();
                         let question = Outgoing::new(b"echo".to_vec()).with_bulk(Arc::new(bulk.bytes().to_vec()));
