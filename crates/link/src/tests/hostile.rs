@@ -180,17 +180,14 @@ fn a_frame_that_does_not_go_on_is_not_waited_for() {
         let told = rogue.end_of_stream();
         assert!(told.elapsed() < SOON && began.elapsed() >= quick().frame_time, "{cut}: {:?}", began.elapsed());
     }
-    node.seen().wait_for("a frame that had begun to arrive took longer than 500ms");
-    // However slowly it drips.
+    node.seen().wait_for("a frame that had begun to arrive took longer than 1s");
+    // Dripping does not help: the whole frame has this time, not each byte of it.
     let mut rogue = Rogue::greet(&us, &node);
-    let began = Instant::now();
-    for byte in &whole {
-        if rogue.halves.writing.send(&[&[*byte]]).is_err() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(40));
-    }
-    assert!(began.elapsed() < Duration::from_millis(40 * 56 + 2000));
+    let drip = |byte: &u8| {
+        std::thread::sleep(Duration::from_millis(50));
+        rogue.halves.writing.send(&[&[*byte]])
+    };
+    assert!(whole.iter().map(drip).any(|sent| sent.is_err()), "{} bytes took almost 3 s", whole.len());
     // The bulk has more time, and an end too.
     let mut rogue = Rogue::greet(&us, &node);
     let long = FrameHeader { request: 1, bulk_len: 1000, ..header(Kind::Request) };
@@ -206,7 +203,7 @@ fn a_peer_that_says_nothing_at_all_is_taken_for_gone() {
     let began = Instant::now();
     rogue.end_of_stream();
     assert!(began.elapsed() >= quick().silence_max, "{:?}", began.elapsed());
-    node.seen().wait_for("nothing came for 1.5s");
+    node.seen().wait_for("nothing came for 2.5s");
 }
 
 #[test]
