@@ -367,6 +367,8 @@ mod tests {
         let shown = token.presented();
         let last = Timestamp(record.expires.0 - 1);
         assert_eq!(check(Some(&record), &shown, &wish(), last), Ok(Admission::New));
+        let at_the_moment = check(Some(&record), &shown, &wish(), record.expires);
+        assert_eq!(at_the_moment, Err(TokenError::Expired { id: token.id, ago: Duration::ZERO }));
         let late = check(Some(&record), &shown, &wish(), record.expires.plus(Duration::from_secs(600)));
         assert_eq!(late, Err(TokenError::Expired { id: token.id, ago: Duration::from_secs(600) }));
         assert!(late.unwrap_err().to_string().contains("expired 10 min 0 s ago"));

@@ -409,6 +409,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_later_manager_may_make_is_not_guessed_at() {
+        let altered = |at: usize, to: u8| {
+            let mut bytes = URL_SAFE_NO_PAD.decode(capability().seal(&key(3)).unwrap()).unwrap();
+            bytes[at] = to;
+            let signed = bytes.len() - CODE_BYTES;
+            let code = key(3).code(&bytes[..signed]);
+            bytes[signed..].copy_from_slice(code.as_bytes());
+            check(&URL_SAFE_NO_PAD.encode(bytes), &reading())
+        };
+        assert_eq!(altered(2, 10), Ok(capability()));
+        for (at, to) in [(0, 0), (0, 2), (2, 9), (2, 11), (3, 1)] {
+            assert!(matches!(altered(at, to), Err(CapabilityError::Malformed(_))), "byte {at} as {to}");
+        }
+    }
+
+    #[test]
     fn the_text_is_bounded() {
         let longest = Capability { layout: vec![0xff; LAYOUT_BYTES_MAX], ..capability() };
         let text = longest.seal(&key(3)).unwrap();
