@@ -40,7 +40,8 @@ if target == "sessions":  # each byte is a choice: any bytes are a good beginnin
     for number in range(20):
         keep(random.Random(number).randbytes(1500))
 if target == "node_frames":
-    for kind, request, message, bulk, answer in [(1, 7, 5, 4096, 77), (2, 7, 5, 1, 0), (3, 0, 1, 0, 0), (4, 0, 0, 0, 0), (5, 0, 9, 0, 0), (6, 7, 0, 0, 0)]:
+    shapes = [(1, 7, 5, 4096, 77), (2, 7, 5, 1, 0), (3, 0, 1, 0, 0), (4, 0, 0, 0, 0), (5, 0, 9, 0, 0), (6, 7, 0, 0, 0)]
+    for kind, request, message, bulk, answer in shapes:
         numbers = b"".join(number.to_bytes(4, "little") for number in (message, bulk, answer, 0))
         keep(b"WEIR" + bytes([kind, 0, 0, 0]) + request.to_bytes(8, "little") + numbers)
     keep((b"weirnode" + bytes([1, 0, 1, 0]) + bytes(24) + bytes([2, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4])).ljust(88, b"\0"))
