@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use types::ClusterId;
 
+use crate::call::{Answer, Buffer, Bulk, CallError};
 use crate::channel::{self, Channel, Deadline, Halves, Reading, Shown, Writing};
 use crate::credentials::{Credentials, NODE_PROTOCOL};
 use crate::error::{LinkError, Why};
 use crate::frame::{FrameHeader, GOODBYE_BYTES_MAX, HEADER_BYTES, Kind};
 use crate::hello::{self, Expect, Hello, Versions};
-use crate::peer::{Answer, Buffer, Bulk, CallError, Inner, Next, Outgoing, Peer, PeerIdentity, Responder, Waiting};
+use crate::peer::{Inner, Next, Peer, PeerIdentity, Responder, Waiting};
 use crate::verify::name_of;
 use crate::{NodeName, Settings};
 
@@ -427,12 +428,5 @@ impl<H: Handler> Frame<'_, H> {
             }
         }
         Ok(())
-    }
-}
-
-/// A message that is the same for every peer can be made once: it is shared, not copied.
-impl From<Vec<u8>> for Outgoing {
-    fn from(message: Vec<u8>) -> Self {
-        Self::new(message)
     }
 }

@@ -13,6 +13,7 @@
 //! --nocapture`; docs/node-protocol.md has the figures, and the bytes of it all.
 
 mod authority;
+mod call;
 mod channel;
 mod connection;
 mod credentials;
@@ -36,6 +37,7 @@ pub mod token;
 mod verify;
 
 pub use authority::{Authority, AuthorityError, Fingerprint, VALIDITY};
+pub use call::{Answer, Buffer, Bulk, Call, CallError, Outgoing, SendError, SharedBytes};
 pub use connection::{Arriving, Handler, Ready, Received, Us, connect};
 pub use credentials::Credentials;
 pub use error::{LinkError, Why};
@@ -47,10 +49,7 @@ pub use keys::NewKey;
 pub use listener::Listener;
 pub use message::{MessageError, decode, encode};
 pub use name::NodeName;
-pub use peer::{
-    Answer, Buffer, Bulk, Call, CallError, Outgoing, Peer, PeerIdentity, Pending, Responder, Room, SendError,
-    SharedBytes,
-};
+pub use peer::{Peer, PeerIdentity, Pending, Responder, Room};
 pub use random::RandomError;
 pub use role::{Role, Roles};
 pub use secret_file::FileError;
