@@ -125,7 +125,11 @@ impl Server {
             small_max: 8 << 10,
             segment_bytes: 32 << 10,
             floor: Some(0),
+            ranges_max: 64,
+            held_pages_max: 3,
+            redo_bytes_max: 40 << 10,
             snapshot_after_bytes: 128 << 10,
+            settle_step_bytes: 8 << 10,
             ..StoreConfig::default()
         };
         let (store, recovery) = Store::open(shared, "store", Arc::clone(&journal), Arc::clone(&records) as _, config)
@@ -183,9 +187,8 @@ impl Server {
         }
         self.ticks += 1;
         if self.ticks.is_multiple_of(10) {
-            // A disk error is told by the next request that meets it.
-            let _ = self.store.tick();
-            self.look_at_disk(false);
+            let has_failed = self.store.tick().is_err_and(|error| error.code() == ErrorCode::Io);
+            self.look_at_disk(has_failed);
         }
         if self.ticks.is_multiple_of(60) {
             let _ = self.records.sweep_now().and_then(|_| self.records.checkpoint_now());
