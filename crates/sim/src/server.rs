@@ -483,6 +483,12 @@ impl Server {
         let Some(work) = self.work.get_mut(&piece).and_then(VecDeque::pop_front).filter(|_| !self.is_broken) else {
             return;
         };
+        self.work_on(piece, work, env);
+        // Before anybody is told, as far as that can be: what was not synced may be gone.
+        self.look_at_disk(false);
+    }
+
+    fn work_on(&mut self, piece: PieceId, work: Work, env: &mut Env<'_>) {
         match work {
             Work::OpenOwn { epoch, may_make } => {
                 let result = self.open_piece(piece, may_make);
