@@ -40,13 +40,17 @@ pub fn reopening(
     if knows_all(primary) && is_online(primary) && !tried.contains(&primary.store) {
         return Reopening::Same(primary.store);
     }
-    let another = participants[1..].iter().find(|one| knows_all(one) && is_online(one) && !tried.contains(&one.store));
-    if let Some(another) = another {
+    let can = |one: &&Participant| knows_all(one) && is_online(one);
+    let mut others = participants[1..].iter().filter(can);
+    if let Some(another) = others.clone().find(|one| !tried.contains(&one.store)) {
         return Reopening::TakeOver(*another);
     }
     // The client may be wrong, or its way may be mended by now.
-    if knows_all(primary) && is_online(primary) {
+    if can(&primary) {
         return Reopening::Same(primary.store);
+    }
+    if let Some(another) = others.next() {
+        return Reopening::TakeOver(*another);
     }
     if participants.iter().any(knows_all) { Reopening::Wait } else { Reopening::Lost }
 }
@@ -82,6 +86,11 @@ mod tests {
         assert_eq!(two(&[], (Away, 1), (Online, 2)), Reopening::Wait);
         assert_eq!(two(&[], (Online, 2), (Online, 2)), Reopening::Lost);
         assert_eq!(two(&[], (Online, 2), (Away, 1)), Reopening::Wait);
+        assert_eq!(
+            two(&[0, 1], (Online, 2), (Online, 1)),
+            over,
+            "it could not be reached once, and there is nobody else"
+        );
         assert_eq!(decide(&[], &[]), Reopening::Lost);
     }
 }
