@@ -235,9 +235,10 @@ impl Manager {
         let Waiting { fences, after } = self.waiting.remove(at);
         match after {
             After::TakeOver { client, number, path, writer, to } => {
+                // It may have lost what it had meanwhile: then it is decided anew.
+                let is_able = self.standing(env.now, to.store).is_some_and(|standing| standing.era == to.era);
                 let op = PlaceWriter { writer, participants: vec![to], takes_over: true };
-                let result = self.change(Durability::Synced, op);
-                if result.is_ok() {
+                if is_able && self.change(Durability::Synced, op).is_ok() {
                     env.counts.taken_over += 1;
                     let result = self.open_for_update(client, &path, &[to], GroupId::DEFAULT);
                     self.opened(client, number, result, env);

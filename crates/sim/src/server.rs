@@ -533,13 +533,9 @@ impl Server {
         let (me, life) = (self.me(), self.life);
         let Some(leads) = self.leads.get_mut(&piece).filter(|leads| leads.writer.epoch == epoch.0) else { return };
         let Some(Asked { client, number }) = leads.opener.take() else { return };
-        env.send(client, Message::Done { number, result });
-        if result.is_err() {
-            self.leads.remove(&piece);
-            return;
-        }
         let takes = Takes {
             me,
+            era: self.era.unwrap_or_default(),
             life,
             epoch,
             session: leads.session,
@@ -547,9 +543,16 @@ impl Server {
             may_make: leads.may_make,
         };
         let mut out = Vec::new();
-        let machine = Primary::new(env.now, takes, Patience::default(), self.settings.planted, &mut out);
-        leads.machine = Some(machine);
-        self.do_all(piece, out, env);
+        let planted = self.settings.planted;
+        let machine = result.and_then(|()| Primary::new(env.now, takes, Patience::default(), planted, &mut out));
+        env.send(client, Message::Done { number, result: machine.as_ref().map(drop).map_err(|why| *why) });
+        match machine {
+            Ok(machine) => {
+                leads.machine = Some(machine);
+                self.do_all(piece, out, env);
+            }
+            Err(_) => drop(self.leads.remove(&piece)),
+        }
     }
 
     fn open_piece(&mut self, piece: PieceId, may_make: bool) -> Result<(), ErrorCode> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use types::{ErrorCode, Participant, SessionId, StoreId};
+use types::{Era, ErrorCode, Participant, SessionId, StoreId};
 
 use super::{Epoch, FromReplica, LeaseView, Planted, Seq, Stream, ToReplica, Whole};
 use crate::{Life, Time};
@@ -32,6 +32,8 @@ impl Default for Patience {
 pub struct Takes {
     /// This store.
     pub me: StoreId,
+    /// The era of its node.
+    pub era: Era,
     /// This run of the process.
     pub life: Life,
     /// The writer's epoch.
@@ -193,12 +195,22 @@ pub struct Primary {
 
 impl Primary {
     /// Becomes primary, and tells the others.
-    #[must_use]
-    pub fn new(now: Time, takes: Takes, patience: Patience, planted: Option<Planted>, out: &mut Vec<Effect>) -> Self {
-        let era =
-            takes.participants.iter().find(|one| one.store == takes.me).map_or_else(Default::default, |me| me.era);
+    ///
+    /// # Errors
+    /// [`ErrorCode::Stale`]: it does not take part, or did in an era before this one, and may have lost what was answered then.
+    pub fn new(
+        now: Time,
+        takes: Takes,
+        patience: Patience,
+        planted: Option<Planted>,
+        out: &mut Vec<Effect>,
+    ) -> Result<Self, ErrorCode> {
+        let me = Participant { store: takes.me, era: takes.era };
+        if !takes.participants.contains(&me) {
+            return Err(ErrorCode::Stale);
+        }
         let mut primary = Self {
-            me: Participant { store: takes.me, era },
+            me,
             life: takes.life,
             epoch: takes.epoch,
             patience,
@@ -223,7 +235,7 @@ impl Primary {
                 primary.follow(participant, out);
             }
         }
-        primary
+        Ok(primary)
     }
 
     /// The epoch in which it is primary.

@@ -32,13 +32,14 @@ impl Story {
         let mut out = Vec::new();
         let takes = Takes {
             me: ME,
+            era: Era(1),
             life: Life(1),
             epoch: Epoch(1),
             session: SESSION,
             participants: vec![participant(ME), participant(OTHER)],
             may_make: true,
         };
-        let primary = Primary::new(at(0), takes, Patience::default(), None, &mut out);
+        let primary = Primary::new(at(0), takes, Patience::default(), None, &mut out).unwrap();
         let [PrimaryEffect::Tell(OTHER, ToReplica::Begin { stream, from: Seq(1), may_make: true, era: Era(1) })] =
             out[..]
         else {
@@ -140,6 +141,21 @@ fn a_copy_that_differs_holds_nothing() {
     let commit = story.says(4, FromReplica::Completed { stream, whole: other });
     assert_eq!(commit[0], PrimaryEffect::Differs(OTHER));
     assert!(matches!(&commit[1], PrimaryEffect::Commit(_, WHOLE, holders) if holders == &[ME]), "{commit:?}");
+}
+
+#[test]
+fn a_primary_of_another_era_has_lost_what_it_had() {
+    let takes = Takes {
+        me: ME,
+        era: Era(2),
+        life: Life(1),
+        epoch: Epoch(1),
+        session: SESSION,
+        participants: vec![participant(ME)],
+        may_make: true,
+    };
+    let taken = Primary::new(at(0), takes, Patience::default(), None, &mut Vec::new());
+    assert_eq!(taken.err(), Some(ErrorCode::Stale));
 }
 
 struct Follows {
