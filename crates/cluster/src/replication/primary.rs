@@ -275,7 +275,9 @@ impl Primary {
             Input::Sync(ask) => self.barrier(ask, Kind::Sync, out),
             Input::Close(ask) => self.barrier(ask, Kind::Close, out),
             Input::Applied(seq, result) => match result {
-                Ok(()) => self.own = self.own.max(seq),
+                Ok(()) if seq == self.own.next() => self.own = seq,
+                // After one that failed: there is a gap before it.
+                Ok(()) => {}
                 Err(why) => self.fail(why, out),
             },
             Input::Synced(result) => self.flushed(result.map(|()| Flushed::Synced), out),

@@ -116,9 +116,10 @@ impl Replica {
                 }
                 Err(why) => self.fail(stream, why, out),
             },
-            Input::Applied(stream, seq, result) if self.is_of(stream) => match result {
+            // What was given to the store after one that failed may have been applied: there is a gap before it.
+            Input::Applied(stream, seq, result) if self.is_of(stream) && seq == self.applied.next() => match result {
                 Ok(()) => {
-                    self.applied = self.applied.max(seq);
+                    self.applied = seq;
                     out.push(Effect::Say(FromReplica::Applied { stream, upto: self.applied }));
                     self.flush_when_due(stream, out);
                 }

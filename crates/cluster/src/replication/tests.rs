@@ -210,6 +210,21 @@ fn a_replica_applies_in_order_without_gaps() {
 }
 
 #[test]
+fn what_was_applied_behind_one_that_failed_counts_for_nothing() {
+    let mut follows = Follows::new();
+    let way = stream(1, 1);
+    follows.told(begin(way, 1));
+    follows.step(ReplicaInput::Opened(way, Ok(())));
+    for seq in 1..=3 {
+        follows.told(ToReplica::Change { stream: way, seq: Seq(seq) });
+    }
+    follows.step(ReplicaInput::Applied(way, Seq(1), Ok(())));
+    let failed = follows.step(ReplicaInput::Applied(way, Seq(2), Err(ErrorCode::Io)));
+    assert_eq!(failed, [ReplicaEffect::Say(FromReplica::Failed { stream: way, why: ErrorCode::Io })]);
+    assert_eq!(follows.step(ReplicaInput::Applied(way, Seq(3), Ok(()))), []);
+}
+
+#[test]
 fn a_replica_follows_the_highest_epoch_alone() {
     let mut follows = Follows::new();
     follows.told(begin(stream(2, 1), 1));
