@@ -375,7 +375,10 @@ impl Manager {
         }
         let placement = Placement { group, participants };
         let op = Self::open_write(client, path.clone(), How::NewOnly, restarted, placement);
-        self.change(Durability::Written, op).map_err(|error| refusal(&error))
+        // A new name that a power failure takes away again is not there, and its client is told so. Whatever takes the place of something must not be
+        // forgotten: the client would find what was there before, and take it for its own.
+        let durability = if restarted { Durability::Synced } else { Durability::Written };
+        self.change(durability, op).map_err(|error| refusal(&error))
     }
 
     fn reopen(
