@@ -269,8 +269,8 @@ impl Client {
                     if model.compare(&glimpse, &bytes) {
                         env.counts.reads += 1;
                     }
-                    if env.rng.random_ratio(1, 2) {
-                        let wait = Duration::from_millis(env.rng.random_range(50..6000));
+                    if env.rng.random_ratio(3, 4) {
+                        let wait = Duration::from_millis(env.rng.random_range(50..4000));
                         reading.next = Some(env.now + wait);
                     } else {
                         self.rest(env);

@@ -5,42 +5,71 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::{Parser, ValueEnum};
 use sim::{Counts, Faults, Settings, run};
 
-const HELP: &str = "weir-sim: simulates a cluster and looks for what must not be\n\n  \
-                    --seeds FROM..TO   seeds, one run each (default 0..100)\n  \
-                    --seed N           this one alone\n  \
-                    --tell             prints all that happens\n  \
-                    --seconds N        how long each run is, in simulated seconds (default 60)\n  \
-                    --without WHAT     no disk, power, manager, server, partition or message faults; can be given several times";
+/// Simulates a cluster, seed by seed, and looks for what must not be.
+#[derive(Parser, Debug)]
+#[command(name = "weir-sim")]
+struct Arguments {
+    /// This seed alone.
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    seed: Option<u64>,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// The one after the last.
+    #[arg(long, default_value_t = 1000)]
+    to: u64,
+    /// Print all that happens.
+    #[arg(long)]
+    tell: bool,
+    /// How long each run is before all is mended, in simulated seconds.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Faults that are left out; can be given several times.
+    #[arg(long, value_enum)]
+    without: Vec<Fault>,
+}
 
-fn main() -> ExitCode {
-    let mut seeds = 0..100;
-    let (mut is_told, mut seconds, mut without) = (false, None, Vec::new());
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let mut number = || arguments.next().unwrap_or_default();
-        let parsed = match argument.as_str() {
-            "--seed" => number().parse().ok().map(|seed: u64| seeds = seed..seed + 1),
-            "--seeds" => {
-                number().split_once("..").and_then(|(from, to)| Some(seeds = from.parse().ok()?..to.parse().ok()?))
-            }
-            "--seconds" => number().parse().ok().map(|number| seconds = Some(Duration::from_secs(number))),
-            "--without" => Some(number()).filter(|what| is_fault(what)).map(|what| without.push(what)),
-            "--tell" => Some(is_told = true),
-            _ => None,
-        };
-        if parsed.is_none() {
-            eprintln!("{HELP}");
-            return ExitCode::from(2);
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Fault {
+    /// Errors of a server's disk.
+    Disk,
+    /// Power failures: processes end as by a kill.
+    Power,
+    /// Ends of the manager.
+    Manager,
+    /// Ends of servers.
+    Server,
+    /// Nodes that do not reach each other.
+    Partition,
+    /// Messages between nodes that come late or twice.
+    Message,
+}
+
+impl Fault {
+    fn leave_out(self, faults: &mut Faults) {
+        match self {
+            Self::Disk => faults.disk_error_every = None,
+            Self::Power => faults.power_percent = 0,
+            Self::Manager => faults.manager_every = None,
+            Self::Server => faults.server_every = None,
+            Self::Partition => faults.partition_every = None,
+            Self::Message => (faults.repeats_permille, faults.late_permille) = (0, 0),
         }
     }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let seeds = arguments.seed.map_or(arguments.from..arguments.to, |seed| seed..seed + 1);
     let begun = Instant::now();
     let mut all = Counts::default();
     for seed in seeds.clone() {
-        let mut settings = Settings { is_told, ..Settings::of_seed(seed) };
-        settings.duration = seconds.unwrap_or(settings.duration);
-        without.iter().for_each(|what| leave_out(&mut settings.faults, what));
+        let duration = Duration::from_secs(arguments.seconds);
+        let mut settings = Settings { is_told: arguments.tell, duration, ..Settings::of_seed(seed) };
+        arguments.without.iter().for_each(|fault| fault.leave_out(&mut settings.faults));
         match run(&settings) {
             Ok(counts) => all = all.plus(counts),
             Err(violation) => {
@@ -50,25 +79,9 @@ fn main() -> ExitCode {
         }
     }
     let took = begun.elapsed().as_secs_f64();
-    println!("seeds {seeds:?}: {all}");
-    println!("{:.1} s, {:.0} delivered messages a second", took, all.delivered as f64 / took);
+    println!("seeds {} to {}: {all}", seeds.start, seeds.end.saturating_sub(1));
+    #[allow(clippy::cast_precision_loss)] // rates
+    let (events, messages) = (all.events as f64 / took, all.delivered as f64 / took);
+    println!("{took:.1} s: {events:.0} events a second, {messages:.0} of them messages");
     ExitCode::SUCCESS
-}
-
-fn is_fault(what: &str) -> bool {
-    let mut faults = Faults::all();
-    leave_out(&mut faults, what);
-    faults != Faults::all()
-}
-
-fn leave_out(faults: &mut Faults, what: &str) {
-    match what {
-        "disk" => faults.disk_error_every = None,
-        "power" => faults.power_percent = 0,
-        "manager" => faults.manager_every = None,
-        "server" => faults.server_every = None,
-        "partition" => faults.partition_every = None,
-        "message" => (faults.repeats_permille, faults.late_permille) = (0, 0),
-        _ => {}
-    }
 }

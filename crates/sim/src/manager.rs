@@ -177,10 +177,10 @@ impl Manager {
                 };
                 env.send(from, answer);
             }
-            Message::Place { node, session, piece, writer, participants, request } => {
-                if self.sessions.session(env.now, node) == Some(session) {
-                    self.place(Placing { node, piece, writer, participants, request }, env);
-                }
+            Message::Place { node, session, piece, writer, participants, request }
+                if self.sessions.session(env.now, node) == Some(session) =>
+            {
+                self.place(Placing { node, piece, writer, participants, request }, env);
             }
             Message::Commit { piece, group, writer, whole, holders, request, .. } => {
                 let content = Committed { len: whole.len, sums: Some(sums_of(whole)), mtime: None };

@@ -164,8 +164,6 @@ pub enum Planted {
     EpochNotChecked,
     /// A primary answers without a lease.
     LeaseNotChecked,
-    /// A primary that was cut off goes on without asking whether it still is one.
-    NotConfirmed,
     /// A store that does not answer is left out without telling the manager.
     LeftOutSilently,
 }

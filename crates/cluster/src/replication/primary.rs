@@ -477,7 +477,7 @@ impl Primary {
 
     fn is_sure(&self, lease: LeaseView) -> bool {
         match self.standing {
-            Standing::Sure(session) => lease.session == Some(session) || self.planted == Some(Planted::NotConfirmed),
+            Standing::Sure(session) => lease.session == Some(session),
             _ => false,
         }
     }
