@@ -1,6 +1,6 @@
 //! Fences: before a piece gets another primary, or a store is left out that could show an old content, that one has surely stopped: it has said so, or
 //! its session has ended. Until what the fence was for is written down, nobody is confirmed as that piece's primary: one whose session has ended may have
-//! another by then.
+//! another by then. Nor does anybody get a new permission to read it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -80,7 +80,8 @@ impl Fences {
         self.pending.remove(&fence);
     }
 
-    /// Whether somebody is about to become this piece's primary, or to be left out: nobody is confirmed meanwhile.
+    /// Whether somebody is about to become this piece's primary, or to be left out. Meanwhile nobody is confirmed, and nobody gets a new permission to
+    /// read it: one whose session has ended may have another, in which it would show what is old by then.
     #[must_use]
     pub fn guards(&self, piece: PieceId) -> bool {
         self.pending.values().any(|pending| pending.fence.piece == piece)

@@ -1,6 +1,7 @@
 //! What a cluster decides, as synchronous machines: time, randomness and what came of I/O are handed in, what is to be done comes out. Knows no
 //! sockets, no clocks, no disks.
 
+mod copying;
 mod fences;
 mod lease;
 pub mod placement;
@@ -9,6 +10,7 @@ pub mod replication;
 mod sessions;
 mod time;
 
+pub use copying::{CopyEffect, CopyId, CopyRate, Copying, Owed};
 pub use fences::{Fence, FenceId, Fences};
 pub use lease::{Lease, LeaseTerms};
 pub use reopening::{Reopening, Standing, reopening};

@@ -18,7 +18,7 @@ pub struct Standing {
 pub enum Reopening {
     /// The primary goes on.
     Same(StoreId),
-    /// This one takes over, once the primary is fenced.
+    /// This one takes over, alone, once the primary is fenced; and all the others, too, where what is changed is a file that they hold and could show as it was.
     TakeOver(Participant),
     /// Those who know all that was answered are away; they may come back.
     Wait,

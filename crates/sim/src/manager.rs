@@ -1,15 +1,21 @@
 //! The manager: sessions, fences and the namespace, on a disk of its own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster::replication::{Epoch, Whole};
-use cluster::{Fence, FenceId, Fences, Presence, Register, Reopening, Sessions, Standing, Time, reopening};
+use cluster::{
+    CopyEffect, CopyId, CopyRate, Copying, Fence, FenceId, Fences, Owed, Presence, Register, Reopening, Sessions,
+    Standing, Time, reopening,
+};
 use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, StreamId};
 use kv::{Durability, IndexConfig, Inline, Kv, LoggedIndex, MemoryEngine};
 use namespace::{
-    Actor, Commit, CommitPlaced, Committed, Completion, FileState, How, Inode, Namespace, NamespaceConfig, NsError,
-    OpenWrite, OpenedWrite, Operation, PlaceWriter, PutGroup, PutNode, Sums, WriterKind, WriterRecord, WriterToken,
+    Actor, Commit, CommitPlaced, Committed, Completion, Content, CopyDone, FileState, How, Inode, Namespace,
+    NamespaceConfig, NsError, OpenWrite, OpenedWrite, Operation, PlaceWriter, PutGroup, PutNode, Sums, WriterKind,
+    WriterRecord, WriterToken,
 };
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -49,6 +55,17 @@ pub(crate) fn server_of(store: StoreId) -> Addr {
     Addr::Server(usize::try_from(store.0 - 1).unwrap_or(0))
 }
 
+/// Quick, as everything is small here.
+const COPIES: CopyRate = CopyRate {
+    bytes_per_second: 4 << 20,
+    at_once: 4,
+    patience: Duration::from_secs(4),
+    rest: Duration::from_secs(2),
+    look_every: Duration::from_secs(2),
+};
+/// Owed copies that are looked for at a time.
+const PAGE: usize = 20;
+
 /// What waits for a fence.
 enum After {
     TakeOver { client: usize, number: Number, path: String, writer: WriterToken, to: Participant },
@@ -80,6 +97,8 @@ pub(crate) struct Manager {
     waiting: Vec<Waiting>,
     settings: Settings,
     groups: Vec<GroupId>,
+    copying: Copying,
+    copies: BTreeMap<CopyId, CopyDone>,
     ticks: u64,
 }
 
@@ -115,6 +134,8 @@ impl Manager {
             waiting: Vec::new(),
             settings: *settings,
             groups: Vec::new(),
+            copying: Copying::new(now, COPIES),
+            copies: BTreeMap::new(),
             ticks: 0,
         };
         manager.make_groups().map_err(|error| text(&error))?;
@@ -156,6 +177,73 @@ impl Manager {
         for fence in there {
             self.is_there(fence, env);
         }
+        let mut out = Vec::new();
+        self.copying.tick(env.now, &mut out);
+        for effect in out {
+            match effect {
+                CopyEffect::Look(after) => {
+                    // A disk error is told by the next change.
+                    let (found, is_last) = self.owed(after, env.now).unwrap_or_default();
+                    self.copying.found(env.now, found, is_last);
+                }
+                CopyEffect::Make(copy, owed) => {
+                    if self.copy(copy, &owed, env).is_none() {
+                        self.copying.done(env.now, copy, false);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A page of what is owed to stores that are there, and whether there is no more.
+    fn owed(&self, after: Option<(GroupId, BodyId)>, now: Time) -> Result<(Vec<Owed>, bool), NsError> {
+        let mut found = Vec::new();
+        for group in self.groups.iter().filter(|group| after.is_none_or(|(after, _)| **group >= after)) {
+            let behind = after.filter(|(after, _)| after == group).map(|(_, body)| body);
+            for (body, stores) in self.ns.read(|read| namespace::owed(read, *group, behind, PAGE - found.len()))? {
+                let len = self.content_of(*group, body)?.map_or(0, |content| content.len);
+                let online = stores.into_iter().filter(|store| self.is_online(now, *store));
+                found.extend(online.map(|to| Owed { group: *group, body, to, len }));
+            }
+            if found.len() >= PAGE {
+                return Ok((found, false));
+            }
+        }
+        Ok((found, true))
+    }
+
+    /// A content that is whole, and that nobody writes.
+    fn content_of(&self, group: GroupId, body: BodyId) -> Result<Option<Content>, NsError> {
+        self.ns.read(|read| {
+            let Some(record) = namespace::body_record(read, group, body)? else { return Ok(None) };
+            let content = namespace::stat_ino(read, record.ino)?.content().copied();
+            Ok(content.filter(|content| content.body == body && content.state == FileState::Complete))
+        })
+    }
+
+    fn copy(&mut self, copy: CopyId, owed: &Owed, env: &mut Env<'_>) -> Option<()> {
+        let Owed { group, body, to, .. } = *owed;
+        let content = self.content_of(group, body).ok()??;
+        let sums = content.sums?;
+        let record = self.ns.read(|read| namespace::body_record(read, group, body)).ok()??;
+        let holders = self.ns.read(|read| namespace::holders(read, group, body)).ok()?;
+        let from = holders.into_iter().find(|store| self.is_online(env.now, *store))?;
+        let session = self.sessions.session(env.now, node_of(to))?;
+        let whole = Whole { len: content.len, crc32c: sums.crc32c, adler32: sums.adler32 };
+        self.copies.insert(copy, CopyDone { group, body, generation: content.generation, store: to });
+        let (piece, epoch) = (PieceId::first(body), Epoch(record.epoch));
+        env.send(server_of(to), Message::Copy { copy, session, piece, epoch, whole, from });
+        Some(())
+    }
+
+    fn copied(&mut self, node: NodeId, copy: CopyId, is_there: bool, env: &mut Env<'_>) {
+        if self.copies.get(&copy).is_none_or(|done| node_of(done.store) != node) {
+            return;
+        }
+        let Some(done) = self.copies.remove(&copy) else { return };
+        let is_there = is_there && self.change(Durability::Synced, done).is_ok();
+        env.counts.copied += u64::from(is_there);
+        self.copying.done(env.now, copy, is_there);
     }
 
     fn tell(fences: Vec<Fence>, env: &mut Env<'_>) {
@@ -191,6 +279,7 @@ impl Manager {
                 }
             }
             Message::Fenced { node, fence } if self.fences.answered(node, fence) => self.is_there(fence, env),
+            Message::Copied { node, copy, is_there } => self.copied(node, copy, is_there, env),
             Message::Open { number, path, want, tried } => {
                 if let Addr::Client(client) = from {
                     self.open(client, number, &path, &want, &tried, env);
@@ -403,7 +492,11 @@ impl Manager {
             }
             Reopening::TakeOver(to) => {
                 let after = After::TakeOver { client, number, path: path.to_owned(), writer: writer.token(), to };
-                self.wait_for(&[participants[0].store], piece, Epoch(writer.epoch + 1), after, env);
+                // What is changed in place is on all of them, and each could show what it was.
+                let first = if writer.kind == WriterKind::Update { participants.len() } else { 1 };
+                let others = participants[..first].iter().filter(|one| **one != to).map(|one| one.store);
+                let others: Vec<StoreId> = others.collect();
+                self.wait_for(&others, piece, Epoch(writer.epoch + 1), after, env);
             }
             Reopening::Wait => self.refuse(client, number, ErrorCode::Overloaded, env),
             Reopening::Lost => self.refuse(client, number, ErrorCode::Interrupted, env),
@@ -490,6 +583,9 @@ impl Manager {
             self.ns.read(|read| namespace::stat(read, &Actor::admin(), path)).map_err(|error| error.code())?;
         let content = *inode.content().ok_or(ErrorCode::IsDirectory)?;
         let piece = PieceId::first(content.body);
+        if self.fences.guards(piece) {
+            return Err(ErrorCode::Overloaded);
+        }
         let give = |store: StoreId, rights| {
             let session = self.sessions.session(env.now, node_of(store)).ok_or(ErrorCode::Overloaded)?;
             Ok(Capability { piece, group: content.group, store, session, rights })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cluster::replication::{Epoch, FromReplica, ToReplica, Whole};
-use cluster::{FenceId, Life, Registered};
+use cluster::{CopyId, FenceId, Life, Registered};
 use namespace::WriterToken;
 use types::{BootId, ErrorCode, GroupId, NodeId, Participant, PieceId, SessionId, StoreId};
 
@@ -131,6 +131,34 @@ pub(crate) enum Message {
         from: StoreId,
         piece: PieceId,
         said: FromReplica,
+    },
+    // Copies that are owed.
+    Copy {
+        copy: CopyId,
+        session: SessionId,
+        piece: PieceId,
+        epoch: Epoch,
+        whole: Whole,
+        from: StoreId,
+    },
+    Fetch {
+        to: StoreId,
+        copy: CopyId,
+        piece: PieceId,
+        epoch: Epoch,
+        whole: Whole,
+    },
+    Fetched {
+        copy: CopyId,
+        piece: PieceId,
+        epoch: Epoch,
+        whole: Whole,
+        bytes: Option<Arc<[u8]>>,
+    },
+    Copied {
+        node: NodeId,
+        copy: CopyId,
+        is_there: bool,
     },
     // Client and manager.
     Open {

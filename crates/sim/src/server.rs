@@ -1,13 +1,13 @@
 //! A disk server with one store.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cluster::replication::{
     Ask, Epoch, LeaseView, Patience, Planted, Primary, PrimaryEffect, PrimaryInput, Replica, ReplicaEffect,
     ReplicaInput, Seq, Stream, Takes, ToReplica, Whole,
 };
-use cluster::{Lease, Life, Time};
+use cluster::{CopyId, Lease, Life, Time};
 use disk::{Access, Disk, OpenOptions, SimDisk};
 use journal::{Journal, JournalConfig, StreamId};
 use kv::{IndexConfig, LoggedIndex, MemoryEngine};
@@ -34,6 +34,8 @@ enum Work {
     Sync { stream: Stream },
     Complete { stream: Stream },
     Read { to: Addr, number: Number, capability: Capability },
+    Fetch { to: StoreId, copy: CopyId, epoch: Epoch, whole: Whole },
+    Copy { copy: CopyId, epoch: Epoch, whole: Whole, bytes: Arc<[u8]> },
 }
 
 /// A client's request.
@@ -90,6 +92,8 @@ pub(crate) struct Server {
     follows: BTreeMap<PieceId, Follows>,
     floors: BTreeMap<PieceId, Epoch>,
     work: BTreeMap<PieceId, VecDeque<Work>>,
+    /// Pieces that the store does not begin again.
+    refused: BTreeSet<PieceId>,
     /// Pieces whose disk has got something to do: the world plans when.
     pub(crate) due: Vec<PieceId>,
     ticks: u64,
@@ -155,6 +159,7 @@ impl Server {
             follows: BTreeMap::new(),
             floors: BTreeMap::new(),
             work: BTreeMap::new(),
+            refused: BTreeSet::new(),
             due: Vec::new(),
             ticks: 0,
         })
@@ -263,6 +268,16 @@ impl Server {
             Message::Close { number, piece, epoch } => {
                 self.ask(Asked { client: from, number }, piece, epoch, env, |ask, _| PrimaryInput::Close(ask));
             }
+            Message::Copy { copy, session, piece, epoch, whole, from } if self.session == Some(session) => {
+                self.copy(copy, piece, epoch, whole, from, env);
+            }
+            Message::Fetch { to, copy, piece, epoch, whole } => {
+                self.give(piece, Work::Fetch { to, copy, epoch, whole })
+            }
+            Message::Fetched { copy, piece, epoch, whole, bytes } => match bytes {
+                Some(bytes) => self.give(piece, Work::Copy { copy, epoch, whole, bytes }),
+                None => self.copied(copy, false, env),
+            },
             Message::Get { number, capability } => {
                 self.give(capability.piece, Work::Read { to: from, number, capability });
             }
@@ -473,6 +488,45 @@ impl Server {
         }
     }
 
+    /// A content that is whole elsewhere is to be here, too.
+    fn copy(&mut self, copy: CopyId, piece: PieceId, epoch: Epoch, whole: Whole, from: StoreId, env: &mut Env<'_>) {
+        if self.floors.get(&piece).is_some_and(|floor| epoch < *floor) {
+            return self.copied(copy, false, env);
+        }
+        self.fence(piece, epoch, env);
+        // All writing up to this epoch is over: whatever is still on its way from there comes too late.
+        let over = Epoch(epoch.0.saturating_add(1));
+        let (now, era, planted) = (env.now, self.era.unwrap_or_default(), self.settings.planted);
+        let follows = self.follows.entry(piece).or_insert_with(|| Follows {
+            machine: Replica::new(now, era, planted),
+            from,
+            told: None,
+        });
+        follows.machine.fence(over);
+        if self.holds(piece, whole).is_ok() {
+            return self.copied(copy, true, env);
+        }
+        env.send(server_of(from), Message::Fetch { to: self.me(), copy, piece, epoch, whole });
+    }
+
+    fn copied(&mut self, copy: CopyId, is_there: bool, env: &mut Env<'_>) {
+        env.send(Addr::Manager, Message::Copied { node: self.node(), copy, is_there });
+    }
+
+    fn put(&mut self, piece: PieceId, epoch: Epoch, whole: Whole, bytes: &Arc<[u8]>) -> Result<Whole, ErrorCode> {
+        // Somebody may have begun to write it meanwhile, or the same came twice.
+        if self.floors.get(&piece).is_some_and(|floor| epoch < *floor) {
+            return Err(ErrorCode::Stale);
+        }
+        if self.holds(piece, whole).is_ok() {
+            return Ok(whole);
+        }
+        self.open_piece(piece, true)?;
+        self.writer(piece)?.truncate(0).map_err(|error| error.code())?;
+        self.apply(piece, &Bytes { offset: 0, bytes: Arc::clone(bytes) })?;
+        self.complete(piece)
+    }
+
     fn give(&mut self, piece: PieceId, work: Work) {
         self.work.entry(piece).or_default().push_back(work);
         self.due.push(piece);
@@ -521,6 +575,18 @@ impl Server {
             Work::Complete { stream } => {
                 let result = self.complete(piece);
                 self.follow(piece, ReplicaInput::Completed(stream, result), env);
+            }
+            Work::Fetch { to, copy, epoch, whole } => {
+                let bytes = self.holds(piece, whole).ok().and_then(|()| self.all_of(piece, false).ok());
+                env.send(server_of(to), Message::Fetched { copy, piece, epoch, whole, bytes });
+            }
+            Work::Copy { copy, epoch, whole, bytes } => {
+                let put = self.put(piece, epoch, whole, &bytes);
+                if put == Err(ErrorCode::Exists) {
+                    self.refused.insert(piece);
+                }
+                let is_there = put == Ok(whole);
+                self.copied(copy, is_there, env);
             }
             Work::Read { to, number, capability } => {
                 let result = self.read(&capability, env);
@@ -643,6 +709,11 @@ impl Server {
             Some((len, PieceState::Complete { crc32c, .. })) if (len, crc32c) == (whole.len, whole.crc32c) => Ok(()),
             other => Err(format!("server {} has {other:?} of piece {piece}, and not {whole:?}", self.index)),
         }
+    }
+
+    /// For the checks: whether a copy could come here.
+    pub(crate) fn can_take(&self, piece: PieceId) -> bool {
+        !self.refused.contains(&piece)
     }
 
     pub(crate) fn content(&self, piece: PieceId) -> Result<Arc<[u8]>, ErrorCode> {

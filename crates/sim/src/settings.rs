@@ -138,6 +138,8 @@ pub struct Counts {
     pub disk_errors: u64,
     /// Copies that were not like the primary's.
     pub differing: u64,
+    /// Copies that were owed, and made.
+    pub copied: u64,
     /// Copies owed at the end.
     pub owed: u64,
 }
@@ -163,6 +165,7 @@ impl Counts {
             partitions: self.partitions + other.partitions,
             disk_errors: self.disk_errors + other.disk_errors,
             differing: self.differing + other.differing,
+            copied: self.copied + other.copied,
             owed: self.owed + other.owed,
         }
     }
@@ -171,12 +174,12 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counts { events, delivered, lost, closed, writes, reads, reopened, taken_over, left_out, .. } = self;
-        let Counts { given_up, kills, power_failures, partitions, disk_errors, differing, owed, .. } = self;
+        let Counts { given_up, kills, power_failures, partitions, disk_errors, differing, copied, owed, .. } = self;
         write!(
             f,
             "{events} events, {delivered} messages and {lost} lost; {closed} files closed, {writes} writes, {reads} reads compared; {reopened} \
              reopened, {taken_over} taken over, {left_out} stores left out, {given_up} files given up; {kills} kills, {power_failures} power \
-             failures, {partitions} partitions, {disk_errors} disk errors; {differing} copies differed, {owed} owed"
+             failures, {partitions} partitions, {disk_errors} disk errors; {differing} copies differed, {copied} made later, {owed} owed"
         )
     }
 }

@@ -532,6 +532,16 @@ impl World {
         let holders = manager.ns.read(|read| namespace::holders(read, group, body)).map_err(|error| at(&error))?;
         let owed = manager.ns.read(|read| namespace::owed_of(read, group, body)).map_err(|error| at(&error))?;
         self.counts.owed += owed.len() as u64;
+        // A store does not begin a piece again of which a power failure has left a file without a record, or a number without a piece: such a copy has to go to
+        // another store, with the repair of groups.
+        let can = |server: &Server| server.can_take(PieceId::first(body));
+        let able = owed.iter().filter(|store| {
+            let at = (0..self.servers.len()).find(|server| store_of(*server) == **store);
+            at.and_then(|at| self.servers[at].process.as_ref()).is_some_and(can)
+        });
+        if let Some(store) = able.into_iter().next() {
+            return Err(format!("{path} is still owed to store {store}"));
+        }
         if holders.is_empty() {
             return Err(format!("nobody holds {path}"));
         }

@@ -31,7 +31,7 @@ fn nothing_is_lost_whatever_happens() {
         all.power_failures / 100,
         all.partitions / 100,
         all.disk_errors / 100,
-        all.owed / 100,
+        all.copied / 100,
     ];
     assert!(happened.iter().all(|count| *count > 0), "{all}");
 }
@@ -43,7 +43,8 @@ fn without_faults_nobody_comes_back_and_nothing_is_owed() {
         let settings = Settings { faults: Faults::none(), replicas: 2, sync: 2, ..Settings::of_seed(seed) };
         let counts = run(&settings).unwrap_or_else(|violation| panic!("{violation}"));
         assert!(counts.closed > 50, "{counts}");
-        let nothing = [counts.reopened, counts.taken_over, counts.left_out, counts.given_up, counts.owed, counts.lost];
+        let nothing =
+            [counts.reopened, counts.taken_over, counts.left_out, counts.given_up, counts.copied, counts.lost];
         assert_eq!(nothing, [0; 6], "{counts}");
     }
 }

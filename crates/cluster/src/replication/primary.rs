@@ -382,7 +382,12 @@ impl Primary {
     }
 
     fn heard(&mut self, store: StoreId, said: FromReplica, out: &mut Vec<Effect>) {
-        let Some(follower) = self.followers.get_mut(&store) else { return };
+        // When it is over, what comes late must not begin anything anew; nor with a replica whose piece is whole.
+        let is_over = self.is_fenced() || self.broken.is_some();
+        let Some(follower) = self.followers.get_mut(&store).filter(|_| !is_over) else { return };
+        if matches!(follower.flushed, Some(Flushed::Whole(_))) {
+            return;
+        }
         let (FromReplica::Began { stream }
         | FromReplica::Applied { stream, .. }
         | FromReplica::Missing { stream }

@@ -158,6 +158,20 @@ fn a_primary_of_another_era_has_lost_what_it_had() {
     assert_eq!(taken.err(), Some(ErrorCode::Stale));
 }
 
+#[test]
+fn what_comes_late_begins_nothing_anew() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    story.step(2, VALID, PrimaryInput::Close(Ask(1)));
+    assert_eq!(story.says(3, FromReplica::Completed { stream, whole: WHOLE }), []);
+    assert_eq!(story.says(4, FromReplica::Missing { stream }), [], "its piece is whole");
+    let commit = story.step(5, VALID, PrimaryInput::Completed(Ok(WHOLE)));
+    let [PrimaryEffect::Commit(request, ..)] = commit[..] else { panic!("{commit:?}") };
+    assert_eq!(story.says(6, FromReplica::Missing { stream }), []);
+    story.step(7, VALID, PrimaryInput::Committed(request, Ok(())));
+    assert_eq!(story.says(8, FromReplica::Missing { stream }), []);
+}
+
 struct Follows {
     replica: Replica,
     out: Vec<ReplicaEffect>,

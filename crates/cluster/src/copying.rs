@@ -1,0 +1,262 @@
+//! Copies that are owed: which is made next, at a bounded rate. What is owed stands in the namespace, so that nothing is forgotten when this is.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use types::{BodyId, GroupId, StoreId};
+
+use crate::Time;
+
+/// How fast.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopyRate {
+    /// Bytes a second, in all.
+    pub bytes_per_second: u64,
+    /// Copies at a time.
+    pub at_once: usize,
+    /// A copy that is not done in that time is taken for lost.
+    pub patience: Duration,
+    /// After one that failed the same is not tried again for so long.
+    pub rest: Duration,
+    /// When nothing is owed, it is looked again after this.
+    pub look_every: Duration,
+}
+
+impl Default for CopyRate {
+    fn default() -> Self {
+        Self {
+            bytes_per_second: 100 << 20,
+            at_once: 8,
+            patience: Duration::from_secs(600),
+            rest: Duration::from_secs(10),
+            look_every: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A copy that is owed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Owed {
+    /// The group.
+    pub group: GroupId,
+    /// The content.
+    pub body: BodyId,
+    /// Who is to get it.
+    pub to: StoreId,
+    /// How long it is, in bytes.
+    pub len: u64,
+}
+
+/// One that is being made.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CopyId(pub u64);
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CopyEffect {
+    /// Say what is owed behind this, and not more than a page of it; `None`: from the beginning.
+    Look(Option<(GroupId, BodyId)>),
+    /// Make this copy.
+    Make(CopyId, Owed),
+}
+
+/// Decides which copies are made when.
+#[derive(Clone, Debug)]
+pub struct Copying {
+    rate: CopyRate,
+    /// Bytes that may be copied now; below 0 after a large one.
+    credit: i128,
+    counted: Time,
+    found: VecDeque<Owed>,
+    /// Up to where it was looked; `None` at the beginning.
+    looked: Option<(GroupId, BodyId)>,
+    is_looking: bool,
+    next_look: Time,
+    given: u64,
+    making: BTreeMap<CopyId, (Owed, Time)>,
+    resting: BTreeMap<(BodyId, StoreId), Time>,
+}
+
+impl Copying {
+    /// Begins now.
+    #[must_use]
+    pub fn new(now: Time, rate: CopyRate) -> Self {
+        Self {
+            rate,
+            credit: 0,
+            counted: now,
+            found: VecDeque::new(),
+            looked: None,
+            is_looking: false,
+            next_look: now,
+            given: 0,
+            making: BTreeMap::new(),
+            resting: BTreeMap::new(),
+        }
+    }
+
+    /// Copies under way.
+    #[must_use]
+    pub fn making(&self) -> usize {
+        self.making.len()
+    }
+
+    /// What was found behind the place that was asked for; `is_last`: there is nothing behind it.
+    pub fn found(&mut self, now: Time, owed: Vec<Owed>, is_last: bool) {
+        if !self.is_looking {
+            return;
+        }
+        self.is_looking = false;
+        self.looked = owed.last().map(|last| (last.group, last.body)).filter(|_| !is_last);
+        if is_last {
+            self.next_look = now + self.rate.look_every;
+        }
+        let is_new =
+            |one: &Owed| !self.making.values().any(|(making, _)| (making.body, making.to) == (one.body, one.to));
+        let new: Vec<Owed> = owed.into_iter().filter(is_new).collect();
+        self.found.extend(new);
+    }
+
+    /// A copy is there, or could not be made.
+    pub fn done(&mut self, now: Time, copy: CopyId, is_there: bool) {
+        if let Some((owed, _)) = self.making.remove(&copy)
+            && !is_there
+        {
+            self.resting.insert((owed.body, owed.to), now + self.rate.rest);
+        }
+    }
+
+    /// Goes on.
+    pub fn tick(&mut self, now: Time, out: &mut Vec<CopyEffect>) {
+        self.count(now);
+        let lost: Vec<CopyId> = self
+            .making
+            .iter()
+            .filter(|(_, (_, since))| now.since(*since) >= self.rate.patience)
+            .map(|(copy, _)| *copy)
+            .collect();
+        lost.into_iter().for_each(|copy| self.done(now, copy, false));
+        self.resting.retain(|_, until| now < *until);
+        while self.credit > 0 && self.making.len() < self.rate.at_once {
+            let Some(owed) = self.found.pop_front() else { break };
+            if self.resting.contains_key(&(owed.body, owed.to)) {
+                continue;
+            }
+            self.given += 1;
+            let copy = CopyId(self.given);
+            self.credit -= i128::from(owed.len);
+            self.making.insert(copy, (owed, now));
+            out.push(CopyEffect::Make(copy, owed));
+        }
+        if self.found.is_empty() && !self.is_looking && now >= self.next_look {
+            self.is_looking = true;
+            out.push(CopyEffect::Look(self.looked));
+        }
+    }
+
+    /// What was not used is kept for a second at most: a pause is not made good by a storm.
+    fn count(&mut self, now: Time) {
+        let rate = u128::from(self.rate.bytes_per_second.max(1));
+        let earned = rate.saturating_mul(now.since(self.counted).as_nanos()) / 1_000_000_000;
+        // What is left of a byte is counted the next time.
+        let counted = u64::try_from(earned.saturating_mul(1_000_000_000) / rate).unwrap_or(u64::MAX);
+        self.counted = self.counted + Duration::from_nanos(counted);
+        let most = i128::from(self.rate.bytes_per_second);
+        self.credit = self.credit.saturating_add(i128::try_from(earned).unwrap_or(i128::MAX)).min(most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time(Duration::from_millis(ms))
+    }
+
+    fn owed(body: u64, len: u64) -> Owed {
+        Owed { group: GroupId(2), body: BodyId(body), to: StoreId(1), len }
+    }
+
+    fn rate(bytes_per_second: u64, at_once: usize) -> CopyRate {
+        CopyRate { bytes_per_second, at_once, patience: Duration::from_secs(60), ..CopyRate::default() }
+    }
+
+    #[test]
+    fn the_rate_is_kept_whatever_the_sizes_are() {
+        for sizes in [vec![1 << 20], vec![10 << 20, 1 << 10, 3 << 20], vec![64 << 20, 1]] {
+            let mut copying = Copying::new(at(0), rate(8 << 20, 4));
+            let (mut copied, mut body, mut under_way) = (0, 0, Vec::new());
+            let mut out = Vec::new();
+            for ms in (0..100_000).step_by(10) {
+                copying.tick(at(ms), &mut out);
+                for effect in out.drain(..) {
+                    match effect {
+                        CopyEffect::Look(_) => {
+                            let page = (body..body + 100).zip(sizes.iter().cycle()).map(|(body, len)| owed(body, *len));
+                            copying.found(at(ms), page.collect(), false);
+                            body += 100;
+                        }
+                        CopyEffect::Make(copy, owed) => {
+                            copied += owed.len;
+                            under_way.push((ms + 300, copy));
+                        }
+                    }
+                }
+                under_way.retain(|(until, copy)| {
+                    let is_done = ms >= *until;
+                    if is_done {
+                        copying.done(at(ms), *copy, true);
+                    }
+                    !is_done
+                });
+            }
+            let right = 100 * (8 << 20);
+            assert!(copied.abs_diff(right) < right / 10, "{sizes:?}: {copied} of {right}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_made_twice_at_a_time_and_what_fails_rests() {
+        let mut copying = Copying::new(at(0), rate(1 << 30, 2));
+        let mut out = Vec::new();
+        copying.tick(at(0), &mut out);
+        assert_eq!(out, [CopyEffect::Look(None)]);
+        copying.found(at(0), vec![owed(1, 10), owed(2, 10), owed(3, 10)], true);
+        out.clear();
+        copying.tick(at(10), &mut out);
+        assert_eq!(out, [CopyEffect::Make(CopyId(1), owed(1, 10)), CopyEffect::Make(CopyId(2), owed(2, 10))]);
+        out.clear();
+        copying.done(at(20), CopyId(1), false);
+        copying.tick(at(20), &mut out);
+        assert_eq!(out, [CopyEffect::Make(CopyId(3), owed(3, 10))]);
+        copying.done(at(30), CopyId(3), true);
+        out.clear();
+        // It is looked again after a while, and finds what failed and what is still being made.
+        copying.tick(at(5000), &mut out);
+        assert_eq!(out, [CopyEffect::Look(None)]);
+        copying.found(at(5000), vec![owed(1, 10), owed(2, 10)], true);
+        out.clear();
+        copying.tick(at(5010), &mut out);
+        assert_eq!(out, []);
+        copying.tick(at(10_010), &mut out);
+        copying.found(at(10_020), vec![owed(1, 10), owed(2, 10)], true);
+        out.clear();
+        copying.tick(at(10_030), &mut out);
+        assert_eq!(out, [CopyEffect::Make(CopyId(4), owed(1, 10))]);
+        // One of which nothing is heard is taken for lost.
+        copying.tick(at(60_010), &mut out);
+        assert_eq!(copying.making(), 1);
+    }
+
+    #[test]
+    fn a_pause_is_not_made_good_by_a_storm() {
+        let mut copying = Copying::new(at(0), rate(1000, 1000));
+        let mut out = Vec::new();
+        copying.tick(at(3_600_000), &mut out);
+        copying.found(at(3_600_000), (1..500).map(|body| owed(body, 100)).collect(), true);
+        out.clear();
+        copying.tick(at(3_600_000), &mut out);
+        assert_eq!(out.len(), 10);
+    }
+}
