@@ -13,6 +13,7 @@ mod events;
 mod manager;
 mod message;
 mod model;
+mod pieces;
 mod server;
 mod settings;
 mod world;

@@ -8,19 +8,14 @@ use cluster::replication::{
     ReplicaInput, Seq, Stream, Takes, ToReplica, Whole,
 };
 use cluster::{CopyId, Lease, Life, Time};
-use disk::{Access, Disk, OpenOptions, SimDisk};
-use journal::{Journal, JournalConfig, StreamId};
-use kv::{IndexConfig, LoggedIndex, MemoryEngine};
+use disk::SimDisk;
 use namespace::WriterToken;
-use store::{NewPiece, PieceState, Store, StoreConfig, StoreError, Writer};
-use types::{BootId, Era, ErrorCode, GroupId, Incarnation, NodeId, Participant, PieceId, SessionId, StoreId};
+use types::{BootId, Era, ErrorCode, GroupId, NodeId, Participant, PieceId, SessionId, StoreId};
 
 use crate::manager::{Env, node_of, server_of, store_of};
 use crate::message::{Addr, Bytes, Capability, Message, Number, Rights};
+use crate::pieces::Pieces;
 use crate::settings::Settings;
-
-/// A file that says that something was lost.
-const LOST: &str = "lost";
 
 /// What a piece's disk is given to do, in order.
 #[derive(Clone, Debug)]
@@ -75,19 +70,12 @@ pub(crate) struct Server {
     settings: Settings,
     life: Life,
     boot: BootId,
-    has_lost: bool,
-    disk: SimDisk,
-    /// Its disk could not sync: it says nothing more, until it begins anew.
-    is_broken: bool,
+    pieces: Pieces,
     era: Option<Era>,
     session: Option<SessionId>,
     lease: Lease,
     asked_to_register: Time,
     asked_to_renew: Time,
-    journal: Arc<Journal>,
-    pub(crate) store: Arc<Store>,
-    records: Arc<LoggedIndex>,
-    writers: BTreeMap<PieceId, Arc<Writer>>,
     leads: BTreeMap<PieceId, Leads>,
     follows: BTreeMap<PieceId, Follows>,
     floors: BTreeMap<PieceId, Epoch>,
@@ -108,53 +96,18 @@ impl Server {
         boot: BootId,
         settings: &Settings,
     ) -> Result<Self, String> {
-        let text = |error: &dyn std::error::Error| format!("server {index} does not start: {error}");
-        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let streams = vec![StreamId::STORE_INDEX, StreamId::STORE_DATA];
-        let config = JournalConfig { streams, ..JournalConfig::small() };
-        let (journal, _) = Journal::open(Arc::clone(&shared), "journal", config).map_err(|error| text(&error))?;
-        let journal = Arc::new(journal);
-        let engine = Box::new(MemoryEngine::new());
-        let stream = StreamId::STORE_INDEX;
-        let (records, _) = LoggedIndex::open(
-            Arc::clone(&journal),
-            stream,
-            engine,
-            Arc::clone(&shared),
-            "checkpoint",
-            IndexConfig::small(),
-        )
-        .map_err(|error| text(&error))?;
-        let config = StoreConfig {
-            small_max: 8 << 10,
-            segment_bytes: 32 << 10,
-            floor: Some(0),
-            ranges_max: 64,
-            held_pages_max: 3,
-            redo_bytes_max: 40 << 10,
-            snapshot_after_bytes: 128 << 10,
-            settle_step_bytes: 8 << 10,
-            ..StoreConfig::default()
-        };
-        let (store, recovery) = Store::open(shared, "store", Arc::clone(&journal), Arc::clone(&records) as _, config)
-            .map_err(|error| text(&error))?;
+        let pieces = Pieces::open(disk).map_err(|error| format!("server {index} does not start: {error}"))?;
         Ok(Self {
             index,
             settings: *settings,
             life,
             boot,
-            has_lost: recovery.bytes_dropped > 0 || disk.len_of(LOST).map_err(|error| text(&error))?.is_some(),
-            disk: disk.clone(),
-            is_broken: false,
+            pieces,
             era: None,
             session: None,
             lease: Lease::new(settings.terms),
             asked_to_register: Time::default(),
             asked_to_renew: Time::default(),
-            journal,
-            store,
-            records,
-            writers: BTreeMap::new(),
             leads: BTreeMap::new(),
             follows: BTreeMap::new(),
             floors: BTreeMap::new(),
@@ -177,26 +130,17 @@ impl Server {
         LeaseView { session: self.session, is_valid: self.lease.is_valid(now) }
     }
 
-    /// What was not synced when a sync failed may be gone, and nothing on the disk would say so: this does.
-    fn look_at_disk(&mut self, has_failed: bool) {
-        if !self.is_broken && (has_failed || self.journal.poisoned().is_some()) {
-            self.is_broken = true;
-            let options = OpenOptions { access: Access::CreateNew, direct: false };
-            let _ = self.disk.open(LOST, options).and_then(|_| self.disk.sync_dir(""));
-        }
-    }
-
     pub(crate) fn tick(&mut self, env: &mut Env<'_>) {
-        if self.is_broken {
+        // Whose disk could not sync says nothing more, until it begins anew.
+        if self.pieces.has_failed() {
             return;
         }
         self.ticks += 1;
         if self.ticks.is_multiple_of(10) {
-            let has_failed = self.store.tick().is_err_and(|error| error.code() == ErrorCode::Io);
-            self.look_at_disk(has_failed);
+            self.pieces.tick();
         }
         if self.ticks.is_multiple_of(60) {
-            let _ = self.records.sweep_now().and_then(|_| self.records.checkpoint_now());
+            self.pieces.sweep();
         }
         let every = self.settings.terms.renew_every;
         match self.session {
@@ -208,7 +152,7 @@ impl Server {
             None if env.now.since(self.asked_to_register) >= every / 2 || self.ticks == 1 => {
                 self.asked_to_register = env.now;
                 let number = self.lease.ask(env.now);
-                let (node, life, boot, has_lost) = (self.node(), self.life, self.boot, self.has_lost);
+                let (node, life, boot, has_lost) = (self.node(), self.life, self.boot, self.pieces.has_lost());
                 env.send(Addr::Manager, Message::Register { node, life, boot, has_lost, number });
             }
             _ => {}
@@ -220,7 +164,8 @@ impl Server {
     }
 
     pub(crate) fn receive(&mut self, from: Addr, message: Message, env: &mut Env<'_>) {
-        if self.is_broken {
+        // Whose disk could not sync says nothing more, until it begins anew.
+        if self.pieces.has_failed() {
             return;
         }
         match message {
@@ -228,9 +173,7 @@ impl Server {
                 if self.session != Some(registered.session) {
                     self.session = Some(registered.session);
                     self.era = Some(registered.era);
-                    self.has_lost = false;
-                    // Whoever is told it has it written down.
-                    let _ = self.disk.remove(LOST);
+                    self.pieces.loss_is_told();
                 }
                 self.lease.granted(registered.number);
             }
@@ -521,10 +464,7 @@ impl Server {
         if self.holds(piece, whole).is_ok() {
             return Ok(whole);
         }
-        self.open_piece(piece, true)?;
-        self.writer(piece)?.truncate(0).map_err(|error| error.code())?;
-        self.apply(piece, &Bytes { offset: 0, bytes: Arc::clone(bytes) })?;
-        self.complete(piece)
+        self.pieces.put(piece, &Bytes { offset: 0, bytes: Arc::clone(bytes) })
     }
 
     fn give(&mut self, piece: PieceId, work: Work) {
@@ -534,50 +474,50 @@ impl Server {
 
     /// The disk does the next of what a piece has to do.
     pub(crate) fn disk(&mut self, piece: PieceId, env: &mut Env<'_>) {
-        let Some(work) = self.work.get_mut(&piece).and_then(VecDeque::pop_front).filter(|_| !self.is_broken) else {
+        if self.pieces.has_failed() {
             return;
-        };
-        self.work_on(piece, work, env);
-        // Before anybody is told, as far as that can be: what was not synced may be gone.
-        self.look_at_disk(false);
+        }
+        if let Some(work) = self.work.get_mut(&piece).and_then(VecDeque::pop_front) {
+            self.work_on(piece, work, env);
+        }
     }
 
     fn work_on(&mut self, piece: PieceId, work: Work, env: &mut Env<'_>) {
         match work {
             Work::OpenOwn { epoch, may_make } => {
-                let result = self.open_piece(piece, may_make);
+                let result = self.pieces.open_piece(piece, may_make);
                 self.is_open(piece, epoch, result, env);
             }
             Work::ApplyOwn { epoch, seq, bytes } => {
-                let result = self.apply(piece, &bytes);
+                let result = self.pieces.apply(piece, &bytes);
                 self.lead_of(piece, epoch, PrimaryInput::Applied(seq, result), env);
             }
             Work::SyncOwn { epoch } => {
-                let result = self.sync(piece);
+                let result = self.pieces.sync(piece);
                 self.lead_of(piece, epoch, PrimaryInput::Synced(result), env);
             }
             Work::CompleteOwn { epoch } => {
-                let result = self.complete(piece);
+                let result = self.pieces.complete(piece);
                 self.lead_of(piece, epoch, PrimaryInput::Completed(result), env);
             }
             Work::Open { stream, may_make } => {
-                let result = self.open_piece(piece, may_make);
+                let result = self.pieces.open_piece(piece, may_make);
                 self.follow(piece, ReplicaInput::Opened(stream, result), env);
             }
             Work::Apply { stream, seq, bytes } => {
-                let result = self.apply(piece, &bytes);
+                let result = self.pieces.apply(piece, &bytes);
                 self.follow(piece, ReplicaInput::Applied(stream, seq, result), env);
             }
             Work::Sync { stream } => {
-                let result = self.sync(piece);
+                let result = self.pieces.sync(piece);
                 self.follow(piece, ReplicaInput::Synced(stream, result), env);
             }
             Work::Complete { stream } => {
-                let result = self.complete(piece);
+                let result = self.pieces.complete(piece);
                 self.follow(piece, ReplicaInput::Completed(stream, result), env);
             }
             Work::Fetch { to, copy, epoch, whole } => {
-                let bytes = self.holds(piece, whole).ok().and_then(|()| self.all_of(piece, false).ok());
+                let bytes = self.holds(piece, whole).ok().and_then(|()| self.pieces.content(piece, false).ok());
                 env.send(server_of(to), Message::Fetched { copy, piece, epoch, whole, bytes });
             }
             Work::Copy { copy, epoch, whole, bytes } => {
@@ -621,50 +561,6 @@ impl Server {
         }
     }
 
-    fn open_piece(&mut self, piece: PieceId, may_make: bool) -> Result<(), ErrorCode> {
-        let code = |error: StoreError| error.code();
-        let status = self.store.status(piece).map_err(code)?;
-        let writer = match status.map(|status| status.state) {
-            None if may_make => {
-                let new = NewPiece { path_hint: b"/", expected_len: None, incarnation: Incarnation(1) };
-                self.store.create(piece, new).map_err(code)?
-            }
-            None => return Err(ErrorCode::NotFound),
-            Some(_) => self.store.reopen(piece).map_err(code)?,
-        };
-        self.writers.insert(piece, writer);
-        Ok(())
-    }
-
-    fn writer(&self, piece: PieceId) -> Result<&Arc<Writer>, ErrorCode> {
-        self.writers.get(&piece).ok_or(ErrorCode::Stale)
-    }
-
-    fn apply(&mut self, piece: PieceId, bytes: &Bytes) -> Result<(), ErrorCode> {
-        self.writer(piece)?.write(bytes.offset, &bytes.bytes).map_err(|error| error.code())
-    }
-
-    fn sync(&mut self, piece: PieceId) -> Result<(), ErrorCode> {
-        let result = self.writer(piece)?.sync().map(drop).map_err(|error| error.code());
-        self.look_at_disk(result == Err(ErrorCode::Io));
-        result
-    }
-
-    fn complete(&mut self, piece: PieceId) -> Result<Whole, ErrorCode> {
-        let status = self.store.status(piece).map_err(|error| error.code())?.ok_or(ErrorCode::NotFound)?;
-        if let PieceState::Complete { adler32, crc32c } = status.state {
-            return Ok(Whole { len: status.len, crc32c, adler32 });
-        }
-        let completed = self.writer(piece)?.complete().map_err(|error| error.code());
-        self.look_at_disk(completed == Err(ErrorCode::Io));
-        let completed = completed?;
-        self.writers.remove(&piece);
-        let synced = self.journal.sync_to(completed.seq).map_err(|_| ErrorCode::Io);
-        self.look_at_disk(synced.is_err());
-        synced?;
-        Ok(Whole { len: completed.len, crc32c: completed.crc32c, adler32: completed.adler32 })
-    }
-
     fn read(&self, capability: &Capability, env: &Env<'_>) -> Result<Arc<[u8]>, ErrorCode> {
         let piece = capability.piece;
         let view = self.view(env.now);
@@ -677,38 +573,20 @@ impl Server {
             if !machine.may_show(view) {
                 return Err(ErrorCode::Overloaded);
             }
-            return self.all_of(piece, true);
+            return self.pieces.content(piece, true);
         }
         let Rights::Read { epoch, whole } = capability.rights else { return Err(ErrorCode::Stale) };
         let may_show = view.is_valid || self.settings.planted == Some(Planted::LeaseNotChecked);
         if !may_show || self.floors.get(&piece).is_some_and(|floor| epoch < *floor) {
             return Err(ErrorCode::Stale);
         }
-        let status = self.store.status(piece).map_err(|error| error.code())?.ok_or(ErrorCode::NotFound)?;
-        match status.state {
-            PieceState::Complete { crc32c, .. } if (status.len, crc32c) == (whole.len, whole.crc32c) => {
-                self.all_of(piece, false)
-            }
-            _ => Err(ErrorCode::Stale),
-        }
-    }
-
-    fn all_of(&self, piece: PieceId, by_writer: bool) -> Result<Arc<[u8]>, ErrorCode> {
-        let reader = if by_writer { self.store.open_read_of_writer(piece) } else { self.store.open_read(piece) };
-        let reader = reader.map_err(|error| error.code())?;
-        let mut bytes = vec![0; usize::try_from(reader.len()).map_err(|_| ErrorCode::TooLarge)?];
-        let read = reader.read(0, &mut bytes).map_err(|error| error.code())?;
-        bytes.truncate(read);
-        Ok(bytes.into())
+        self.pieces.holds(piece, whole).map_err(|_| ErrorCode::Stale)?;
+        self.pieces.content(piece, false)
     }
 
     /// For the checks: whether the piece is whole, with this content.
     pub(crate) fn holds(&self, piece: PieceId, whole: Whole) -> Result<(), String> {
-        let status = self.store.status(piece).map_err(|error| error.to_string())?;
-        match status.map(|status| (status.len, status.state)) {
-            Some((len, PieceState::Complete { crc32c, .. })) if (len, crc32c) == (whole.len, whole.crc32c) => Ok(()),
-            other => Err(format!("server {} has {other:?} of piece {piece}, and not {whole:?}", self.index)),
-        }
+        self.pieces.holds(piece, whole).map_err(|what| format!("server {} has {what}", self.index))
     }
 
     /// For the checks: whether a copy could come here.
@@ -717,6 +595,6 @@ impl Server {
     }
 
     pub(crate) fn content(&self, piece: PieceId) -> Result<Arc<[u8]>, ErrorCode> {
-        self.all_of(piece, false)
+        self.pieces.content(piece, false)
     }
 }
