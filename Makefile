@@ -15,7 +15,7 @@ build: ## the binary, target/release/weir (or under CARGO_TARGET_DIR), man pages
 	cargo build --release --locked -p weir
 	$(WEIR) generate build
 
-demo: ## install, build, and watch weir do its main job
+demo: ## install, build, and watch a cluster lose a disk server while it records
 	scripts/setup.sh run
 	cargo build --release --locked -p weir
 	$(WEIR) demo
@@ -42,7 +42,7 @@ test-peer: ## the client tests against a stock xrootd: proves the tests, not wei
 	scripts/setup.sh test
 	$(PYTEST) tests --peer $(ARGS)
 
-bench: build ## measure beside a stock xrootd by campaigns of `weir bench`, and write bench/CAMPAIGNS.md (needs root); ARGS="small streams" for a part
+bench: build ## measure beside peers by campaigns of `weir bench`, and write bench/CAMPAIGNS.md (needs root); ARGS="small streams" or ARGS=cluster for a part
 	scripts/setup.sh bench
 	.venv/bin/python bench/campaigns.py $(ARGS)
 
@@ -59,6 +59,7 @@ sim: ## the crash and model tests over many more seeds than `make test` (WEIR_SE
 soak: build ## an hour (SOAK_MINUTES) of ordinary, slow and stuck clients, full disks and kill -9: nothing lost, no drift; build/soak/report.txt
 	scripts/setup.sh test
 	cd tests && ../.venv/bin/python -m soak $(ARGS)
+	cd tests && ../.venv/bin/python -m soak.files $(FILES)
 
 deb: build ## the Debian package, build/weir_VERSION_ARCH.deb
 	scripts/deb.sh $(WEIR)

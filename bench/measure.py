@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from harness import Server
 
@@ -33,7 +34,13 @@ class Cpu:
         self.seconds = self.server.cpu_seconds() - self.begin
 
 
-def settle(server: Server) -> None:
+class Working(Protocol):
+    """Whoever uses CPU time: a server, or several processes."""
+
+    def cpu_seconds(self) -> float: ...
+
+
+def settle(server: Working) -> None:
     """Waits until a server is idle."""
     end, now, before = time.monotonic() + SETTLE_SECONDS_MAX, server.cpu_seconds(), -1.0
     while now - before > IDLE_SHARE and time.monotonic() < end:

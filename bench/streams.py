@@ -36,13 +36,13 @@ def together(commands: list[list[str]]) -> float:
     return wall
 
 
-def into_sink(sink: Path, source: str, folder: str) -> float:
+def into_sink(sink: Path, source: str, folder: str, size: int = BYTES) -> float:
     """MB/s of six senders into a sink; `-` for a source in memory, and for one that keeps nothing."""
-    with subprocess.Popen([str(sink), "receive", str(STREAMS), str(BYTES), folder], stdout=subprocess.PIPE, text=True) as receiver:
+    with subprocess.Popen([str(sink), "receive", str(STREAMS), str(size), folder], stdout=subprocess.PIPE, text=True) as receiver:
         assert receiver.stdout is not None
         port = receiver.stdout.readline().strip()
-        wall = together([[str(sink), "send", port, str(BYTES), source]] * STREAMS)
-    return STREAMS * BYTES / wall / 1e6
+        wall = together([[str(sink), "send", port, str(size), source]] * STREAMS)
+    return STREAMS * size / wall / 1e6
 
 
 def made_even(folder: Path, server: Server) -> Path:

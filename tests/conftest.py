@@ -16,6 +16,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # Stock clients ask for the names of addresses. Where a resolver loses a question, each such process would stand still for five seconds.
+    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:2")
     config.addinivalue_line("markers", "peer_ok: also true for a stock xrootd")
 
 
@@ -58,6 +60,26 @@ def node(kind, base, request):
         assert server.alive(), "the server died"
     if not request.config.getoption("--keep"):
         remove(server.home)
+
+
+@pytest.fixture
+def without_batches(base, request):
+    """A server whose memory for writers is too small for batches, so that small files are opened, written and closed one by one."""
+    home = base / f"{_name(request.node.name)}-one-by-one"
+    home.mkdir()
+    (home / "weir.toml").write_text('[limits]\nwriters_memory = "8MiB"\n')
+    started = []
+
+    def start(*flags: str) -> Weir:
+        started.append(Weir(home, flags=("--config", str(home / "weir.toml"), *flags)))
+        return started[-1].start()
+
+    yield start
+    for server in started:
+        assert server.alive(), "the server died"
+        server.kill()
+    if not request.config.getoption("--keep"):
+        remove(home)
 
 
 @pytest.fixture

@@ -236,6 +236,15 @@ def listening(port: int) -> bool:
     return True
 
 
+def until(fact, seconds: float, why=lambda: "it has not come about"):
+    """Waits for it, and gives it back."""
+    end = time.monotonic() + seconds
+    while not (found := fact()):
+        assert time.monotonic() < end, why()
+        time.sleep(0.05)
+    return found
+
+
 def weir(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess:
     """Runs the binary to its end, `weir("fsck", "--data", ...)`; output as text."""
     return subprocess.run(

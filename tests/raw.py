@@ -4,7 +4,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
-OK, OKSOFAR, ERROR, STATUS = 0, 4000, 4003, 4007
+OK, OKSOFAR, ERROR, REDIRECT, WAIT, STATUS = 0, 4000, 4003, 4004, 4005, 4007
 AUTH, QUERY, CHMOD, CLOSE, DIRLIST, GPFILE, PROTOCOL, LOGIN, MKDIR, MV, OPEN, PING = range(3000, 3012)
 CHKPOINT, READ, RM, RMDIR, SYNC, STAT, SET, WRITE, FATTR, PREPARE, STATX, ENDSESS = range(3012, 3024)
 BIND, READV, PGWRITE, LOCATE, TRUNCATE, SIGVER, PGREAD, WRITEV, CLONE = range(3024, 3033)
@@ -13,7 +13,7 @@ OPEN_DELETE, OPEN_FORCE, OPEN_NEW, OPEN_READ, OPEN_UPDATE = 2, 4, 8, 16, 32
 OPEN_DUP, OPEN_SAMEFS, OPEN_RETSTATX, OPEN_DIRECTIO = 1, 2, 4, 8  # of protocol 5.2.0, in a field of their own
 
 ARG_INVALID, ARG_MISSING, ARG_TOO_LONG, FILE_NOT_OPEN, INVALID_REQUEST, NOT_AUTHORIZED, NOT_FOUND = 3000, 3001, 3002, 3004, 3006, 3010, 3011
-FS_ERROR, UNSUPPORTED, IS_DIRECTORY, EXISTS, CHECKSUM_ERROR = 3005, 3013, 3016, 3018, 3019
+FILE_LOCKED, FS_ERROR, UNSUPPORTED, IS_DIRECTORY, EXISTS, CHECKSUM_ERROR = 3003, 3005, 3013, 3016, 3018, 3019
 
 
 @dataclass
@@ -27,6 +27,13 @@ class Answer:
         return struct.unpack(">i", self.body[:4])[0] if self.status == ERROR else None
 
     @property
+    def redirect(self) -> tuple[int, str, str]:
+        """Port, host, and what is to be said there."""
+        assert self.status == REDIRECT, self
+        host, _, opaque = self.body[4:].decode().partition("?")
+        return struct.unpack(">i", self.body[:4])[0], host, opaque
+
+    @property
     def text(self) -> str:
         return self.body[4:].rstrip(b"\0").decode(errors="replace")
 
@@ -38,9 +45,9 @@ class Closed(Exception):
 class Raw:
     """One connection. `request` sends a frame and waits for its answer."""
 
-    def __init__(self, port: int, login: bool = True, timeout: float = 15, machine: str = "127.0.0.1"):
+    def __init__(self, port: int, login: bool = True, timeout: float = 15, machine: str = "127.0.0.1", host: str = "127.0.0.1"):
         """`machine`: the address that it comes from; the whole of 127.0.0.0/8 is this machine's."""
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout, source_address=(machine, 0))
+        self.socket = socket.create_connection((host, port), timeout=timeout, source_address=(machine, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.number = 0
         if login:
@@ -115,6 +122,10 @@ class Raw:
 
     def stat(self, path: bytes | str) -> Answer:
         return self.request(STAT, b"", path.encode() if isinstance(path, str) else path)
+
+    def ask_open(self, path: str, options: int = OPEN_READ, mode: int = 0o644) -> Answer:
+        """Whatever the answer is."""
+        return self.request(OPEN, struct.pack(">HH12x", mode, options), path.encode())
 
     def open(self, path: str, options: int = OPEN_READ, mode: int = 0o644) -> bytes:
         answer = self.request(OPEN, struct.pack(">HH12x", mode, options), path.encode())

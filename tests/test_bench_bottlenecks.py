@@ -73,8 +73,9 @@ def test_a_throttled_link(folder, tmp_path):  # noqa: F811
     token = tmp_path / "token"
     subprocess.run([WEIR_BIN, "bench", "token", token], check=True, capture_output=True)
     flows = [WEIR_BIN, "bench", "flows", "--listen", f"{address}:7070", "--token-file", token]
-    side = subprocess.Popen(["ip", "netns", "exec", namespace, *flows], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    side = subprocess.Popen(["ip", "netns", "exec", namespace, *flows], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
+        assert side.stdout.readline().startswith("listening on ")
         network = '[[network]]\nname = "network"\nflows = 2\nseconds = 3\n'
         peer = f'peer = "{address}:7070"\ntoken_file = "{token}"\n'
         found = run(tmp_path, STREAMS.format(file="16MiB", streams=2) + network + lines.rstrip() + "\n" + peer)

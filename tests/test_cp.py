@@ -260,17 +260,20 @@ def until(true, seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("answered", [True, False])
-@pytest.mark.parametrize("at", ["weir", "stock"])
-def test_what_somebody_else_makes_while_the_connection_is_lost_stays(node, base, tmp_path, at, answered):
+@pytest.mark.parametrize(
+    "at, answered", [("weir", True), ("weir", False), ("weir, in a batch", False), ("stock", True), ("stock", False)]
+)
+def test_what_somebody_else_makes_while_the_connection_is_lost_stays(node, without_batches, base, tmp_path, at, answered):
     """A small file is begun, the connection breaks, and another file takes its name: it is nobody else's to replace."""
     ours, other = tmp_path / "ours", tmp_path / "other"
     ours.mkdir()
     (ours / "f").write_bytes(content(2000, 1))
     other.write_bytes(content(2000, 2))
-    with Xrootd(base / f"cp-break-{answered}") if at == "stock" else contextlib.nullcontext(node) as server, Proxy(server.port) as proxy:
+    where = {"weir": without_batches, "weir, in a batch": lambda: node, "stock": lambda: Xrootd(base / f"cp-break-{answered}").start()}
+    server = where[at]()
+    with server if at == "stock" else contextlib.nullcontext(), Proxy(server.port) as proxy:
         for number, (meanwhile, flags, code) in enumerate(
-            [("other", [], 12), ("same", [], 0), ("other", ["-f"], 0), ("nothing", [], 0 if answered or at == "weir" else 12)]
+            [("other", [], 12), ("same", [], 0), ("other", ["-f"], 0), ("nothing", [], 0 if answered or at != "stock" else 12)]
         ):
             path = f"broken-{answered}/{number}"
             direct = f"{server.url}/{path}/f"
@@ -287,7 +290,7 @@ def test_what_somebody_else_makes_while_the_connection_is_lost_stays(node, base,
 
             broken = Break(
                 proxy,
-                b"/f?oss.asize=2000",
+                content(2000, 1)[:100] if at == "weir, in a batch" else b"/f?oss.asize=2000",
                 answered,
                 lambda direct=direct: weir("stat", direct).returncode == 0,
                 put if meanwhile != "nothing" else lambda: None,
@@ -329,6 +332,7 @@ def test_what_somebody_else_puts_over_a_finished_copy_stays(node, base, tmp_path
             command = [WEIR_BIN, "cp", "--log", "info", "-r", str(ours), f"{proxy.url}/over/{number}"]
             copy = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
             assert sent.wait(30)
+            until(lambda direct=direct: weir("stat", direct).returncode == 0)
             before = number_of(server, f"/over/{number}/f")
             # Nobody gets it before its close.
             until(lambda direct=direct: weir("cp", "-f", str(other), direct).returncode == 0)
@@ -344,9 +348,9 @@ def test_what_somebody_else_puts_over_a_finished_copy_stays(node, base, tmp_path
             assert digest(back) == digest(other), said
 
 
-def test_an_interrupted_small_file_begins_again(own_node, tmp_path):
+def test_an_interrupted_small_file_begins_again(without_batches, tmp_path):
     """The server has marked it before the copy is back: it is this copy's own, and nobody has completed it."""
-    server = own_node("--grace-seconds", "0")
+    server = without_batches("--grace-seconds", "0")
     ours = tmp_path / "ours"
     ours.mkdir()
     (ours / "f").write_bytes(content(2000))

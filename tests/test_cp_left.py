@@ -23,13 +23,15 @@ def place(node, request):
     return f"{node.url}/left-{name}"
 
 
-@pytest.mark.parametrize("at", ["weir", "stock"])
-def test_a_stopped_copy_of_small_files_leaves_none_of_those_under_way(node, base, tmp_path, at):
+@pytest.mark.parametrize("at", ["weir", "batches", "stock"])
+def test_a_stopped_copy_of_small_files_leaves_none_of_those_under_way(node, without_batches, base, tmp_path, at):
     tree = tmp_path / "tree"
     tree.mkdir()
     for number in range(40):
         (tree / f"f{number}").write_bytes(content(2000, 0))
-    with Xrootd(base / "left-stock") if at == "stock" else contextlib.nullcontext(node) as server, Proxy(server.port) as proxy:
+    where = {"weir": without_batches, "batches": lambda: node, "stock": lambda: Xrootd(base / "left-stock").start()}
+    server = where[at]()
+    with server if at == "stock" else contextlib.nullcontext(), Proxy(server.port) as proxy:
         stuck, free = threading.Event(), threading.Event()
 
         def hold(_):
@@ -43,14 +45,15 @@ def test_a_stopped_copy_of_small_files_leaves_none_of_those_under_way(node, base
             assert stuck.wait(30)
             time.sleep(0.5)  # the answers to the opens come
             there = weir("ls", f"{server.url}/left-{at}").stdout.split()
-            assert len(there) == 40, "all are open, and none is written"
+            assert len(there) == (0 if at == "batches" else 40), "all are open, and none is written; in a batch, none is there at all"
             copy.terminate()
             said = copy.communicate(timeout=30)[1]
         finally:
             free.set()
             copy.kill()
         assert copy.returncode == STOPPED, said
-        assert ok("ls", f"{server.url}/left-{at}") == "", said
+        left = weir("ls", f"{server.url}/left-{at}")
+        assert left.stdout == "" and left.returncode == (NOT_FOUND if at == "batches" else 0), (said, left)
 
 
 def unsummed(peer, code, stream, parameters, data):

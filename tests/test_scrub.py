@@ -225,4 +225,5 @@ def test_the_page_cache_is_left_as_it_is(own_node, tmp_path):
     before = cached_pages(warm)
     assert before > 900
     assert ended(server, "--rate", "1GiB")["last"]["whole"] == 2
-    assert cached_pages(cold) == 0 and cached_pages(warm) == before
+    # The kernel may take some pages of its own accord where memory is short; a scrub that drops what it read leaves none.
+    assert cached_pages(cold) == 0 and cached_pages(warm) > before * 3 // 4

@@ -94,6 +94,7 @@ fn phases() -> [Phase; 2] {
         one_directory: true,
         manner,
         rate: None,
+        batch: false,
         verify: true,
     };
     [Phase::Stream(stream), Phase::Small(small)]

@@ -22,7 +22,17 @@ fn target(folder: &Path) -> Arc<dyn Target> {
 
 fn spec(phase: SmallPhase, one_directory: bool) -> SmallSpec {
     let manner = Manner { direct: false, durability: Durability::None, window: 1 };
-    SmallSpec { phase, clients: 3, files: 50, file_bytes: 5000, one_directory, manner, rate: None, verify: true }
+    SmallSpec {
+        phase,
+        clients: 3,
+        files: 50,
+        file_bytes: 5000,
+        one_directory,
+        manner,
+        rate: None,
+        verify: true,
+        batch: false,
+    }
 }
 
 fn run(spec: &SmallSpec, target: &Arc<dyn Target>) -> Tally {
@@ -129,6 +139,8 @@ fn files_that_were_not_made_in_time_are_left_out() {
 
 #[test]
 fn more_clients_than_a_machine_can_have_are_refused() {
+    let paced = SmallSpec { batch: true, rate: Some(5), ..spec(SmallPhase::Create, false) };
+    assert_eq!(paced.check(), Err(SmallError::PacedBatches));
     assert!(SmallSpec { clients: 4096, ..spec(SmallPhase::Create, false) }.check().is_ok());
     assert_eq!(SmallSpec { clients: 4097, ..spec(SmallPhase::Create, false) }.check(), Err(SmallError::Many(4097)));
 }

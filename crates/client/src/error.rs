@@ -23,6 +23,8 @@ pub enum ClientError {
     Tls { server: Endpoint },
     #[error("the connection to {server} was lost: {source}")]
     Lost { server: Endpoint, source: io::Error },
+    #[error("{server} has the file no more, and says that another server has to be asked")]
+    Moved { server: Endpoint },
     #[error("{server} has said nothing for {} s", after.as_secs())]
     Silent { server: Endpoint, after: Duration },
     #[error("{server} has sent {bytes} bytes in {} s, and more was due; that is too slow", after.as_secs())]
@@ -94,6 +96,7 @@ impl ClientError {
             Self::Url(_) | Self::Unsendable { .. } => Kind::Usage,
             Self::Connect { .. }
             | Self::Lost { .. }
+            | Self::Moved { .. }
             | Self::Silent { .. }
             | Self::Slow { .. }
             | Self::Stalled { .. }
@@ -117,6 +120,6 @@ impl ClientError {
     /// May a new connection help? Only where the old one was the trouble.
     #[must_use]
     pub fn is_connection(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Silent { .. })
+        matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Moved { .. } | Self::Silent { .. })
     }
 }

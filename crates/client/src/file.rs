@@ -1,6 +1,6 @@
 //! A file that is open at a server.
 
-use wire::request::{OpenOptions, Read, Sync, Target, Truncate, Write};
+use wire::request::{OpenOptions, Read, Stat, StatOptions, Sync, Target, Truncate, Write};
 use wire::response::StatReply;
 use wire::{FileHandle, Request};
 
@@ -14,6 +14,8 @@ pub struct RemoteFile {
     pub(crate) session: Session,
     pub(crate) handle: FileHandle,
     pub(crate) url: Url,
+    /// Where it was asked for first: that server may know who else has it.
+    pub(crate) origin: Url,
     pub(crate) options: OpenOptions,
     pub(crate) settings: Settings,
     /// Lost connections since something was last moved.
@@ -27,13 +29,13 @@ pub struct RemoteFile {
 impl RemoteFile {
     pub(crate) fn new(
         session: Session,
-        url: Url,
+        (origin, url): (Url, Url),
         handle: FileHandle,
         stat: StatReply,
         options: OpenOptions,
         settings: Settings,
     ) -> Self {
-        Self { session, handle, url, options, settings, fruitless: 0, moved: 0, stat, lost: false }
+        Self { session, handle, url, origin, options, settings, fruitless: 0, moved: 0, stat, lost: false }
     }
 
     /// `bytes` have been moved over this connection: losing it is no reason to give up.
@@ -61,6 +63,16 @@ impl RemoteFile {
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.lost
+    }
+
+    /// How long it is now, as the server says.
+    ///
+    /// # Errors
+    /// Of the server or of the connection.
+    pub fn len_now(&mut self) -> Result<u64, ClientError> {
+        let stat = Stat { options: StatOptions::NONE, target: Target::Handle(self.handle) };
+        let body = self.call("stat", Request::Stat(stat))?;
+        StatReply::decode(&body).map(|stat| stat.size).map_err(|source| self.session.malformed(source))
     }
 
     /// Where it is: the server that holds it, after redirects.
@@ -147,8 +159,8 @@ impl RemoteFile {
         match answer? {
             Answer::Done(body) => Ok(body),
             Answer::Elsewhere(_) => {
-                let what = format!("{what}: a redirect in the middle of a file");
-                Err(ClientError::Unexpected { server: self.url.server.clone(), what })
+                self.lost = true;
+                Err(ClientError::Moved { server: self.url.server.clone() })
             }
         }
     }

@@ -14,7 +14,7 @@ use wire::{ErrorNumber, FileHandle, Opaque, PathArg, Request};
 
 use crate::pace::Waits;
 use crate::session::Answer;
-use crate::{ClientError, Endpoint, Entry, ListingParser, RemoteFile, Session, Settings, Url};
+use crate::{BatchLimits, ClientError, Endpoint, Entry, Kind, ListingParser, RemoteFile, Session, Settings, Url};
 
 /// Pauses between attempts to connect again.
 pub(crate) const PAUSES: [Duration; 5] = [
@@ -254,6 +254,18 @@ impl Client {
         Ok(reply.values.iter().map(|value| String::from_utf8_lossy(value).into_owned()).collect())
     }
 
+    /// The batches that the server takes; `None`: none, as all servers but weir's.
+    ///
+    /// # Errors
+    /// Of the connection.
+    pub fn batch_limits(&mut self, url: &Url) -> Result<Option<BatchLimits>, ClientError> {
+        match self.config(url, &[wire::batch::CONFIG_KEY]) {
+            Ok(values) => Ok(values.first().and_then(|value| BatchLimits::parse(value))),
+            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Usage) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The space where `url` is.
     ///
     /// # Errors
@@ -390,7 +402,7 @@ impl Client {
                 }
             }
         };
-        Ok(RemoteFile::new(session, at, reply.handle, stat, options, self.settings.clone()))
+        Ok(RemoteFile::new(session, (url.clone(), at), reply.handle, stat, options, self.settings.clone()))
     }
 
     fn tell(&mut self, url: &Url, what: &str, request: Request) -> Result<(), ClientError> {
@@ -524,7 +536,7 @@ fn list_once<E>(
 }
 
 /// Where a redirect leads: the same path at another server with more behind its `?`, or a whole new address.
-fn follow(from: &Url, redirect: &Redirect) -> Result<Url, ClientError> {
+pub(crate) fn follow(from: &Url, redirect: &Redirect) -> Result<Url, ClientError> {
     match redirect {
         Redirect::Host { port, host } => {
             let text = String::from_utf8_lossy(host);

@@ -290,9 +290,12 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
                 Ok(None)
             }
             other => {
-                // It is not under way any more.
-                self.pending.swap_remove(index);
-                Err(self.file.session.refused(&format!("read {}", self.file.url()), other))
+                let error = self.file.session.refused(&format!("read {}", self.file.url()), other);
+                // A refusal is its answer; where a server sends away it is asked for again.
+                if !error.is_connection() {
+                    self.pending.swap_remove(index);
+                }
+                Err(error)
             }
         }
     }

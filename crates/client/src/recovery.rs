@@ -1,4 +1,5 @@
-//! A file whose connection was lost is opened again at the server that held it.
+//! A file whose connection was lost is opened again at the server that held it; where that cannot be reached, or sends elsewhere, at the one that the
+//! server sends to that was asked first.
 //!
 //! As the stock client does it, so that servers know what it means: the same path for update, without what would empty
 //! the file or refuse it because it is there; the lost session is ended first. A server that has lost something
@@ -6,17 +7,19 @@
 
 use std::time::Instant;
 
+use types::capability::CONTENT_KEY;
 use wire::Request;
 use wire::request::{Access, Endsess, Open, OpenOptions};
-use wire::response::{OpenReply, StatReply};
+use wire::response::{OpenReply, Redirect, StatReply};
 
-use crate::fs::PAUSES;
+use crate::fs::{PAUSES, follow};
 use crate::session::Answer;
-use crate::{ClientError, Kind, RemoteFile, Session};
+use crate::{ClientError, Kind, RemoteFile, Session, Url};
 
 /// Connections that may be lost one after the other without anything moved over them. A server that takes a connection, opens the
 /// file and then ends it would be asked again for ever.
 const FRUITLESS_MAX: u32 = 5;
+
 /// One that falls silent counts for so many: that takes its time.
 const SILENT_COUNTS: u32 = 3;
 
@@ -47,7 +50,7 @@ impl RemoteFile {
             if let Some(pause) = pauses.next() {
                 self.settings.stop.sleep(*pause)?;
             }
-            match self.reopen() {
+            match self.reopen_anywhere() {
                 Ok(()) => return Ok(()),
                 // The server may not have noticed yet that the old connection is gone.
                 Err(error)
@@ -61,22 +64,50 @@ impl RemoteFile {
         Err(last)
     }
 
-    /// The name may stand for another file by now.
-    fn must_be_the_same(&self, found: Option<&StatReply>) -> Result<(), ClientError> {
+    /// The name may stand for another file by now. Where a redirect has said which content it leads to, that tells; it may have grown meanwhile.
+    fn must_be_the_same(&self, url: &Url, found: Option<&StatReply>) -> Result<(), ClientError> {
         let (before, Some(found)) = (self.stat(), found) else { return Ok(()) };
-        let same =
-            before.id == found.id && (self.is_writer() || (before.size, before.mtime) == (found.size, found.mtime));
-        if same {
+        let same = match (self.url.word(CONTENT_KEY), url.word(CONTENT_KEY)) {
+            (Some(before), Some(found)) => before == found,
+            _ => self.is_writer() || (before.size, before.mtime) == (found.size, found.mtime),
+        };
+        if same && before.id == found.id {
             return Ok(());
         }
         let what = format!("{} is another file since the connection was lost", self.url);
         Err(ClientError::Unexpected { server: self.url.server.clone(), what })
     }
 
-    fn reopen(&mut self) -> Result<(), ClientError> {
-        let user = self.url.user.clone().unwrap_or_else(|| self.settings.user.clone());
-        let mut session = Session::connect(&self.url.server, &user, &self.settings)?;
-        // It may be gone already, or be of an earlier run of the server.
+    /// At the server that held it; if that is gone, where it was asked for first, which is told who could not be reached.
+    fn reopen_anywhere(&mut self) -> Result<(), ClientError> {
+        let lost = match self.reopen(self.url.clone()) {
+            Err(lost) if lost.is_connection() && self.origin.server != self.url.server => lost,
+            result => return result,
+        };
+        let mut origin = self.origin.clone();
+        origin.add_words(&format!("tried={}", self.url.server.host));
+        tracing::info!(%lost, "asking {} who else has it", self.origin.server);
+        self.reopen(origin)
+    }
+
+    /// At `url`, or where that sends to.
+    fn reopen(&mut self, url: Url) -> Result<(), ClientError> {
+        let mut at = url;
+        for _ in 0..=self.settings.redirects_max {
+            match self.reopen_at(&at)? {
+                None => return Ok(()),
+                Some(redirect) => at = follow(&at, &redirect)?,
+            }
+        }
+        let what = format!("open {} again", self.url);
+        Err(ClientError::Redirects { server: at.server, what, limit: self.settings.redirects_max })
+    }
+
+    /// Asks once; gives the redirect, if that is the answer.
+    fn reopen_at(&mut self, url: &Url) -> Result<Option<Redirect>, ClientError> {
+        let user = url.user.clone().unwrap_or_else(|| self.settings.user.clone());
+        let mut session = Session::connect(&url.server, &user, &self.settings)?;
+        // It may be gone already, or be of an earlier run of the server, or another server's.
         match session.call("end the lost session", &Request::Endsess(Endsess { session: self.session.id() })) {
             Err(error) if error.is_connection() => return Err(error),
             _ => {}
@@ -85,17 +116,18 @@ impl RemoteFile {
         if self.is_writer() {
             options = options.without(OpenOptions::NEW).without(OpenOptions::DELETE) | OpenOptions::UPDATE;
         }
-        let open = Open::plain(Access::NONE, options, self.url.target());
+        let open = Open::plain(Access::NONE, options, url.target());
         let what = format!("open {} again", self.url);
-        let Answer::Done(body) = session.call(&what, &Request::Open(open))? else {
-            let what = format!("{what}: a redirect to elsewhere");
-            return Err(ClientError::Unexpected { server: self.url.server.clone(), what });
+        let body = match session.call(&what, &Request::Open(open))? {
+            Answer::Done(body) => body,
+            Answer::Elsewhere(redirect) => return Ok(Some(redirect)),
         };
         let reply = OpenReply::decode(&body).map_err(|source| session.malformed(source))?;
-        self.must_be_the_same(reply.stat.as_ref())?;
+        self.must_be_the_same(url, reply.stat.as_ref())?;
         self.handle = reply.handle;
         self.session = session;
+        self.url = url.clone();
         self.lost = false;
-        Ok(())
+        Ok(None)
     }
 }

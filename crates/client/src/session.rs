@@ -527,7 +527,10 @@ impl Session {
 
     /// The error that an answer is.
     pub(crate) fn refused(&self, what: &str, response: Response) -> ClientError {
-        ClientError::refused(&self.server, what, response)
+        match response {
+            Response::Redirect(_) => ClientError::Moved { server: self.server.clone() },
+            response => ClientError::refused(&self.server, what, response),
+        }
     }
 
     pub(crate) fn malformed(&self, source: wire::WireError) -> ClientError {

@@ -141,11 +141,25 @@ impl Url {
         self.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
     }
 
-    /// Puts more words (`key=value&other=value`) behind the `?`.
+    /// The value of a word behind the `?`.
+    #[must_use]
+    pub fn word(&self, key: &str) -> Option<&str> {
+        let mut words = self.opaque.as_deref()?.split('&').filter_map(|word| word.split_once('='));
+        words.find(|(of, _)| *of == key).map(|(_, value)| value)
+    }
+
+    /// Puts more words (`key=value&other=value`) behind the `?`, in the place of those of the same keys.
     pub fn add_words(&mut self, more: &str) {
         let more = more.trim_matches(['?', '&']);
         if more.is_empty() {
             return;
+        }
+        let key = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+        let keys: Vec<String> = more.split('&').map(key).collect();
+        if let Some(opaque) = self.opaque.take() {
+            let kept: Vec<&str> =
+                opaque.split('&').filter(|word| !word.is_empty() && !keys.contains(&key(word))).collect();
+            self.opaque = (!kept.is_empty()).then(|| kept.join("&"));
         }
         match &mut self.opaque {
             Some(opaque) => {
@@ -180,6 +194,14 @@ mod tests {
     #![allow(clippy::unwrap_used)] // a test may fail this way
 
     use super::*;
+
+    #[test]
+    fn words_are_found_by_their_keys() {
+        let url = Url::parse("root://host//file?weir.cap=a=b&weir.content=0000000000000007&x").unwrap();
+        assert_eq!((url.word("weir.content"), url.word("weir.cap")), (Some("0000000000000007"), Some("a=b")));
+        assert_eq!((url.word("weir"), url.word("x")), (None, None));
+        assert_eq!(Url::parse("root://host//file").unwrap().word("x"), None);
+    }
 
     #[test]
     fn addresses_are_understood() {

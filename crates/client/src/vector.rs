@@ -249,8 +249,12 @@ impl Run {
                 Ok(came)
             }
             other => {
-                self.under_way.swap_remove(index);
-                Err(file.session.refused(&format!("read {}", file.url), other))
+                let error = file.session.refused(&format!("read {}", file.url), other);
+                // A refusal is its answer; where a server sends away it is asked for again.
+                if !error.is_connection() {
+                    self.under_way.swap_remove(index);
+                }
+                Err(error)
             }
         }
     }

@@ -34,6 +34,9 @@ impl Default for CopyRate {
     }
 }
 
+/// How often it is looked while copies are being made.
+const LOOK_WHILE_BUSY: Duration = Duration::from_millis(200);
+
 /// A copy that is owed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Owed {
@@ -47,17 +50,28 @@ pub struct Owed {
     pub len: u64,
 }
 
+/// A part of what is owed.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct OwedPage {
+    /// What of it can be copied now.
+    pub owed: Vec<Owed>,
+    /// Where the part ends, whether or not what stands there can be copied; `None`: there is nothing behind it.
+    pub end: Option<(GroupId, BodyId)>,
+}
+
 /// One that is being made.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct CopyId(pub u64);
 
 /// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CopyEffect {
-    /// Say what is owed behind this, and not more than a page of it; `None`: from the beginning.
+    /// Look through a page of what is owed behind this; `None`: from the beginning.
     Look(Option<(GroupId, BodyId)>),
     /// Make this copy.
     Make(CopyId, Owed),
+    /// Nothing has been heard of this one for too long: what is still said of it does not count.
+    GiveUp(CopyId),
 }
 
 /// Decides which copies are made when.
@@ -101,15 +115,24 @@ impl Copying {
         self.making.len()
     }
 
-    /// What was found behind the place that was asked for; `is_last`: there is nothing behind it.
-    pub fn found(&mut self, now: Time, owed: Vec<Owed>, is_last: bool) {
+    /// From now on so many bytes a second, in all.
+    pub fn set_bytes_per_second(&mut self, bytes_per_second: u64) {
+        self.rate.bytes_per_second = bytes_per_second;
+    }
+
+    /// The page that was asked for.
+    pub fn found(&mut self, now: Time, page: OwedPage) {
+        let OwedPage { owed, end } = page;
         if !self.is_looking {
             return;
         }
         self.is_looking = false;
-        self.looked = owed.last().map(|last| (last.group, last.body)).filter(|_| !is_last);
-        if is_last {
-            self.next_look = now + self.rate.look_every;
+        self.looked = end;
+        if end.is_none() {
+            // While something is being made there is likely to be more soon: members that are being filled are owed theirs by and by.
+            let is_busy = owed.iter().any(|one| !self.resting.contains_key(&(one.body, one.to)));
+            let pause = if is_busy { self.rate.look_every.min(LOOK_WHILE_BUSY) } else { self.rate.look_every };
+            self.next_look = now + pause;
         }
         let is_new =
             |one: &Owed| !self.making.values().any(|(making, _)| (making.body, making.to) == (one.body, one.to));
@@ -135,7 +158,10 @@ impl Copying {
             .filter(|(_, (_, since))| now.since(*since) >= self.rate.patience)
             .map(|(copy, _)| *copy)
             .collect();
-        lost.into_iter().for_each(|copy| self.done(now, copy, false));
+        for copy in lost {
+            self.done(now, copy, false);
+            out.push(CopyEffect::GiveUp(copy));
+        }
         self.resting.retain(|_, until| now < *until);
         while self.credit > 0 && self.making.len() < self.rate.at_once {
             let Some(owed) = self.found.pop_front() else { break };
@@ -178,6 +204,10 @@ mod tests {
         Owed { group: GroupId(2), body: BodyId(body), to: StoreId(1), len }
     }
 
+    fn page(owed: Vec<Owed>, end: Option<u64>) -> OwedPage {
+        OwedPage { owed, end: end.map(|body| (GroupId(2), BodyId(body))) }
+    }
+
     fn rate(bytes_per_second: u64, at_once: usize) -> CopyRate {
         CopyRate { bytes_per_second, at_once, patience: Duration::from_secs(60), ..CopyRate::default() }
     }
@@ -193,10 +223,12 @@ mod tests {
                 for effect in out.drain(..) {
                     match effect {
                         CopyEffect::Look(_) => {
-                            let page = (body..body + 100).zip(sizes.iter().cycle()).map(|(body, len)| owed(body, *len));
-                            copying.found(at(ms), page.collect(), false);
+                            let found =
+                                (body..body + 100).zip(sizes.iter().cycle()).map(|(body, len)| owed(body, *len));
                             body += 100;
+                            copying.found(at(ms), page(found.collect(), Some(body - 1)));
                         }
+                        CopyEffect::GiveUp(_) => panic!("all are done in time"),
                         CopyEffect::Make(copy, owed) => {
                             copied += owed.len;
                             under_way.push((ms + 300, copy));
@@ -222,7 +254,7 @@ mod tests {
         let mut out = Vec::new();
         copying.tick(at(0), &mut out);
         assert_eq!(out, [CopyEffect::Look(None)]);
-        copying.found(at(0), vec![owed(1, 10), owed(2, 10), owed(3, 10)], true);
+        copying.found(at(0), page(vec![owed(1, 10), owed(2, 10), owed(3, 10)], None));
         out.clear();
         copying.tick(at(10), &mut out);
         assert_eq!(out, [CopyEffect::Make(CopyId(1), owed(1, 10)), CopyEffect::Make(CopyId(2), owed(2, 10))]);
@@ -235,18 +267,38 @@ mod tests {
         // It is looked again after a while, and finds what failed and what is still being made.
         copying.tick(at(5000), &mut out);
         assert_eq!(out, [CopyEffect::Look(None)]);
-        copying.found(at(5000), vec![owed(1, 10), owed(2, 10)], true);
+        copying.found(at(5000), page(vec![owed(1, 10), owed(2, 10)], None));
         out.clear();
         copying.tick(at(5010), &mut out);
         assert_eq!(out, []);
+        // Soon again, while there is something that can be made.
+        copying.tick(at(5200), &mut out);
+        assert_eq!(out, [CopyEffect::Look(None)]);
+        copying.found(at(5200), page(vec![owed(1, 10)], None));
         copying.tick(at(10_010), &mut out);
-        copying.found(at(10_020), vec![owed(1, 10), owed(2, 10)], true);
+        out.clear();
+        copying.tick(at(10_200), &mut out);
+        copying.found(at(10_020), page(vec![owed(1, 10), owed(2, 10)], None));
         out.clear();
         copying.tick(at(10_030), &mut out);
         assert_eq!(out, [CopyEffect::Make(CopyId(4), owed(1, 10))]);
         // One of which nothing is heard is taken for lost.
+        out.clear();
         copying.tick(at(60_010), &mut out);
         assert_eq!(copying.making(), 1);
+        assert_eq!(out.first(), Some(&CopyEffect::GiveUp(CopyId(2))));
+    }
+
+    #[test]
+    fn a_page_of_which_nothing_can_be_copied_keeps_nobody_behind_it_waiting() {
+        let mut copying = Copying::new(at(0), rate(1000, 8));
+        let mut out = Vec::new();
+        let end = (GroupId(2), BodyId(99));
+        copying.tick(at(0), &mut out);
+        copying.found(at(0), page(Vec::new(), Some(99)));
+        out.clear();
+        copying.tick(at(10), &mut out);
+        assert_eq!(out, [CopyEffect::Look(Some(end))]);
     }
 
     #[test]
@@ -254,7 +306,7 @@ mod tests {
         let mut copying = Copying::new(at(0), rate(1000, 1000));
         let mut out = Vec::new();
         copying.tick(at(3_600_000), &mut out);
-        copying.found(at(3_600_000), (1..500).map(|body| owed(body, 100)).collect(), true);
+        copying.found(at(3_600_000), page((1..500).map(|body| owed(body, 100)).collect(), None));
         out.clear();
         copying.tick(at(3_600_000), &mut out);
         assert_eq!(out.len(), 10);

@@ -5,22 +5,24 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use types::{NodeId, PieceId, SessionId};
+use types::{NodeId, PieceId, SessionId, StoreId};
 
 use crate::replication::Epoch;
 use crate::{Sessions, Time};
 
 /// One fence.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct FenceId(pub u64);
 
 /// What a node is told: nobody with a lower epoch may answer for this piece. It answers with the fence's number when that is so.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Fence {
     /// Its number.
     pub fence: FenceId,
     /// Whom it is told.
     pub node: NodeId,
+    /// Which of its stores.
+    pub store: StoreId,
     /// Of what.
     pub piece: PieceId,
     /// The lowest epoch that is left.
@@ -51,13 +53,13 @@ impl Fences {
         &mut self,
         now: Time,
         sessions: &Sessions,
-        node: NodeId,
+        (node, store): (NodeId, StoreId),
         piece: PieceId,
         epoch: Epoch,
         tell: &mut Vec<Fence>,
     ) -> FenceId {
         self.given += 1;
-        let fence = Fence { fence: FenceId(self.given), node, piece, epoch };
+        let fence = Fence { fence: FenceId(self.given), node, store, piece, epoch };
         // Of one whose session has just run out this tells that at once.
         let session = sessions.session(now, node);
         self.pending.insert(fence.fence, Pending { fence, session, told: now, is_there: false });
@@ -65,10 +67,10 @@ impl Fences {
         fence.fence
     }
 
-    /// A node has said that it is so; whether that is news.
-    pub fn answered(&mut self, node: NodeId, fence: FenceId) -> bool {
-        let pending = self.pending.get_mut(&fence);
-        let Some(pending) = pending.filter(|pending| pending.fence.node == node && !pending.is_there) else {
+    /// A node has said that it is so; whether that is news. Of a manager that was here before there may have been another fence with this number.
+    pub fn answered(&mut self, fence: &Fence) -> bool {
+        let pending = self.pending.get_mut(&fence.fence);
+        let Some(pending) = pending.filter(|pending| pending.fence == *fence && !pending.is_there) else {
             return false;
         };
         pending.is_there = true;
@@ -120,18 +122,22 @@ mod tests {
     fn a_fence_is_there_when_the_node_says_so_or_its_session_has_ended() {
         let terms = LeaseTerms { term: Duration::from_secs(4), drift_ppm: 0, renew_every: Duration::from_secs(1) };
         let mut sessions = Sessions::new(terms, SessionId(1), at(0), []);
-        let register = |life| Register { node: NODE, life: Life(life), boot: BootId(1), has_lost: false, number: 1 };
+        let register = |life| Register { node: NODE, life: Life(life), boot: BootId(1), number: 1 };
         sessions.register(at(0), &register(1), None).unwrap();
         let (mut fences, mut tell) = (Fences::default(), Vec::new());
         let piece = PieceId::first(BodyId(1));
-        let said = fences.begin(at(10), &sessions, NODE, piece, Epoch(2), &mut tell);
-        let ended = fences.begin(at(10), &sessions, NODE, piece, Epoch(3), &mut tell);
+        let at_store = (NODE, StoreId(5));
+        let said = fences.begin(at(10), &sessions, at_store, piece, Epoch(2), &mut tell);
+        let ended = fences.begin(at(10), &sessions, at_store, piece, Epoch(3), &mut tell);
         assert!(tell.len() == 2 && fences.look(at(20), &sessions, &mut tell).is_empty() && tell.len() == 2);
-        assert!(!fences.answered(NodeId(4), said) && fences.answered(NODE, said) && !fences.answered(NODE, said));
+        let answer = tell[0];
+        assert!(!fences.answered(&Fence { node: NodeId(4), ..answer }), "somebody else says so");
+        assert!(!fences.answered(&Fence { epoch: Epoch(1), ..answer }), "another fence, of the manager before");
+        assert!(fences.answered(&answer) && !fences.answered(&answer) && answer.fence == said);
         assert!(fences.look(at(600), &sessions, &mut tell).is_empty() && tell.len() == 3, "it is told again");
         assert_eq!(fences.look(at(4001), &sessions, &mut tell), [ended]);
         sessions.register(at(5000), &register(1), None).unwrap();
-        let killed = fences.begin(at(5001), &sessions, NODE, piece, Epoch(4), &mut tell);
+        let killed = fences.begin(at(5001), &sessions, at_store, piece, Epoch(4), &mut tell);
         sessions.register(at(5002), &register(2), None).unwrap();
         assert_eq!(fences.look(at(5003), &sessions, &mut tell), [killed], "another run of its process");
         assert!(fences.look(at(5004), &sessions, &mut tell).is_empty() && fences.guards(piece));
@@ -143,7 +149,7 @@ mod tests {
     fn a_new_manager_waits_for_the_sessions_of_the_one_before() {
         let sessions = Sessions::new(LeaseTerms::default(), SessionId(1), at(0), []);
         let (mut fences, mut tell) = (Fences::default(), Vec::new());
-        let fence = fences.begin(at(1), &sessions, NODE, PieceId::first(BodyId(1)), Epoch(2), &mut tell);
+        let fence = fences.begin(at(1), &sessions, (NODE, StoreId(5)), PieceId::first(BodyId(1)), Epoch(2), &mut tell);
         assert!(fences.look(at(5000), &sessions, &mut tell).is_empty());
         assert_eq!(fences.look(at(5051), &sessions, &mut tell), [fence]);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::Time;
 
 /// What both sides of a lease have to agree on. A manager tells its servers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct LeaseTerms {
     /// How long a lease is.
     pub term: Duration,
@@ -93,6 +93,18 @@ impl Lease {
             self.asked.pop_front();
         }
         number
+    }
+
+    /// Whether request `number` was sent and not answered.
+    #[must_use]
+    pub fn is_asked(&self, number: u64) -> bool {
+        self.asked.iter().any(|(asked, _)| *asked == number)
+    }
+
+    /// Request `number` was granted, in another session than before: what was granted in that one is worth nothing.
+    pub fn granted_anew(&mut self, number: u64) {
+        self.until = None;
+        self.granted(number);
     }
 
     /// Request `number` was granted. An answer that nobody waits for any more changes nothing.

@@ -3,14 +3,17 @@
 
 mod copying;
 mod fences;
+pub mod filling;
 mod lease;
+pub mod message;
 pub mod placement;
 mod reopening;
 pub mod replication;
+pub mod server;
 mod sessions;
 mod time;
 
-pub use copying::{CopyEffect, CopyId, CopyRate, Copying, Owed};
+pub use copying::{CopyEffect, CopyId, CopyRate, Copying, Owed, OwedPage};
 pub use fences::{Fence, FenceId, Fences};
 pub use lease::{Lease, LeaseTerms};
 pub use reopening::{Reopening, Standing, reopening};

@@ -9,11 +9,12 @@ use crate::{LeaseTerms, Time};
 
 /// One run of a node's process, counted durably by the node itself: of two runs it is known which is the later one, and one begins only when that
 /// before it has ended (the node's directory is locked).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Life(pub u64);
 
 /// How a node stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Presence {
     /// It was heard of within the time in which it has to.
     Online,
@@ -24,22 +25,20 @@ pub enum Presence {
 }
 
 /// A node wants a session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Register {
     /// Who.
     pub node: NodeId,
     /// The run of its process.
     pub life: Life,
-    /// Its kernel's boot.
+    /// Its kernel's boot, as the logs of its disks have it (`journal::Journal::boot`): another one also when a disk has lost what was not synced.
     pub boot: BootId,
-    /// It found, when it began, that not all is there that it had been told to write and had not synced: a disk has failed. Said until it has a session.
-    pub has_lost: bool,
     /// The number of its request, by which its lease counts.
     pub number: u64,
 }
 
 /// What came of that.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Registered {
     /// Its session.
     pub session: SessionId,
@@ -104,7 +103,7 @@ impl Sessions {
     pub fn to_keep(&self, request: &Register) -> Option<NodeRecord> {
         let is_late = |node: &Node| node.session.is_some_and(|session| session.life > request.life);
         let record = match self.nodes.get(&request.node) {
-            Some(node) if is_late(node) || node.record.boot == request.boot && !request.has_lost => return None,
+            Some(node) if is_late(node) || node.record.boot == request.boot => return None,
             Some(node) => {
                 NodeRecord { boot: request.boot, era: Era(node.record.era.0.saturating_add(1)), ..node.record }
             }
@@ -156,6 +155,12 @@ impl Sessions {
         (now < session.expires).then_some(session.id)
     }
 
+    /// Whether this manager has begun so lately that a node may not have come to it yet.
+    #[must_use]
+    pub fn is_new(&self, now: Time) -> bool {
+        now < self.others_until
+    }
+
     /// A node's era; `None`: nobody has heard of it.
     #[must_use]
     pub fn era(&self, node: NodeId) -> Option<Era> {
@@ -205,7 +210,7 @@ mod tests {
     }
 
     fn register(sessions: &mut Sessions, now: Time, life: u64, boot: u128) -> Registered {
-        let request = Register { node: NODE, life: Life(life), boot: BootId(boot), has_lost: false, number: 1 };
+        let request = Register { node: NODE, life: Life(life), boot: BootId(boot), number: 1 };
         let kept = sessions.to_keep(&request);
         sessions.register(now, &request, kept).unwrap()
     }
@@ -236,14 +241,11 @@ mod tests {
         let killed = register(&mut sessions, at(200), 2, 1);
         assert!(killed.session != first.session && killed.era == first.era);
         assert!(sessions.has_ended(at(201), NODE, Some(first.session)), "its process is gone");
-        let late = Register { node: NODE, life: Life(1), boot: BootId(1), has_lost: false, number: 1 };
+        let late = Register { node: NODE, life: Life(1), boot: BootId(1), number: 1 };
         assert_eq!(sessions.register(at(210), &late, None), None, "a request of the run before");
         assert_eq!(sessions.session(at(210), NODE), Some(killed.session));
         let booted = register(&mut sessions, at(300), 3, 2);
         assert_eq!(booted.era, Era(2));
-        let lost = Register { node: NODE, life: Life(4), boot: BootId(2), has_lost: true, number: 1 };
-        let kept = sessions.to_keep(&lost);
-        assert_eq!(sessions.register(at(400), &lost, kept).unwrap().era, Era(3), "its disk has failed");
     }
 
     #[test]
@@ -251,6 +253,7 @@ mod tests {
         let record = NodeRecord { node: NODE, boot: BootId(1), era: Era(4) };
         let mut sessions = Sessions::new(terms(), SessionId(6), at(0), [record]);
         assert!(!sessions.has_ended(at(4000), NODE, None) && sessions.has_ended(at(4005), NODE, None));
+        assert!(sessions.is_new(at(4000)) && !sessions.is_new(at(4005)));
         assert!(!sessions.renew(at(10), NODE, SessionId(5 * SESSIONS_PER_RUN + 1)), "a session of the manager before");
         let again = register(&mut sessions, at(20), 1, 1);
         assert_eq!(again.era, Era(4));

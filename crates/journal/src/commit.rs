@@ -169,13 +169,13 @@ impl Shared {
                 }
                 Ok(())
             }
-            Err(e) => {
-                let error = state.poison(format!("a write failed: {e}"));
-                self.wake_all();
-                Err(error)
-            }
+            Err(e) => Err(state.poison(format!("a write failed: {e}"))),
         };
         drop(state);
+        if result.is_err() {
+            self.note_failure();
+            self.wake_all();
+        }
         self.wrote.notify_all();
         result
     }
@@ -255,6 +255,7 @@ impl Shared {
         for file in dirty.values() {
             if let Err(e) = file.sync_data() {
                 let error = self.state.lock().poison(format!("a sync failed: {e}"));
+                self.note_failure();
                 self.wake_all();
                 return Err(error);
             }

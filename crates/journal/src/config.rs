@@ -81,6 +81,10 @@ pub enum Planted {
     AcceptStaleIncarnation,
     /// Opening does not cut the tail that it found broken.
     LeaveBrokenTail,
+    /// Opening takes what it finds for durable after a sync.
+    BelieveTail,
+    /// A failed write or sync is not written down.
+    ForgetFailure,
 }
 
 impl Default for JournalConfig {
@@ -129,6 +133,24 @@ impl JournalConfig {
     pub(crate) fn cuts_tail(&self) -> bool {
         #[cfg(any(test, feature = "planted"))]
         if self.has(Planted::LeaveBrokenTail) {
+            return false;
+        }
+        true
+    }
+
+    /// Whether opening writes anew what is not known to be durable. It does; a planted bug does not.
+    pub(crate) fn rewrites_tail(&self) -> bool {
+        #[cfg(any(test, feature = "planted"))]
+        if self.has(Planted::BelieveTail) {
+            return false;
+        }
+        true
+    }
+
+    /// Whether a failed write or sync is written down. It is; a planted bug does not.
+    pub(crate) fn notes_failures(&self) -> bool {
+        #[cfg(any(test, feature = "planted"))]
+        if self.has(Planted::ForgetFailure) {
             return false;
         }
         true

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use disk::{Access, Disk, OpenOptions};
+use disk::{Access, Disk, DiskOp, OpenOptions};
 use parking_lot::{Condvar, Mutex};
+use types::BootId;
 
 use crate::batch::Batch;
 use crate::commit::Record;
+use crate::losses;
 use crate::recover::{Recovered, complete_len, recover};
 use crate::scan::{ScannedSegment, scan};
 use crate::segment::PAGE_U64;
@@ -39,7 +41,11 @@ impl Journal {
     /// weir wrote it; [`JournalError::Missing`] where there is none and [`JournalConfig::must_exist`] is set.
     pub fn open(disk: Arc<dyn Disk>, dir: &str, config: JournalConfig) -> Result<(Journal, Opened), JournalError> {
         check_config(&config)?;
-        let found = recover(&*disk, dir, &config)?;
+        let found = recover(&*disk, dir, &config).inspect_err(|error| {
+            if matches!(error, JournalError::Disk(error) if error.op == DiskOp::Sync) {
+                losses::opening_failed(&*disk, dir);
+            }
+        })?;
         let opened = describe(&found);
         let (marked, created) = (found.marked, found.created);
         let prepare = config.prepare;
@@ -85,6 +91,7 @@ impl Journal {
                 bytes,
                 saved: None,
             }),
+            lost: losses::look(disk, dir, &scan)?,
         })
     }
 
@@ -267,6 +274,42 @@ impl Journal {
         self.shared.state.lock().poisoned.clone()
     }
 
+    /// Says that a sync of bytes that the log speaks of has failed: what was written of them and not synced may be gone. The next opening
+    /// counts that as a loss. Written down as well as a failing disk allows.
+    pub fn note_failed_sync(&self) {
+        self.shared.note_failure();
+    }
+
+    /// Whether bytes that were written and not synced may be others on the device than they read: a write or a sync has failed since this
+    /// opening, or the opening found that something may be lost.
+    pub fn is_in_doubt(&self) -> bool {
+        let losses = self.shared.losses.lock();
+        losses.has_failed || losses.found.is_some()
+    }
+
+    /// Whether a write or a sync has failed since this opening, of the log or of what it speaks of.
+    pub fn has_failed(&self) -> bool {
+        self.shared.losses.lock().has_failed
+    }
+
+    /// Counts that something which was written and not synced is gone; durable when it returns. To be called before what is left is written
+    /// down as all there was.
+    pub fn count_loss(&self) -> Result<(), JournalError> {
+        Ok(self.shared.losses.lock().add(&*self.shared.disk, &self.shared.dir)?)
+    }
+
+    /// How often something that was written and not synced may have been lost.
+    pub fn losses(&self) -> u64 {
+        self.shared.losses.lock().count()
+    }
+
+    /// What stands for the kernel's boot where bytes that were written and not synced are trusted: another value as soon as the machine has booted,
+    /// something has been lost, or the log is another one (a repaired or a new one). Does not change while the log is open, but by
+    /// [`Journal::count_loss`].
+    pub fn boot(&self, kernel: BootId) -> BootId {
+        kernel.of_log(self.shared.incarnation, self.losses())
+    }
+
     /// Syncs, writes the mark of a clean stop, syncs that. Later appends are refused. Once is enough.
     pub fn close(&self) -> Result<(), JournalError> {
         if self.shared.state.lock().stop {
@@ -287,6 +330,12 @@ impl Drop for Journal {
         self.shared.stopping.store(true, Ordering::Relaxed);
         self.shared.state.lock().stop = true;
         self.shared.wake_all();
+        let mut losses = self.shared.losses.lock();
+        if losses.has_failed {
+            // Where that could not be written down, this is the last time to try.
+            losses.fail(&*self.shared.disk, &self.shared.dir);
+        }
+        drop(losses);
         if let Some(thread) = self.thread.take() {
             // It cannot have panicked in a way that matters to anyone now.
             let _ = thread.join();
@@ -315,6 +364,7 @@ fn describe(found: &Recovered) -> Opened {
         clean: found.clean,
         created: found.created,
         cut: found.cut.clone(),
+        lost: found.losses.found,
     }
 }
 
@@ -360,6 +410,7 @@ fn start(disk: Arc<dyn Disk>, dir: &str, config: JournalConfig, found: Recovered
         wrote: Condvar::new(),
         durable: AtomicU64::new(found.last),
         rounds: Default::default(),
+        losses: Mutex::new(found.losses),
         awaited: AtomicU32::new(0),
         stopping: AtomicBool::new(false),
         tried: Condvar::new(),

@@ -18,6 +18,7 @@ mod event;
 mod files;
 mod frame;
 mod journal;
+mod losses;
 mod reading;
 mod recover;
 mod repair;
@@ -25,6 +26,7 @@ mod scan;
 mod segment;
 mod spares;
 mod state;
+mod tail;
 mod trim;
 mod walk;
 mod words;
@@ -37,5 +39,6 @@ pub use config::{BallastConfig, JournalConfig, PAYLOAD_MAX, Prepare, SEGMENT_BYT
 pub use error::{Damage, JournalError};
 pub use journal::Journal;
 pub use words::{
-    Appended, Beginning, Cut, JournalStats, Location, Opened, Repaired, SegmentInfo, Seq, StreamId, Visit, VisitMany,
+    Appended, Beginning, Cut, JournalStats, Location, Loss, Opened, Repaired, SegmentInfo, Seq, StreamId, Visit,
+    VisitMany,
 };

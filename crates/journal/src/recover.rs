@@ -7,8 +7,10 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
 use crate::files::{Pace, make, no_space_or};
+use crate::losses::Losses;
 use crate::scan::{Rest, Scan, ScannedSegment, join, numbers, path_of, scan};
 use crate::segment::{PAGE_U64, SegmentHeader};
+use crate::tail;
 use crate::trim::remove_left;
 use crate::walk::read_around;
 use crate::{Cut, Damage, JournalConfig, JournalError, Seq, repair};
@@ -30,6 +32,7 @@ pub(crate) struct Recovered {
     pub(crate) clean: bool,
     pub(crate) created: bool,
     pub(crate) cut: Option<Cut>,
+    pub(crate) losses: Losses,
     /// Segments made ahead that can be used.
     pub(crate) spares: Vec<u64>,
 }
@@ -51,6 +54,7 @@ pub(crate) fn recover(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Res
     if numbers_end {
         return Err(JournalError::Config("the log has numbers that no log reaches"));
     }
+    let losses = Losses::settle(disk, dir, &scan)?;
     let (spares, others): (Vec<&Rest>, Vec<&Rest>) = scan.rest[1..].iter().partition(|rest| {
         rest.survey.nonzero.is_none() && rest.len == config.segment_bytes && scan.rest[0].segment < rest.segment
     });
@@ -64,6 +68,9 @@ pub(crate) fn recover(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Res
         }
         zero_behind(disk, &scan.rest[0])?;
     }
+    if config.rewrites_tail() {
+        tail::rewrite(disk, &scan)?;
+    }
     disk.sync_dir(dir)?;
     Ok(Recovered {
         last: scan.last,
@@ -73,6 +80,7 @@ pub(crate) fn recover(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Res
         segments: scan.segments,
         created: false,
         cut,
+        losses,
         spares,
     })
 }
@@ -130,6 +138,7 @@ fn create(disk: &dyn Disk, dir: &str, config: &JournalConfig, scan: &Scan) -> Re
     if config.must_exist {
         return Err(JournalError::Missing { dir: dir.to_owned() });
     }
+    let losses = Losses::settle(disk, dir, scan)?;
     for rest in &scan.rest {
         disk.remove(&rest.path)?;
     }
@@ -152,6 +161,7 @@ fn create(disk: &dyn Disk, dir: &str, config: &JournalConfig, scan: &Scan) -> Re
         clean: false,
         created: true,
         cut: None,
+        losses,
         spares: Vec::new(),
     })
 }

@@ -50,6 +50,8 @@ pub(crate) struct Scan {
     pub(crate) clean: bool,
     /// Why the log does not go on.
     pub(crate) why: String,
+    /// The last record of which the log itself says that it was durable.
+    pub(crate) synced_to: u64,
     /// What lies behind: first the rest of the last segment that checks (if there is one), then later files.
     pub(crate) rest: Vec<Rest>,
     /// The highest record that anything intact behind the end says was durable.
@@ -166,6 +168,7 @@ pub(crate) fn scan(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result
         marked: false,
         clean: false,
         why: String::new(),
+        synced_to: 0,
         rest: Vec::new(),
         evidence: 0,
         highest: 0,
@@ -233,7 +236,9 @@ impl Scan {
         let Walked { end, records, last_frame } = walked?;
         self.records += records;
         self.last = end.last;
+        self.synced_to = self.synced_to.max(header.synced_to);
         if let Some(frame) = last_frame {
+            self.synced_to = self.synced_to.max(frame.synced_to);
             self.marked = frame.flags & FLAG_MARK != 0 && frame.synced_to + 1 == frame.seq;
             self.clean = self.marked && frame.flags & FLAG_CLEAN != 0;
         }

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::batch::{Batch, Buffer};
 use crate::event::Event;
+use crate::losses::Losses;
 use crate::{JournalConfig, JournalError, JournalStats, StreamId};
 
 /// A retained segment.
@@ -102,6 +103,7 @@ pub(crate) struct Shared {
     pub(crate) wanted: Condvar,
     /// Appends that wait for a segment, or a current segment more than half full: no time to be gentle.
     pub(crate) awaited: AtomicU32,
+    pub(crate) losses: Mutex<Losses>,
     /// The journal is being dropped.
     pub(crate) stopping: AtomicBool,
     /// One trim at a time.
@@ -130,6 +132,13 @@ impl Shared {
     /// The event that ends a round.
     pub(crate) fn end_of(&self, round: u64) -> &Event {
         &self.rounds[usize::from(round % 2 == 1)]
+    }
+
+    /// A write or a sync of the log, or of what it speaks of, has failed: that is written down.
+    pub(crate) fn note_failure(&self) {
+        if self.config.notes_failures() {
+            self.losses.lock().fail(&*self.disk, &self.dir);
+        }
     }
 
     /// Wakes everybody, after the log was poisoned or stopped.

@@ -88,6 +88,19 @@ pub struct Opened {
     pub created: bool,
     /// The unsynced tail that did not check and was cut, if there was one.
     pub cut: Option<Cut>,
+    /// Why something that was written and not synced may be gone without a power failure, if that may be.
+    pub lost: Option<Loss>,
+}
+
+/// Why something that was written and not synced may be gone, although the machine has not stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loss {
+    /// A write or a sync had failed before the log was closed, or its process ended.
+    Failed,
+    /// A record is missing before later ones that are there.
+    Gap,
+    /// The log does not say: an older weir wrote it, or it was begun or put there by hand.
+    Unknown,
 }
 
 /// An unsynced tail that was cut when the log was opened. Nobody was told that it was durable.

@@ -50,6 +50,7 @@ fn acknowledged_records_survive() {
         ("trimmed", hits.trimmed),
         ("segments crossed", hits.segments_crossed),
         ("acknowledged", hits.acknowledged),
+        ("losses told", hits.losses_told),
         ("survived though not acknowledged", hits.unacknowledged_survived),
         ("lost, not acknowledged", hits.unacknowledged_lost),
     ] {
@@ -85,4 +86,14 @@ fn planted_trim_too_early_is_found() {
 #[test]
 fn planted_leave_broken_tail_is_found() {
     is_found(Planted::LeaveBrokenTail);
+}
+
+#[test]
+fn planted_believe_tail_is_found() {
+    is_found(Planted::BelieveTail);
+}
+
+#[test]
+fn planted_forget_failure_is_found() {
+    is_found(Planted::ForgetFailure);
 }

@@ -12,7 +12,7 @@
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use types::{NodeId, Timestamp};
@@ -297,6 +297,5 @@ pub(crate) fn ask_for(
 }
 
 fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+    SystemTime::now().into()
 }

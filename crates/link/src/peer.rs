@@ -150,6 +150,12 @@ impl<B: Buffer> Peer<B> {
         &self.0.identity
     }
 
+    /// Whether both are handles of one connection.
+    #[must_use]
+    pub fn is_same_connection(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Sends a request, when there is room for it.
     ///
     /// # Errors

@@ -199,18 +199,13 @@ impl Load {
             format!("/d{:03}/file-{:x}-{n:08}.root", n % DIRS, self.run)
         };
         OpenWrite {
-            path: NsPath::parse(path.as_bytes()).unwrap(),
-            how: How::NewOnly,
-            mkpath: false,
-            mode: 0o644,
-            posc: false,
-            client: ClientIdentity { user: "bench".into(), pid: n as u32 % 64, host: "[::1]".into() },
-            boot: BootId(1),
             expected_len: Some(4096),
-            restarted: false,
-            vouched: None,
-            resume: None,
-            placement: types::Placement::single_node(),
+            ..OpenWrite::new(
+                NsPath::parse(path.as_bytes()).unwrap(),
+                How::NewOnly,
+                ClientIdentity { user: "bench".into(), pid: n as u32 % 64, host: "[::1]".into() },
+                BootId(1),
+            )
         }
     }
 

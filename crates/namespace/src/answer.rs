@@ -1,7 +1,8 @@
 //! How an operation's answer is kept for a retry (`R`). Each is its fields one after the other, numbers big-endian.
 
 use types::{
-    BodyId, Era, GroupId, Incarnation, Ino, Participant, PieceId, Placement, SessionId, StoreId, TreeId, UploadId,
+    BodyId, Era, GroupId, Incarnation, Ino, NodeId, Participant, PieceId, Placement, SessionId, StoreId, TreeId,
+    UploadId,
 };
 
 use crate::codec::{BadValue, Decoder};
@@ -64,7 +65,7 @@ macro_rules! number {
         })*
     };
 }
-number!(Ino, BodyId, SessionId, TreeId, Incarnation);
+number!(Ino, BodyId, NodeId, SessionId, TreeId, Incarnation);
 
 impl Answer for WriterToken {
     fn encode(&self, out: &mut Vec<u8>) {

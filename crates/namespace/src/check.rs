@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder};
-use types::{BodyId, GroupId, Ino, NodeId, SessionId, UploadId};
+use types::{BodyId, GroupId, Ino, NodeId, SessionId, StoreId, UploadId};
 
 use crate::codec::BadValue;
 use crate::ids::{Untaken, untaken};
@@ -129,10 +129,21 @@ impl Check<'_> {
             Some(b'G') => crate::placing::decode_group(GroupId(first()?), value).map(drop).map_err(|bad| bad.at(key)),
             Some(b'H') => self.hold(key, SessionId(first()?), Ino(second()?)),
             Some(b'I') => self.inode(key, Ino(first()?), value),
+            Some(b'J') => {
+                let id = key.get(1..).and_then(|id| id.try_into().ok()).ok_or_else(short)?;
+                crate::membership::decode_token(id, value).map(drop).map_err(|bad| bad.at(key))
+            }
+            Some(b'K') => self.stripe(key, BodyId(first()?), value),
             Some(b'L') => self.link(key, Ino(first()?), Ino(second()?)),
+            Some(b'M') => {
+                crate::membership::decode_member(NodeId(first()?), value).map(drop).map_err(|bad| bad.at(key))
+            }
             Some(b'N') => crate::placing::decode_node(NodeId(first()?), value).map(drop).map_err(|bad| bad.at(key)),
             Some(b'O') => self.owed(key, GroupId(first()?), BodyId(second()?), value),
             Some(b'P') => self.policy(key, Ino(first()?), value),
+            Some(b'S') => {
+                crate::membership::decode_store(StoreId(first()?), value).map(drop).map_err(|bad| bad.at(key))
+            }
             Some(b'T') => self.tree(key, types::TreeId(first()?)),
             Some(b'U') => self.upload(key, UploadId(first()?), value),
             Some(b'W') => self.writer(key, value),
@@ -280,6 +291,12 @@ impl Check<'_> {
     }
 
     fn content(&mut self, key: &[u8], ino: Ino, content: &Content) -> Result<(), NsError> {
+        let is_dealt_out = crate::stripe_of(self.read, content.body)?.is_some();
+        self.must(
+            is_dealt_out == (content.group == GroupId::STRIPED),
+            key,
+            "its group and how it is dealt out do not agree",
+        );
         self.must(content.body.0 < self.untaken.body, key, "a body number above those that were taken");
         if let FileState::Open(by) | FileState::Updating(by) = content.state {
             let writer = WriterRecord::get(self.read, by, content.body)?;
@@ -380,6 +397,32 @@ impl Check<'_> {
         self.must(!listed, key, "a body is queued for deletion and listed as in use");
         let upload = UploadRecord::get(self.read, UploadId(due.body.0))?.is_some();
         self.must(!upload, key, "a body is queued for deletion and kept as an upload");
+        Ok(())
+    }
+
+    fn stripe(&mut self, key: &[u8], body: BodyId, value: &[u8]) -> Result<(), NsError> {
+        let record = crate::StripeRecord::decode(value).map_err(|bad| bad.at(key))?;
+        let upload = UploadRecord::get(self.read, UploadId(body.0))?.map(|upload| upload.placed == GroupId::STRIPED);
+        let listed = body_record(self.read, GroupId::STRIPED, body)?;
+        // One that is being written for the first time is listed nowhere but with its file and its writer.
+        self.must(upload != Some(false), key, "how a content is dealt out that lies on a group of stores");
+        let is_whole = match listed {
+            Some(listed) => {
+                let inode = locate(self.read, listed.ino)?.map(|located| located.inode);
+                inode
+                    .and_then(|inode| inode.content().copied())
+                    .is_some_and(|content| content.state == FileState::Complete)
+            }
+            None => false,
+        };
+        for ino in record.units {
+            let unit = locate(self.read, ino)?.map(|located| located.inode);
+            let content = unit.as_ref().and_then(Inode::content).copied();
+            let is_held = unit.is_some_and(|unit| unit.nlink == 0 && unit.holders == 1);
+            self.must(is_held && content.is_some(), key, "a unit of a striped file is not there, or not its alone");
+            let state = content.map(|content| content.state);
+            self.must(!is_whole || state == Some(FileState::Complete), key, "a complete file has a unit that is not");
+        }
         Ok(())
     }
 

@@ -68,11 +68,12 @@ pub enum CommitReply {
 /// cannot take effect.
 pub fn commit(txn: &mut dyn Txn, ctx: &Context, request: &Commit) -> Result<CommitReply, NsError> {
     let writer = current_writer(txn, &request.writer)?;
+    let request = &Commit { content: crate::stripe::committed(txn, &writer, request.content)?, ..*request };
     let reply = match writer.kind {
         WriterKind::New | WriterKind::Update => match located_writing(txn, &writer)? {
             Some((located, content)) => commit_visible(txn, ctx, request, &writer, located, content)?,
             None => {
-                queue(txn, ctx, writer.placement.group, writer.body);
+                queue(txn, ctx, writer.placement.group, writer.body)?;
                 CommitReply::Unlinked
             }
         },

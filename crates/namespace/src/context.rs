@@ -112,11 +112,25 @@ pub enum OpTag {
     CommitPlaced = 34,
     InterruptPlaced = 35,
     CopyDone = 36,
+    MakeToken = 37,
+    JoinNode = 38,
+    FoundCluster = 39,
+    SetAddresses = 40,
+    PutStore = 41,
+    SetStoreState = 42,
+    RemoveStore = 43,
+    RemoveMember = 44,
+    RemoveToken = 45,
+    JoinGroup = 46,
+    FillMember = 47,
+    LeaveGroup = 48,
+    CommitStriped = 49,
+    EndStriped = 50,
 }
 
 impl OpTag {
     /// One more than the highest number.
-    pub const COUNT: usize = 37;
+    pub const COUNT: usize = 51;
 }
 
 /// A request that changes something. The free function of the same name in lower case does the work.
@@ -128,6 +142,20 @@ pub trait Operation {
     /// Does it inside `txn`.
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Self::Reply, NsError>;
 }
+
+/// Makes requests operations: `Request, function -> Reply;` for each, the function being what is done inside the transaction.
+macro_rules! operations {
+    ($($request:ident, $run:ident -> $reply:ty;)*) => {
+        $(impl $crate::Operation for $request {
+            const TAG: $crate::OpTag = $crate::OpTag::$request;
+            type Reply = $reply;
+            fn run(&self, txn: &mut dyn kv::Txn, ctx: &$crate::Context) -> Result<$reply, $crate::NsError> {
+                $run(txn, ctx, self)
+            }
+        })*
+    };
+}
+pub(crate) use operations;
 
 /// Runs `op` as it must be run: a numbered request that was answered before gets the same answer; a refusal is rolled
 /// back unless it [keeps its changes](NsError::keeps_changes); a numbered request's answer is remembered, refusals

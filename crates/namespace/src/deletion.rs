@@ -23,8 +23,11 @@ pub struct DueDeletion {
     pub group: GroupId,
 }
 
-/// Queues the deletion of a body that nothing needs.
-pub(crate) fn queue(txn: &mut dyn Txn, ctx: &Context, group: GroupId, body: BodyId) {
+/// Queues the deletion of a body that nothing needs; of a striped one, those of its units.
+pub(crate) fn queue(txn: &mut dyn Txn, ctx: &Context, group: GroupId, body: BodyId) -> Result<(), NsError> {
+    if group == GroupId::STRIPED {
+        return crate::stripe::drop_units(txn, ctx, body);
+    }
     let mut out = Encoder::new(1 + 11);
     if group != GroupId::DEFAULT {
         out.tag_u64(TAG_GROUP, group.0);
@@ -34,6 +37,7 @@ pub(crate) fn queue(txn: &mut dyn Txn, ctx: &Context, group: GroupId, body: Body
     if !planted::is(Bug::ForgetTheDeletion) {
         txn.put(&keys::deletion(ctx.now, body), &out.0);
     }
+    Ok(())
 }
 
 /// An entry of the queue.
@@ -65,7 +69,7 @@ pub(crate) fn release_body(txn: &mut dyn Txn, ctx: &Context, content: &Content) 
     if content.shared && is_referred(txn, content.body)? {
         return Ok(None); // the last referrer queues it
     }
-    queue(txn, ctx, content.group, content.body);
+    queue(txn, ctx, content.group, content.body)?;
     Ok(Some(content.body))
 }
 

@@ -40,7 +40,7 @@ pub fn end_unchanged(txn: &mut dyn Txn, ctx: &Context, request: &EndUnchanged) -
             located.store(txn);
             body_of(located.inode.ino, &content, writer.epoch).put(txn);
         }
-        None => queue(txn, ctx, writer.placement.group, writer.body),
+        None => queue(txn, ctx, writer.placement.group, writer.body)?,
     }
     writer.delete(txn);
     if request.completion == Completion::AtGraceEnd {

@@ -1,13 +1,16 @@
 //! Why the namespace refused something.
 
 use kv::KvError;
-use types::{BodyId, ClientIdentity, ErrorCode, NameError, UploadId};
+use types::{BodyId, ClientIdentity, ErrorCode, NameError, NodeId, StoreId, UploadId};
 
 use crate::WriterToken;
 
 /// A refusal, or a failure below. `code()` maps it to what crosses crate and protocol borders.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NsError {
+    /// This node keeps no names.
+    #[error("names are kept by the cluster's managers, and this is a disk server")]
+    Elsewhere,
     /// Nothing of that name (path, inode, attribute, upload).
     #[error("{0}: no such {1}")]
     NotFound(String, &'static str),
@@ -86,10 +89,10 @@ pub enum NsError {
         /// Bytes that were kept.
         kept: u64,
     },
-    /// The machine has booted since and acknowledged bytes may be gone. If the store had been asked, the writer was
+    /// The machine has booted since, or its disk has failed, and acknowledged bytes may be gone. If the store had been asked, the writer was
     /// marked interrupted with what is kept, and this error keeps its changes.
     #[error(
-        "{path}: the server's machine has restarted since, and bytes that were acknowledged may be lost; write the file again from the start"
+        "{path}: the server's machine has restarted since, or its disk has failed, and bytes that were acknowledged may be lost; write the file again from the start"
     )]
     LostBytes {
         /// The path asked for.
@@ -161,6 +164,26 @@ pub enum NsError {
         /// Whether it had kept its changes then.
         kept: bool,
     },
+    /// Another node has the store.
+    #[error(
+        "store {store} is at node {node} ({name}) already, and one store cannot be at two nodes: if its directory was copied, take one of the copies away"
+    )]
+    StoreElsewhere {
+        /// The store.
+        store: StoreId,
+        /// The node that has it.
+        node: NodeId,
+        /// How people call that.
+        name: String,
+    },
+    /// It cannot go yet.
+    #[error("{what} cannot be removed: {by}")]
+    StillNeeded {
+        /// What.
+        what: String,
+        /// Why not.
+        by: String,
+    },
     /// The engine failed.
     #[error(transparent)]
     Kv(#[from] KvError),
@@ -171,6 +194,7 @@ impl NsError {
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
+            NsError::Elsewhere => ErrorCode::Unavailable,
             NsError::NotFound(..) => ErrorCode::NotFound,
             NsError::Exists(_) => ErrorCode::Exists,
             NsError::NotDirectory(_) => ErrorCode::NotDirectory,
@@ -191,6 +215,8 @@ impl NsError {
             NsError::OutOfNumbers => ErrorCode::Overloaded,
             NsError::Damaged { .. } => ErrorCode::Damaged,
             NsError::Newer { .. } => ErrorCode::Unsupported,
+            NsError::StoreElsewhere { .. } => ErrorCode::Exists,
+            NsError::StillNeeded { .. } => ErrorCode::Busy,
             NsError::Kv(error) => error.code(),
         }
     }

@@ -2,6 +2,8 @@
 
 use types::{Adler32, BodyId, Crc32c, GroupId, Ino, PrincipalId, Timestamp, TreeId};
 
+pub use types::WriterKey;
+
 use crate::Access;
 
 /// The object behind a name.
@@ -71,10 +73,6 @@ pub struct Content {
     /// Others than this inode need the body (`F` keys say who).
     pub shared: bool,
 }
-
-/// Finds a writer: the first half of its `W` key, made from client identity and path (docs/formats.md).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct WriterKey(pub u64);
 
 /// Where a file is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -31,6 +31,7 @@ pub enum InterruptReply {
 /// See [`Interrupt`]. [`NsError::Stale`] if the writer was fenced or has ended.
 pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Result<InterruptReply, NsError> {
     let writer = current_writer(txn, &request.writer)?;
+    let request = &Interrupt { kept_len: crate::stripe::kept(txn, &writer, request.kept_len)?, ..*request };
     writer.delete(txn);
     writer.entomb(txn, EndedHow::Interrupted, ctx.now.plus(ctx.limits.tombstone_keep));
     if let WriterKind::Upload(upload) = writer.kind {
@@ -42,7 +43,7 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
         // Nobody goes on with nothing; and while the disk is full, each refused overwriting would leave a record.
         if request.kept_len == 0 {
             upload.delete(txn)?;
-            queue(txn, ctx, writer.placement.group, writer.body);
+            queue(txn, ctx, writer.placement.group, writer.body)?;
             return Ok(InterruptReply::Unlinked);
         }
         upload.state = UploadState::Interrupted;
@@ -53,7 +54,7 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
         return Ok(InterruptReply::UploadKept);
     }
     let Some((mut located, old)) = located_writing(txn, &writer)? else {
-        queue(txn, ctx, writer.placement.group, writer.body);
+        queue(txn, ctx, writer.placement.group, writer.body)?;
         return Ok(InterruptReply::Unlinked);
     };
     let state = match writer.kind {

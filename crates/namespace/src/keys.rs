@@ -1,6 +1,6 @@
 //! The keys: one letter, then big-endian numbers and names, so that scans follow order.
 
-use types::{BodyId, ClientIdentity, GroupId, Ino, NodeId, SessionId, Timestamp, TreeId, UploadId};
+use types::{BodyId, ClientIdentity, GroupId, Ino, NodeId, SessionId, StoreId, Timestamp, TreeId, UploadId};
 
 use crate::WriterKey;
 
@@ -129,9 +129,25 @@ pub(crate) fn owed(group: GroupId, body: BodyId) -> Key {
 pub(crate) fn owed_in(group: GroupId) -> Key {
     Key::new(b'O').number(group.0)
 }
+/// `K`: how a content is dealt out.
+pub(crate) fn stripe(body: BodyId) -> Key {
+    Key::new(b'K').number(body.0)
+}
 /// `N`: a node of a cluster.
 pub(crate) fn node(node: NodeId) -> Key {
     Key::new(b'N').number(node.0)
+}
+/// `J`: a token to join a cluster with.
+pub(crate) fn token(id: &[u8; 16]) -> Key {
+    Key::new(b'J').with(id)
+}
+/// `M`: a member of a cluster.
+pub(crate) fn member(node: NodeId) -> Key {
+    Key::new(b'M').number(node.0)
+}
+/// `S`: a store of a cluster.
+pub(crate) fn store(store: StoreId) -> Key {
+    Key::new(b'S').number(store.0)
 }
 /// `P`: a directory's policy.
 pub(crate) fn policy(dir: Ino) -> Key {

@@ -20,6 +20,7 @@ mod context;
 mod deletion;
 mod end_unchanged;
 mod error;
+mod filling;
 mod format;
 mod grace;
 mod hold;
@@ -31,6 +32,7 @@ mod keys;
 mod link;
 mod list;
 mod lookup;
+mod membership;
 mod mkdir;
 mod node;
 mod open_write;
@@ -48,6 +50,7 @@ mod rename;
 mod rmdir;
 mod service;
 mod session;
+mod stripe;
 mod symlink;
 mod totals;
 mod tree;
@@ -65,6 +68,7 @@ pub use context::{Context, Limits, OpTag, Operation, RequestNumber, perform};
 pub use deletion::{DeletionDone, DueDeletion, deletion_done, due_deletions};
 pub use end_unchanged::{EndUnchanged, end_unchanged};
 pub use error::NsError;
+pub use filling::{FillMember, JoinGroup, LeaveGroup, fill_member, is_needed, join_group, leave_group};
 pub use format::{Formatted, RaiseIncarnation, format_or_open, last_session, raise_incarnation};
 pub use grace::{GraceEnd, GraceFacts, at_grace_end};
 pub use hold::{Hold, ReleaseHold, hold, holds, release_hold};
@@ -72,20 +76,27 @@ pub use ids::IdSource;
 pub use inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
 pub use interrupt::{Interrupt, InterruptReply, interrupt};
 pub use keep_sums::{KeepSums, keep_sums};
-pub use kv::Durability;
+pub use kv::{Durability, Read};
 pub use link::{Link, link};
 pub use list::{ListEntry, ListPage, list, list_visit};
 pub use lookup::{lookup, open_read, stat, stat_ino, stat_no_follow};
+pub use membership::{
+    ADDRESSES_MAX, FIRST_NODE, FoundCluster, JoinNode, MakeToken, MemberEntry, NODE_NAME_MAX, PutStore, RemoveMember,
+    RemoveStore, RemoveToken, SetAddresses, SetStoreState, StoreEntry, TOKENS_MAX, TokenEntry, WantedState,
+    found_cluster, join_node, make_token, member, members, put_store, remove_member, remove_store, remove_token,
+    set_addresses, set_store_state, store, stores, token, tokens,
+};
 pub use mkdir::{Made, Mkdir, mkdir};
 pub use open_write::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched, open_write};
 pub use path_of::path_of;
 pub use permission::{Access, Actor, Want, permit};
 pub use placing::{
-    CommitPlaced, CopyDone, InterruptPlaced, PlaceWriter, PutGroup, PutNode, commit_placed, copy_done, group, groups,
-    holders, interrupt_placed, nodes, owed, owed_of, place_writer, put_group, put_node,
+    AtRest, CommitPlaced, CopyDone, InterruptPlaced, PlaceWriter, PutGroup, PutNode, at_rest, commit_placed, copy_done,
+    group, groups, holders, interrupt_placed, nodes, owed, owed_in_all_groups, owed_of, place_writer, put_group,
+    put_node,
 };
 pub use policy::{
-    InheritedPolicy, RemovePolicy, SetPolicy, own_policy, policies, policy_of, remove_policy, set_policy,
+    InheritedPolicy, RemovePolicy, SetPolicy, own_policy, policies, policy_for, policy_of, remove_policy, set_policy,
 };
 pub use records::{
     BodyRecord, EndedHow, EndedWriter, HiddenAttributes, UploadRecord, UploadState, WriterKind, WriterRecord,
@@ -97,12 +108,16 @@ pub use rename::{Rename, Renamed, rename};
 pub use rmdir::{Rmdir, rmdir};
 pub use service::{CountersSnapshot, Namespace, NamespaceConfig};
 pub use session::{CloseSession, OpenSession, close_session, open_session};
+pub use stripe::{
+    CommitStriped, EndStriped, NewStripe, StripeRecord, commit_striped, end_striped, stripe_of, unit_writer,
+    units_are_written, units_of,
+};
 pub use symlink::{Symlink, readlink, symlink};
 pub use totals::{Totals, totals};
 pub use tree::{MakeTree, TreeRecord, make_tree};
 pub use truncate::{Truncate, truncate};
 pub use uploads::{DropTombstones, ForgetUpload, drop_tombstones, due_uploads, forget_upload, uploads};
-pub use writers::{WriterToken, bodies, body_record, find_writer, writers};
+pub use writers::{WriterToken, bodies, body_record, find_writer, writer_of, writers};
 pub use xattr::{
     NamedValue, RemoveXattr, SetXattr, XattrMode, XattrOf, get_xattr, is_hidden_upload, list_xattrs, remove_xattr,
     set_xattr, xattr_of, xattrs_of,

@@ -7,6 +7,7 @@ use crate::deletion::release_body;
 use crate::inode::{Content, FileState, Inode, Kind, WriterKey};
 use crate::mkdir::resolve_making;
 use crate::node::{Dentry, Dir, Located, locate_entry, put_new};
+use crate::stripe::{NewStripe, make_units};
 use crate::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::walk::{Last, Resolved, new_access, resolve};
 use crate::{
@@ -76,6 +77,33 @@ pub struct OpenWrite {
     /// Where a new content goes. Of one that is there already, those of its holders that are to take part in the writing: others are left out. A
     /// writer that is there keeps its own.
     pub placement: Placement,
+    /// A new content is dealt out over units; `placement` is in [`GroupId::STRIPED`] then.
+    pub stripe: Option<NewStripe>,
+    /// A unit of what this one writes is to be opened again, with [`How::Update`]: only as long as it does, and the unit has a writer.
+    pub unit_of: Option<WriterToken>,
+}
+
+impl OpenWrite {
+    /// Opens `path` for `client`, in this boot of the kernel, and wants nothing more: on a single node, with permission bits 0644 where it is made.
+    #[must_use]
+    pub fn new(path: NsPath, how: How, client: ClientIdentity, boot: BootId) -> Self {
+        Self {
+            path,
+            how,
+            mkpath: false,
+            mode: 0o644,
+            posc: false,
+            client,
+            boot,
+            expected_len: None,
+            restarted: false,
+            vouched: None,
+            resume: None,
+            placement: Placement::single_node(),
+            stripe: None,
+            unit_of: None,
+        }
+    }
 }
 
 /// What was opened.
@@ -115,8 +143,18 @@ pub struct OpenedWrite {
     pub participants: Vec<Participant>,
 }
 
-/// See [`OpenWrite`].
+/// See [`OpenWrite`]. [`NsError::Stale`] if a store is to take part that is not in the group any more.
 pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
+    let units = request.stripe.iter().flat_map(|stripe| &stripe.units);
+    for Placement { group, participants } in std::iter::once(&request.placement).chain(units) {
+        if !participants.is_empty()
+            && let Some(group) = crate::group(txn, *group)?
+            && !participants.iter().all(|one| group.members.iter().any(|member| member.store == one.store))
+        {
+            let why = "a store that was to take part has left it meanwhile";
+            return Err(NsError::Stale { what: format!("group {}", group.group), why });
+        }
+    }
     if request.path.is_root() {
         return Err(NsError::IsDirectory(request.path.to_string()));
     }
@@ -238,7 +276,7 @@ fn opened(writer: &WriterRecord, kind: OpenKind) -> OpenedWrite {
     }
 }
 
-fn new_content(body: BodyId, group: GroupId, key: WriterKey) -> Content {
+pub(crate) fn new_content(body: BodyId, group: GroupId, key: WriterKey) -> Content {
     Content { body, group, len: 0, state: FileState::Open(key), sums: None, generation: 0, shared: false }
 }
 
@@ -260,6 +298,7 @@ fn new_file(
         writer.parent = parent.ino;
     }
     writer.put(txn);
+    make_units(txn, ctx, request, &writer, access)?;
     Ok(opened(&writer, OpenKind::New))
 }
 
@@ -329,6 +368,7 @@ fn new_upload(
     .put(txn);
     let writer = writer(ctx, request, key, WriterKind::Upload(upload), ino, body);
     writer.put(txn);
+    make_units(txn, ctx, request, &writer, access)?;
     Ok(opened(&writer, OpenKind::Upload(upload)))
 }
 
@@ -344,7 +384,7 @@ fn restart(
     let body = ctx.ids.next_body()?;
     if matches!(old.state, FileState::Open(_)) {
         txn.delete(&keys::writer(key, old.body));
-        crate::deletion::queue(txn, ctx, old.group, old.body);
+        crate::deletion::queue(txn, ctx, old.group, old.body)?;
     } else {
         release_body(txn, ctx, &old)?;
     }
@@ -356,6 +396,7 @@ fn restart(
     adjust_bytes(txn, ctx, &located, difference(0, old.len))?;
     let writer = writer(ctx, request, key, WriterKind::New, located.inode.ino, body);
     writer.put(txn);
+    make_units(txn, ctx, request, &writer, located.inode.access)?;
     Ok(OpenedWrite { dropped: vec![old.body], ..opened(&writer, OpenKind::New) })
 }
 
@@ -369,7 +410,7 @@ fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Re
             record.delete(txn)?;
         }
         writer.delete(txn);
-        crate::deletion::queue(txn, ctx, writer.placement.group, writer.body);
+        crate::deletion::queue(txn, ctx, writer.placement.group, writer.body)?;
         dropped.push(writer.body);
     }
     Ok(dropped)

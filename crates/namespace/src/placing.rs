@@ -3,17 +3,19 @@
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder, Txn};
-use types::{BodyId, BootId, Era, Group, GroupId, Member, NodeId, NodeRecord, Participant, StoreId};
+use types::{BodyId, BootId, Era, Group, GroupId, Member, NodeId, NodeRecord, Participant, StoreId, UploadId};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::commit::current_writer;
+use crate::context::operations;
 use crate::{
-    Commit, CommitReply, Context, Interrupt, InterruptReply, NsError, OpTag, Operation, WriterRecord, WriterToken,
-    body_record, commit, interrupt, keys,
+    Commit, CommitReply, Content, Context, FileState, Interrupt, InterruptReply, NsError, StoreEntry, Sums,
+    UploadRecord, UploadState, WantedState, WriterRecord, WriterToken, body_record, commit, interrupt, keys, stat_ino,
+    store,
 };
 
 /// Stores of one group.
-const MEMBERS_MAX: usize = 64;
+pub(crate) const MEMBERS_MAX: usize = 64;
 
 /// Makes a group, or changes its members: the epoch is one more than that of the group as it is (0: there is none).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,10 +69,25 @@ pub struct CopyDone {
     pub group: GroupId,
     /// The content.
     pub body: BodyId,
-    /// Of which generation the copy is: one of a content that was changed meanwhile pays nothing.
-    pub generation: u32,
+    /// Of which state the copy is ([`AtRest::state`]): one of a content that was changed meanwhile pays nothing.
+    pub state: u32,
     /// Who has it now.
     pub store: StoreId,
+}
+
+/// A content that nobody writes, for those who copy it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtRest {
+    /// How long it is, in bytes.
+    pub len: u64,
+    /// Checksums of the whole; `None`: its writer went away, and nothing is known of it but its length.
+    pub sums: Option<Sums>,
+    /// It is whole, or was before somebody began to change it in place.
+    pub is_whole: bool,
+    /// The epoch of its last writer.
+    pub epoch: u32,
+    /// Another one whenever somebody has written it.
+    pub state: u32,
 }
 
 /// A group as it is.
@@ -99,6 +116,30 @@ pub fn holders(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Vec<Stor
     Ok(members.map(|member| member.store).collect())
 }
 
+/// A content as it can be copied, one that is kept hidden too; `None`: somebody writes it, or it is not there.
+pub fn at_rest(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Option<AtRest>, NsError> {
+    if let Some(record) = body_record(read, group, body)? {
+        let content = stat_ino(read, record.ino)?.content().copied();
+        let is_it = |content: &Content| {
+            content.body == body && matches!(content.state, FileState::Complete | FileState::Interrupted(_))
+        };
+        let (epoch, state) = (record.epoch, record.generation);
+        return Ok(content.filter(is_it).map(|content| AtRest {
+            len: content.len,
+            sums: content.sums,
+            is_whole: content.state == FileState::Complete,
+            epoch,
+            state,
+        }));
+    }
+    let upload = UploadRecord::get(read, UploadId(body.0))?;
+    let upload = upload.filter(|upload| upload.placed == group && upload.state != UploadState::InMaking);
+    Ok(upload.map(|upload| {
+        let (epoch, len, sums) = (upload.epoch, upload.kept_len, upload.sums);
+        AtRest { len, sums, is_whole: sums.is_some(), epoch, state: epoch }
+    }))
+}
+
 /// The stores of a group that are owed a copy of a content.
 pub fn owed_of(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Vec<StoreId>, NsError> {
     let key = keys::owed(group, body);
@@ -116,6 +157,22 @@ pub fn owed(
     let start = keys::owed(group, BodyId(after.map_or(0, |after| after.0.saturating_add(1))));
     let end = keys::end_of(&keys::owed_in(group));
     scan_numbers(read, &start, &end, limit, |_, second, value| Ok((BodyId(second), decode_stores(value)?)))
+}
+
+/// Contents after `after`, in the order of their groups, of which some store is owed a copy, and those stores; at most `limit`.
+pub fn owed_in_all_groups(
+    read: &dyn Read,
+    after: Option<(GroupId, BodyId)>,
+    limit: usize,
+) -> Result<Vec<(GroupId, BodyId, Vec<StoreId>)>, NsError> {
+    let mut start = b"O".to_vec();
+    if let Some((group, body)) = after {
+        start = keys::owed(group, body).to_vec();
+        start.push(0);
+    }
+    scan_numbers(read, &start, &keys::end_of(b"O"), limit, |first, second, value| {
+        Ok((GroupId(first), BodyId(second), decode_stores(value)?))
+    })
 }
 
 fn scan_numbers<T>(
@@ -142,7 +199,7 @@ fn scan_numbers<T>(
     failed.map_or(Ok(found), Err)
 }
 
-/// See [`PutGroup`].
+/// See [`PutGroup`]. [`NsError::Stale`] if it has been changed meanwhile, or nothing new is to be put on a store of it.
 pub fn put_group(txn: &mut dyn Txn, _ctx: &Context, request: &PutGroup) -> Result<(), NsError> {
     let group = &request.group;
     let what = || format!("group {}", group.group);
@@ -153,7 +210,13 @@ pub fn put_group(txn: &mut dyn Txn, _ctx: &Context, request: &PutGroup) -> Resul
     if before.checked_add(1) != Some(group.epoch) {
         return Err(NsError::Stale { what: what(), why: "it has been changed meanwhile" });
     }
-    txn.put(&keys::group(group.group), &encode_group(group));
+    let is_out = |entry: StoreEntry| entry.state != WantedState::Online;
+    for member in &group.members {
+        if store(txn, member.store)?.is_some_and(is_out) {
+            return Err(NsError::Stale { what: what(), why: "a store of it is not to be used for new files any more" });
+        }
+    }
+    write_group(txn, group);
     Ok(())
 }
 
@@ -232,8 +295,7 @@ pub fn interrupt_placed(
 /// See [`CopyDone`].
 pub fn copy_done(txn: &mut dyn Txn, _ctx: &Context, request: &CopyDone) -> Result<(), NsError> {
     let (group, body) = (request.group, request.body);
-    let is_it = body_record(txn, group, body)?.is_some_and(|record| record.generation == request.generation);
-    if !is_it {
+    if at_rest(txn, group, body)?.is_none_or(|now| now.state != request.state) {
         let why = "it has been changed or removed meanwhile";
         return Err(NsError::Stale { what: format!("a copy of body {:016x}", body.0), why });
     }
@@ -252,7 +314,7 @@ fn owe(txn: &mut dyn Txn, group: GroupId, body: BodyId, holders: &[StoreId]) -> 
     Ok(())
 }
 
-fn put_owed(txn: &mut dyn Txn, group: GroupId, body: BodyId, stores: &[StoreId]) {
+pub(crate) fn put_owed(txn: &mut dyn Txn, group: GroupId, body: BodyId, stores: &[StoreId]) {
     let key = keys::owed(group, body);
     if stores.is_empty() {
         txn.delete(&key);
@@ -269,6 +331,10 @@ pub(crate) fn decode_stores(value: &[u8]) -> Result<Vec<StoreId>, BadValue> {
     let stores = (0..count).map(|_| from.u64().map(StoreId)).collect::<Result<_, _>>()?;
     from.end()?;
     Ok(stores)
+}
+
+pub(crate) fn write_group(txn: &mut dyn Txn, group: &Group) {
+    txn.put(&keys::group(group.group), &encode_group(group));
 }
 
 fn encode_group(group: &Group) -> Vec<u8> {
@@ -305,19 +371,7 @@ pub(crate) fn decode_node(node: NodeId, value: &[u8]) -> Result<NodeRecord, BadV
     Ok(NodeRecord { node, boot, era })
 }
 
-macro_rules! operation {
-    ($($op:ident, $run:ident -> $reply:ty;)*) => {
-        $(impl Operation for $op {
-            const TAG: OpTag = OpTag::$op;
-            type Reply = $reply;
-            fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<$reply, NsError> {
-                $run(txn, ctx, self)
-            }
-        })*
-    };
-}
-
-operation! {
+operations! {
     PutGroup, put_group -> ();
     PutNode, put_node -> ();
     PlaceWriter, place_writer -> WriterToken;

@@ -7,9 +7,9 @@ use crate::codec::{BadValue, Decoder, Encoder};
 use crate::node::{Dentry, get_directory};
 use crate::path_of::DEPTH_MAX;
 use crate::planted::{self, Bug};
-use crate::walk::{Last, resolve_existing};
+use crate::walk::{Last, Walk, resolve_existing, walk};
 use crate::writers::collect;
-use crate::{Access, Context, NsError, OpTag, Operation, Want, keys, permit};
+use crate::{Access, Actor, Context, NsError, OpTag, Operation, Want, keys, permit};
 
 // Who does not know one of these must not place anything by the rest.
 const TAG_STRIPE: u8 = 0x81;
@@ -76,6 +76,16 @@ pub fn policy_of(read: &dyn Read, dir: Ino) -> Result<Option<InheritedPolicy>, N
         from = record.parent;
     }
     Err(NsError::TooMany { what: "directories above each other", bound: DEPTH_MAX as u64 })
+}
+
+/// The policy of a file that is to be made at `path`: that of the directory that it goes into, or, where directories on the way are still to be
+/// made, of the last that is there. `None`: [`Policy::default`] counts.
+pub fn policy_for(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Option<Policy>, NsError> {
+    let dir = match walk(read, actor, path, Last::Follow)? {
+        Walk::Resolved(resolved) => resolved.parent.ino,
+        Walk::Missing(missing) => missing.dir.ino,
+    };
+    Ok(policy_of(read, dir)?.map(|inherited| inherited.policy))
 }
 
 /// The policies that were set on directories after `after`, by number; at most `limit`.

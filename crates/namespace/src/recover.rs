@@ -20,11 +20,18 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
         return resume_upload(txn, ctx, request, upload);
     }
     let path = &request.path;
+    if let Some(of) = request.unit_of {
+        crate::commit::current_writer(txn, &of)?;
+    }
     let mut own = find_writer(txn, &request.client, path)?;
     if planted::is(Bug::ReopenReachesOldBody) {
         own.retain(|writer| !matches!(writer.kind, WriterKind::Upload(_)));
     }
     match own.len() {
+        0 if request.unit_of.is_some() => {
+            let why = "the writing of this unit has ended";
+            return Err(NsError::Stale { what: path.to_string(), why });
+        }
         0 => {}
         1 => return reopen(txn, ctx, request, own.remove(0)),
         count => return Err(NsError::Ambiguous { path: path.to_string(), count }),
@@ -156,6 +163,15 @@ fn opened(writer: &WriterRecord, kind: OpenKind, len: u64) -> OpenedWrite {
     }
 }
 
+/// What has been closed of a striped file stays as it is.
+fn must_not_be_striped(path: &NsPath, group: GroupId) -> Result<(), NsError> {
+    if group == GroupId::STRIPED {
+        let why = "it is striped, and a striped file cannot be changed in place; write it anew";
+        return Err(NsError::Invalid { what: path.to_string(), why });
+    }
+    Ok(())
+}
+
 /// Opens what is visible for change: in place if it is complete, by wish if it is interrupted.
 pub(crate) fn begin_update(
     txn: &mut dyn Txn,
@@ -168,6 +184,7 @@ pub(crate) fn begin_update(
     let Kind::File(content) = &mut located.inode.kind else {
         return Err(NsError::Invalid { what: path.to_string(), why: "it is not a file" });
     };
+    must_not_be_striped(path, content.group)?;
     permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
     let key = keys::writer_key(&request.client, path.as_bytes());
     let (kind, open_kind) = match content.state {
@@ -215,6 +232,7 @@ fn resume_upload(
         return Err(NsError::NotFound(format!("{path}: upload {upload}"), "upload for that path"));
     };
     permit_own(ctx, &record)?;
+    must_not_be_striped(path, record.placed)?;
     if record.state == UploadState::InMaking {
         return Err(busy(txn, path, record.writer, record.body));
     }

@@ -1,7 +1,7 @@
 //! Truncating by path.
 
 use kv::Txn;
-use types::{BootId, ClientIdentity, NsPath, Placement};
+use types::{BootId, ClientIdentity, NsPath};
 
 use crate::node::{Dentry, locate_entry};
 use crate::recover::begin_update;
@@ -38,18 +38,9 @@ pub fn truncate(txn: &mut dyn Txn, ctx: &Context, request: &Truncate) -> Result<
         return Ok(None);
     }
     let open = OpenWrite {
-        path: path.clone(),
-        how: How::Update,
-        mkpath: false,
         mode: 0,
-        posc: false,
-        client: request.client.clone(),
-        boot: request.boot,
         expected_len: Some(request.len),
-        restarted: false,
-        vouched: None,
-        resume: None,
-        placement: Placement::single_node(),
+        ..OpenWrite::new(path.clone(), How::Update, request.client.clone(), request.boot)
     };
     begin_update(txn, ctx, &open, located, false).map(Some)
 }

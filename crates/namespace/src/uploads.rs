@@ -65,7 +65,7 @@ pub fn forget_upload(txn: &mut dyn Txn, ctx: &Context, request: &ForgetUpload) -
         writer.entomb(txn, EndedHow::Dropped, ctx.now.plus(ctx.limits.tombstone_keep));
     }
     upload.delete(txn)?;
-    queue(txn, ctx, upload.placed, upload.body);
+    queue(txn, ctx, upload.placed, upload.body)?;
     Ok(upload.body)
 }
 

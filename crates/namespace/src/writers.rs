@@ -5,19 +5,10 @@ use std::ops::ControlFlow;
 use kv::{Read, ScanOrder};
 use types::{BodyId, ClientIdentity, GroupId, NsPath};
 
+pub use types::WriterToken;
+
 use crate::codec::BadValue;
 use crate::{BodyRecord, NsError, WriterKey, WriterRecord, keys};
-
-/// Names one writer at one epoch. A server keeps it with the handle.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct WriterToken {
-    /// From client and path.
-    pub key: WriterKey,
-    /// The content being written.
-    pub body: BodyId,
-    /// Raised by each re-open.
-    pub epoch: u32,
-}
 
 /// Scans `start..end`, decoding each entry, until `limit` were kept.
 pub(crate) fn collect<T>(
@@ -54,6 +45,11 @@ pub fn writers(
         start.push(0);
     }
     collect(read, &start, b"X", limit, |key, value| WriterRecord::read(key, value).map(Some))
+}
+
+/// The writer of a content, as its state names it.
+pub fn writer_of(read: &dyn Read, key: WriterKey, body: BodyId) -> Result<Option<WriterRecord>, NsError> {
+    WriterRecord::get(read, key, body)
 }
 
 /// Most writers of one client and path that are looked at.

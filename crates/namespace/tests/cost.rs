@@ -97,20 +97,7 @@ fn path(text: &str) -> NsPath {
 }
 
 fn open(at: &str, how: How) -> ns::OpenWrite {
-    ns::OpenWrite {
-        path: path(at),
-        how,
-        mkpath: false,
-        mode: 0o644,
-        posc: false,
-        client: ClientIdentity::default(),
-        boot: BootId(1),
-        expected_len: None,
-        restarted: false,
-        vouched: None,
-        resume: None,
-        placement: types::Placement::single_node(),
-    }
+    ns::OpenWrite::new(path(at), how, ClientIdentity::default(), BootId(1))
 }
 
 fn commit(writer: ns::WriterToken, len: u64) -> ns::Commit {

@@ -39,18 +39,14 @@ impl Script {
 
     fn open(&mut self, at: &str, how: ns::How, posc: bool) -> ns::OpenedWrite {
         let open = ns::OpenWrite {
-            path: path(at),
-            how,
-            mkpath: false,
-            mode: 0o644,
             posc,
-            client: ClientIdentity { user: "ann".into(), pid: 77, host: "[::1]".into() },
-            boot: BootId(0x0102_0304),
             expected_len: Some(10),
-            restarted: false,
-            vouched: None,
-            resume: None,
-            placement: types::Placement::single_node(),
+            ..ns::OpenWrite::new(
+                path(at),
+                how,
+                ClientIdentity { user: "ann".into(), pid: 77, host: "[::1]".into() },
+                BootId(0x0102_0304),
+            )
         };
         self.change(open).unwrap()
     }
@@ -112,6 +108,31 @@ fn everything(kv: &Arc<dyn Kv>) {
     let policy = "stripe(4, 1MiB) replica(2) sync=1 spread=site near=client prefer=cern/r1 class=t1:1".parse().unwrap();
     s.change(ns::SetPolicy { path: path("/tree"), policy }).unwrap();
     s.change(ns::SetPolicy { path: path("/d/e"), policy: types::Policy::default() }).unwrap();
+    members(&mut s);
+}
+
+/// A cluster with a disk server and its store.
+fn members(s: &mut Script) {
+    s.change(ns::FoundCluster { roles: 1, name: "mgr".into(), key: [1; 32] }).unwrap();
+    let token = |number: u8| ns::TokenEntry {
+        id: [number; 16],
+        hash: [7; 32],
+        roles: 2,
+        made: Timestamp(1),
+        expires: Timestamp(9_000_000),
+        used: None,
+    };
+    for number in [2, 3] {
+        s.change(ns::MakeToken { token: token(number) }).unwrap();
+    }
+    let join = ns::JoinNode { token: token(2), roles: 2, name: "disk1".into(), key: [2; 32] };
+    let node = s.change(join).unwrap();
+    let (for_nodes, for_clients) = (vec!["10.0.0.2:1095".into(), "d1:1095".into()], vec!["d1:1094".into()]);
+    s.change(ns::SetAddresses { node, for_nodes, for_clients }).unwrap();
+    let store = types::StoreId(77);
+    let class = Some("t1".parse().unwrap());
+    s.change(ns::PutStore { store, node, place: "cern/r1/d1".parse().unwrap(), class }).unwrap();
+    s.change(ns::SetStoreState { store, state: ns::WantedState::Draining }).unwrap();
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -166,7 +187,7 @@ fn what_is_written_is_what_the_golden_file_says() {
     }
     assert_eq!(dump.len(), golden().len());
     let kinds: std::collections::BTreeSet<char> = dump.iter().map(|(key, _)| key[0] as char).collect();
-    assert_eq!(kinds.iter().collect::<String>(), "ABCDHILPRTUWXYZ", "every kind of key is pinned");
+    assert_eq!(kinds.iter().collect::<String>(), "ABCDHIJLMPRSTUWXYZ", "every kind of key is pinned");
 }
 
 #[test]
@@ -188,6 +209,10 @@ fn what_was_written_is_read_and_goes_on() {
     let text = "stripe(4, 1MiB) replica(2) sync=1 spread=site near=client prefer=cern/r1 class=t1:1";
     assert_eq!(policy("/tree").map(|policy| policy.to_string()).as_deref(), Some(text));
     assert_eq!((policy("/d/e"), policy("/d")), (Some(types::Policy::default()), None));
+    let stores = ns.read(ns::stores).unwrap();
+    assert_eq!((stores[0].place.as_str(), stores[0].state), ("cern/r1/d1", ns::WantedState::Draining));
+    assert_eq!(ns.read(ns::members).unwrap()[1].for_clients, ["d1:1094"]);
+    assert_eq!(ns.read(ns::tokens).unwrap()[0].used, Some((types::NodeId(2), [2; 32])));
     let mut s = Script { ns, now: 10_000 };
     s.change(ns::Remove { path: path("/d/linked") }).unwrap();
     s.open("/d/open", ns::How::Update, false);

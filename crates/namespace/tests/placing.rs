@@ -27,18 +27,8 @@ fn member(store: u64) -> Member {
 
 fn open(at: &str, how: How, participants: &[u64]) -> ns::OpenWrite {
     ns::OpenWrite {
-        path: path(at),
-        how,
-        mkpath: false,
-        mode: 0o644,
-        posc: false,
-        client: ClientIdentity { user: "u".into(), pid: 1, host: "h".into() },
-        boot: BootId(1),
-        expected_len: None,
-        restarted: false,
-        vouched: None,
-        resume: None,
         placement: Placement { group: GROUP, participants: participants.iter().map(|one| participant(*one)).collect() },
+        ..ns::OpenWrite::new(path(at), how, ClientIdentity { user: "u".into(), pid: 1, host: "h".into() }, BootId(1))
     }
 }
 
@@ -92,8 +82,7 @@ fn who_did_not_take_part_to_the_end_is_owed_a_copy() {
     assert_eq!(world.holders(opened.body), [1]);
     let owed = world.0.read(|read| ns::owed(read, GROUP, None, 10)).unwrap();
     assert_eq!(owed, [(opened.body, vec![StoreId(2), StoreId(3)])]);
-    let copied =
-        |generation, store| ns::CopyDone { group: GROUP, body: opened.body, generation, store: StoreId(store) };
+    let copied = |state, store| ns::CopyDone { group: GROUP, body: opened.body, state, store: StoreId(store) };
     assert_eq!(world.change(copied(0, 2)).unwrap_err().code(), ErrorCode::Stale, "a copy of an older content");
     world.change(copied(1, 2)).unwrap();
     world.change(copied(1, 3)).unwrap();

@@ -139,20 +139,7 @@ fn a_policy_belongs_to_a_directory() {
     assert_eq!(w.set_on("/d").as_deref(), Some("/d"), "a link leads to its directory");
     let code = |at: &str| w.admin(ns::SetPolicy { path: path(at), policy: Policy::default() }).unwrap_err().code();
     assert_eq!(code("/dangling"), ErrorCode::NotFound);
-    let open = ns::OpenWrite {
-        path: path("/file"),
-        how: ns::How::NewOnly,
-        mkpath: false,
-        mode: 0o644,
-        posc: false,
-        client: types::ClientIdentity::default(),
-        boot: types::BootId(1),
-        expected_len: None,
-        restarted: false,
-        vouched: None,
-        resume: None,
-        placement: types::Placement::single_node(),
-    };
+    let open = ns::OpenWrite::new(path("/file"), ns::How::NewOnly, types::ClientIdentity::default(), types::BootId(1));
     let file = w.admin(open).unwrap();
     assert_eq!(code("/file"), ErrorCode::NotDirectory);
     assert!(w.ns.read(|read| policy_of(read, file.ino)).is_err(), "asked for by the directory, not by the file");

@@ -23,20 +23,7 @@ fn client(pid: u32) -> ClientIdentity {
 }
 
 fn open(at: &str, how: How, pid: u32) -> ns::OpenWrite {
-    ns::OpenWrite {
-        path: path(at),
-        how,
-        mkpath: false,
-        mode: 0o644,
-        posc: false,
-        client: client(pid),
-        boot: BootId(1),
-        expected_len: None,
-        restarted: false,
-        vouched: None,
-        resume: None,
-        placement: types::Placement::single_node(),
-    }
+    ns::OpenWrite::new(path(at), how, client(pid), BootId(1))
 }
 
 impl World {

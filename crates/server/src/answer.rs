@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use wire::{ErrorNumber, RESPONSE_HEADER_LEN, ResponseHeader, ResponseStatus, StreamId, reply};
 
-use crate::meter::Began;
+use crate::gather::Gather;
+use crate::meter::{Began, Meter};
 use crate::outgoing::Outgoing;
 use crate::refusal::Refusal;
 
@@ -36,6 +37,15 @@ pub(crate) fn refusal(out: &mut Vec<u8>, stream: StreamId, refusal: &Refusal) {
             body.extend_from_slice(&seconds.to_be_bytes());
             put_text(text, body);
         }),
+        // XProtocol.hh, ServerResponseBody_Redirect: the port, then host and opaque data without an end.
+        Refusal::Redirect(to) => frame(out, stream, ResponseStatus::Redirect, |body| {
+            body.extend_from_slice(&u32::from(to.port).to_be_bytes());
+            body.extend_from_slice(to.host.as_bytes());
+            if !to.opaque.is_empty() {
+                body.push(b'?');
+                body.extend_from_slice(to.opaque.as_bytes());
+            }
+        }),
     }
 }
 
@@ -47,7 +57,7 @@ fn put_text(text: &str, body: &mut Vec<u8>) {
 /// The duty to answer a request that was handed to another thread. Dropping it unanswered answers with an error, so
 /// that no client waits for ever.
 pub(crate) struct Reply {
-    duty: Option<(Arc<Outgoing>, StreamId)>,
+    duty: Option<(To, StreamId)>,
     /// The client has been told that the answer comes by itself, later.
     put_off: bool,
     began: Option<Began>,
@@ -56,13 +66,18 @@ pub(crate) struct Reply {
 impl Reply {
     /// For a request that [`Outgoing::begin`] has counted.
     pub(crate) fn new(outgoing: Arc<Outgoing>, stream: StreamId, began: Option<Began>) -> Self {
-        Self { duty: Some((outgoing, stream)), put_off: false, began }
+        Self { duty: Some((To::Connection(outgoing), stream)), put_off: false, began }
+    }
+
+    /// For an entry of a batch, whose number `stream` is.
+    pub(crate) fn of_entry(gather: Arc<Gather>, stream: StreamId) -> Self {
+        Self { duty: Some((To::Batch(gather), stream)), put_off: false, began: None }
     }
 
     /// Tells the client (kXR_waitresp) that the answer comes by itself within about `seconds`. For the connection's own
     /// thread only.
     pub(crate) fn put_off(&mut self, seconds: u32) {
-        if let Some((outgoing, stream)) = &self.duty
+        if let Some((To::Connection(outgoing), stream)) = &self.duty
             && !self.put_off
         {
             outgoing.answer(|out| reply::waitresp(out, *stream, seconds));
@@ -72,11 +87,15 @@ impl Reply {
 
     fn complete(&mut self, write: impl FnOnce(&mut Vec<u8>, StreamId)) {
         let late = self.put_off;
-        if let Some((outgoing, stream)) = self.duty.take() {
-            count(&outgoing, self.began.take());
-            outgoing.complete(|out| {
-                if late { reply::late(out, stream, |out| write(out, stream)) } else { write(out, stream) }
-            });
+        match self.duty.take() {
+            Some((To::Connection(outgoing), stream)) => {
+                count(&outgoing, self.began.take());
+                outgoing.complete(|out| {
+                    if late { reply::late(out, stream, |out| write(out, stream)) } else { write(out, stream) }
+                });
+            }
+            Some((To::Batch(gather), stream)) => gather.answer(|out| write(out, stream)),
+            None => {}
         }
     }
 
@@ -92,15 +111,15 @@ impl Reply {
 
     /// Not done.
     pub(crate) fn refuse(mut self, reason: &Refusal) {
-        if let Some((outgoing, _)) = &self.duty {
-            outgoing.meter().refused(reason);
+        if let Some((to, _)) = &self.duty {
+            to.meter().refused(reason);
         }
         self.complete(|out, stream| refusal(out, stream, reason));
     }
 
     /// Nobody would read it.
     pub(crate) fn is_dead(&self) -> bool {
-        self.duty.as_ref().is_none_or(|(outgoing, _)| outgoing.is_dead())
+        self.duty.as_ref().is_none_or(|(to, _)| matches!(to, To::Connection(outgoing) if outgoing.is_dead()))
     }
 
     /// Either.
@@ -108,6 +127,23 @@ impl Reply {
         match result {
             Ok(()) => self.ok(|_| ()),
             Err(reason) => self.refuse(&reason),
+        }
+    }
+}
+
+/// Where an answer goes.
+enum To {
+    /// To the client.
+    Connection(Arc<Outgoing>),
+    /// Among those of the other entries of its batch.
+    Batch(Arc<Gather>),
+}
+
+impl To {
+    fn meter(&self) -> &Meter {
+        match self {
+            To::Connection(outgoing) => outgoing.meter(),
+            To::Batch(gather) => gather.meter(),
         }
     }
 }
@@ -124,8 +160,8 @@ impl Drop for Reply {
             let lost =
                 Refusal::new(ErrorNumber::SERVER_ERROR, "The server lost track of this request; please report it");
             tracing::error!("a request was dropped without an answer");
-            if let Some((outgoing, _)) = &self.duty {
-                outgoing.meter().refused(&lost);
+            if let Some((to, _)) = &self.duty {
+                to.meter().refused(&lost);
             }
             self.complete(|out, stream| refusal(out, stream, &lost));
         }

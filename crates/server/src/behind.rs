@@ -38,7 +38,7 @@ impl Behind {
         self.under_way = Some(under_way);
         let (of_node, session) = (Arc::clone(node), Arc::clone(session));
         let job = move || {
-            let mut turn = of_node.transfers.of(&session, connection, Class::Record, part.len());
+            let mut turn = of_node.transfers.of(&session, connection, Class::Record, part.in_turns());
             turn.take(|| part.len() as u64);
             let result = part.store();
             drop(turn);

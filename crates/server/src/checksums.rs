@@ -10,9 +10,10 @@ use std::thread::JoinHandle;
 use namespace::{Durability, KeepSums, Sums};
 use parking_lot::{Condvar, Mutex};
 use types::{BodyId, Ino, PieceId};
+use wire::ErrorNumber;
 
 use crate::answer::Reply;
-use crate::node::Node;
+use crate::node::{Node, Role};
 use crate::refusal::Refusal;
 
 /// Files that may wait to be read.
@@ -118,7 +119,7 @@ fn run(node: &Arc<Node>, shared: &Shared) {
         let work = std::panic::AssertUnwindSafe(|| read_through(node, shared, question));
         let result = std::panic::catch_unwind(work).unwrap_or_else(|_| {
             tracing::error!(body = %question.body, "reading a file for its checksum panicked");
-            Err(Refusal::new(wire::ErrorNumber::SERVER_ERROR, "Cannot compute the checksum: an error of the server"))
+            Err(Refusal::new(ErrorNumber::SERVER_ERROR, "Cannot compute the checksum: an error of the server"))
         });
         let askers = shared.state.lock().askers.remove(&question).unwrap_or_default();
         for asker in askers {
@@ -139,11 +140,17 @@ fn read_through(node: &Arc<Node>, shared: &Shared, question: Question) -> Result
     if !wanted() {
         return Err(Refusal::busy());
     }
-    let verified = node.store.verify(PieceId::first(question.body), &mut |_| wanted());
+    if let Role::Manager(_) = node.role {
+        let why =
+            "it has no checksum, since its writer went away while it was changed; and a manager has nothing to read";
+        return Err(Refusal::new(ErrorNumber::UNSUPPORTED, format!("Cannot compute the checksum: {why}")));
+    }
+    let piece = PieceId::first(question.body);
+    let verified = node.store_of(piece).and_then(|store| store.verify(piece, &mut |_| wanted()));
     let verified = verified.map_err(|error| Refusal::of_store(&"compute the checksum", &error))?;
     let sums = Sums { adler32: verified.adler32, crc32c: verified.crc32c };
     let Question { ino, body, generation } = question;
-    node.namespace.change(Durability::Written, node.context(), KeepSums { ino, body, generation, sums }, |result| {
+    node.change(Durability::Written, KeepSums { ino, body, generation, sums }, |result| {
         if let Err(error) = result {
             tracing::warn!(%error, "cannot keep a checksum");
         }

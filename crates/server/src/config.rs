@@ -8,6 +8,7 @@ use std::time::Duration;
 use namespace::Actor;
 use types::BootId;
 
+use crate::striped::Striper;
 use crate::third_party::Pull;
 
 /// Everything [`crate::Server::start`] needs besides the namespace and the store.
@@ -15,7 +16,7 @@ use crate::third_party::Pull;
 pub struct ServerConfig {
     /// Where to listen; port 0 picks a free one.
     pub listen: SocketAddr,
-    /// This kernel's boot. Unsynced bytes of files in the making are trusted only while it is the same.
+    /// This kernel's boot, as the log has it (`Journal::boot`). Unsynced bytes of files in the making are trusted only while it is the same.
     pub boot: BootId,
     /// Whom clients act as, as long as nobody is asked to prove anything: the administrator by default.
     pub actor: Actor,
@@ -29,6 +30,8 @@ pub struct ServerConfig {
     pub keep_uploads: bool,
     /// What fetches files for third-party copies; `None`: they are not offered.
     pub pull: Option<Fetcher>,
+    /// What opens striped files, at a disk server of a cluster; `None`: it does not.
+    pub striper: Option<PutsTogether>,
     /// A planted bug, to prove that the tests find it.
     #[cfg(any(test, feature = "planted"))]
     pub planted: Option<Planted>,
@@ -41,6 +44,16 @@ pub struct Fetcher(pub Arc<dyn Pull>);
 impl std::fmt::Debug for Fetcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Fetcher")
+    }
+}
+
+/// See [`ServerConfig::striper`].
+#[derive(Clone)]
+pub struct PutsTogether(pub Arc<dyn Striper>);
+
+impl std::fmt::Debug for PutsTogether {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PutsTogether")
     }
 }
 
@@ -79,6 +92,7 @@ impl ServerConfig {
             times: Times::default(),
             keep_uploads: false,
             pull: None,
+            striper: None,
             #[cfg(any(test, feature = "planted"))]
             planted: None,
         }

@@ -15,7 +15,7 @@ use crate::behind::Behind;
 use crate::config::{INPUT_BYTES, PACE_BYTES, Planted};
 use crate::input::{Input, InputEnd};
 use crate::meter::{Began, Ended};
-use crate::node::Node;
+use crate::node::{Node, Role};
 use crate::open_file::OpenFile;
 use crate::outgoing::{Gone, Outgoing};
 use crate::refusal::Refusal;
@@ -285,6 +285,12 @@ impl Connection {
         if !matches!(request, Request::Write(_) | Request::Pgwrite(_)) {
             self.settle();
         }
+        if let Role::Disk(disk) = &self.node.role
+            && let Some(redirect) = self.at_manager(disk, &request)
+        {
+            self.refuse(stream, &redirect);
+            return Ok(());
+        }
         let result = match request {
             Request::Protocol(r) => self.protocol(stream, &r),
             Request::Login(r) => self.login(stream, &r),
@@ -308,6 +314,7 @@ impl Connection {
             Request::Read(r) => self.read(stream, &r)?,
             Request::Pgread(r) => self.pgread(stream, &r)?,
             Request::Readv(r) => self.readv(stream, &r)?,
+            Request::Batch(r) => self.batch(stream, &r)?,
             Request::Write(r) => self.write(stream, &r)?,
             Request::Pgwrite(r) => self.pgwrite(stream, &r)?,
             Request::Writev(r) => self.writev(stream, &r)?,

@@ -92,6 +92,8 @@ impl DataStreams {
 impl Connection {
     /// kXR_bind: this connection becomes a data stream of a session of the same host, and does nothing else any more.
     /// Returns when it is over, or why it did not begin.
+    // As with an open: seldom asked for, and large on the stack.
+    #[inline(never)]
     pub(crate) fn bind(&mut self, stream: StreamId, r: &Bind) -> Result<Result<(), Refusal>, Stop> {
         if self.logged_in {
             let text = "This connection has logged in; only a fresh one can be bound to a session";

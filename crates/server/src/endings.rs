@@ -12,15 +12,18 @@ use namespace::{
     Commit, CommitReply, Committed, Completion, Durability, EndUnchanged, GraceEnd, GraceFacts, Interrupt, NsError,
     Sums, WriterToken,
 };
+use roles::Placed;
 use store::{Completed, PieceState, PieceStatus, StoreError};
 use types::{BodyId, ClientIdentity, PieceId};
 use wire::ErrorNumber;
 
 use crate::answer::Reply;
 use crate::config::Planted;
+use crate::making::{Making, MakingError};
 use crate::node::Node;
 use crate::open_file::Lease;
 use crate::refusal::Refusal;
+use crate::striped::{StripedError, StripedFile};
 use crate::writers::Due;
 
 /// The client closes what it wrote; `doubt` is a reason not to take it for whole. The entry is in closing standing.
@@ -64,8 +67,13 @@ fn complete(
     then: impl FnOnce(Result<(), Refusal>) + Send + 'static,
 ) {
     let completed = match lease.writer() {
-        Some(writer) => writer.complete(),
-        None => node.store.reopen(PieceId::first(lease.body)).and_then(|writer| writer.complete()),
+        Some(Making::Placed(placed)) => return complete_placed(node, lease, &placed, completion, then),
+        Some(Making::Striped(striped)) => return complete_striped(node, lease, striped, completion, then),
+        Some(Making::Here(writer)) => writer.complete(),
+        None => {
+            let piece = PieceId::first(lease.body);
+            node.store_of(piece).and_then(|store| store.reopen(piece)).and_then(|writer| writer.complete())
+        }
     };
     let completed = match completed {
         Ok(completed) => completed,
@@ -81,6 +89,95 @@ fn complete(
     lease.drop_writer();
     let Completed { len, adler32, crc32c, .. } = completed;
     commit_or_leave(node, lease, (len, Sums { adler32, crc32c }), completion, then);
+}
+
+/// The same in a cluster: all that take part make it durable, the manager makes it the file's content.
+fn complete_placed(
+    node: &Arc<Node>,
+    lease: &Arc<Lease>,
+    placed: &Arc<Placed>,
+    completion: Completion,
+    then: impl FnOnce(Result<(), Refusal>) + Send + 'static,
+) {
+    let (inner, kept) = (Arc::clone(node), Arc::clone(lease));
+    placed.close(lease.mtime(), completion == Completion::AtGraceEnd, move |result| {
+        let refusal = match result {
+            Ok(()) => {
+                kept.drop_writer();
+                kept.set_committed();
+                inner.writers.lock().forget(kept.body);
+                return then(Ok(()));
+            }
+            Err(error) => Refusal::of_placed(&format_args!("close {}", kept.path), &error),
+        };
+        kept.set_failure(&refusal);
+        ended_or_waits(&inner, &kept, &refusal);
+        then(Err(refusal));
+    });
+}
+
+/// The same of a striped file, in a thread of its own: it waits for other servers, which may wait for this one's workers.
+fn complete_striped(
+    node: &Arc<Node>,
+    lease: &Arc<Lease>,
+    striped: Arc<dyn StripedFile>,
+    completion: Completion,
+    then: impl FnOnce(Result<(), Refusal>) + Send + 'static,
+) {
+    if completion == Completion::AtGraceEnd {
+        tracing::info!(path = %lease.path, "its writer went away; its units are closed");
+    }
+    let (inner, kept) = (Arc::clone(node), Arc::clone(lease));
+    node.apart(then, move |then| {
+        let done = striped.complete(kept.mtime());
+        let failed = |error: StripedError| MakingError::from(error).refusal(&format_args!("close {}", kept.path));
+        let result = done.map_err(failed);
+        match &result {
+            Ok(()) => {
+                kept.drop_writer();
+                kept.set_committed();
+                inner.writers.lock().forget(kept.body);
+            }
+            Err(refusal) => {
+                kept.set_failure(refusal);
+                inner.writers.lock().failed(kept.body, true, Instant::now());
+            }
+        }
+        then(result);
+    });
+}
+
+/// Its units are given up: their servers mark what is kept of each, and the manager the file when that is done.
+fn give_up_striped(node: &Arc<Node>, lease: &Arc<Lease>) {
+    tracing::info!(path = %lease.path, client = %lease.client.host, "its writer went away; its units are given up");
+    lease.drop_writer();
+    node.writers.lock().forget(lease.body);
+}
+
+/// A content that somebody else goes on with is none of this node's any more; another one waits a grace period more.
+fn ended_or_waits(node: &Node, lease: &Lease, why: &Refusal) {
+    let mut writers = node.writers.lock();
+    if matches!(why, Refusal::Redirect(_)) {
+        writers.forget(lease.body);
+    } else {
+        writers.failed(lease.body, true, Instant::now());
+    }
+}
+
+fn interrupt_placed(node: &Arc<Node>, lease: &Arc<Lease>, placed: &Arc<Placed>) {
+    let (inner, kept) = (Arc::clone(node), Arc::clone(lease));
+    placed.interrupt(move |result| match result {
+        Ok(kept_len) => {
+            tracing::info!(path = %kept.path, kept_len, client = %kept.client.host, "interrupted: its writer went away");
+            kept.drop_writer();
+            inner.writers.lock().forget(kept.body);
+        }
+        Err(error) => {
+            let refusal = Refusal::of_placed(&format_args!("interrupt {}", kept.path), &error);
+            tracing::info!(path = %kept.path, %error, "cannot interrupt a file");
+            ended_or_waits(&inner, &kept, &refusal);
+        }
+    });
 }
 
 /// What becomes of a file that the store could not complete; `again`: it may be able to later.
@@ -134,7 +231,7 @@ fn leave_unchanged(
 ) {
     let op = EndUnchanged { writer: lease.token(), len, sums, certain: lease.is_unchanged(), completion };
     // Nothing hangs on its being durable: after a power failure the update is found, and ends in the same way again.
-    node.namespace.change_urgent(Durability::Written, node.context(), op, move |result| match result {
+    node.change_urgent(Durability::Written, op, move |result| match result {
         Ok(left) => then(left),
         // Whatever it is, the commit or the mark meets it too, and knows what to do.
         Err(error) => {
@@ -156,7 +253,7 @@ fn commit(
     let (inner, lease) = (Arc::clone(node), Arc::clone(lease));
     let early = node.config.has(Planted::AcknowledgeBeforeSync);
     let durability = if early { Durability::Written } else { Durability::Synced };
-    node.namespace.change(durability, node.context(), op, move |result: Result<CommitReply, NsError>| {
+    node.change(durability, op, move |result: Result<CommitReply, NsError>| {
         match result {
             Ok(_) => {
                 lease.set_committed();
@@ -206,7 +303,7 @@ enum Stale {
 
 /// The end of the entry is still this caller's: while it is closing or ending, a re-open gets nothing but a wait.
 fn after_stale(node: &Node, lease: &Lease, used: WriterToken) -> Stale {
-    match node.namespace.read(|read| namespace::find_writer(read, &lease.client, &lease.path)) {
+    match node.read_names(|read| namespace::find_writer(read, &lease.client, &lease.path)) {
         Ok(found) => match found.iter().map(namespace::WriterRecord::token).find(|token| token.body == lease.body) {
             Some(token) if token != used => {
                 lease.renew(token);
@@ -233,7 +330,13 @@ fn after_stale(node: &Node, lease: &Lease, used: WriterToken) -> Stale {
 /// or ending standing.
 pub(crate) fn interrupt(node: &Arc<Node>, lease: &Arc<Lease>) {
     lease.fence();
-    let kept_len = match node.store.interrupt(PieceId::first(lease.body)) {
+    match lease.writer() {
+        Some(Making::Placed(placed)) => return interrupt_placed(node, lease, &placed),
+        Some(Making::Striped(_)) => return give_up_striped(node, lease),
+        Some(Making::Here(_)) | None => {}
+    }
+    let piece = PieceId::first(lease.body);
+    let kept_len = match node.store_of(piece).and_then(|store| store.interrupt(piece)) {
         Ok(kept_len) => kept_len,
         Err(StoreError::NotFound { .. }) => 0,
         Err(error) => {
@@ -248,7 +351,8 @@ pub(crate) fn interrupt(node: &Arc<Node>, lease: &Arc<Lease>) {
 
 /// Marks it, unless it is an update in place that has come to nothing: such a file is what it was.
 fn mark_interrupted(node: &Arc<Node>, lease: &Arc<Lease>, kept_len: u64) {
-    let status = if lease.fresh { Ok(None) } else { node.store.status(PieceId::first(lease.body)) };
+    let piece = PieceId::first(lease.body);
+    let status = if lease.fresh { Ok(None) } else { node.store_of(piece).and_then(|store| store.status(piece)) };
     let Ok(Some(PieceStatus { len, state: PieceState::Complete { adler32, crc32c }, .. })) = status else {
         return mark(node, lease, kept_len);
     };
@@ -270,7 +374,7 @@ fn mark(node: &Arc<Node>, lease: &Arc<Lease>, kept_len: u64) {
     let op = Interrupt { writer: token, kept_len };
     let (inner, lease) = (Arc::clone(node), Arc::clone(lease));
     // A mark frees more than it takes: it goes through on a full disk.
-    node.namespace.change_urgent(Durability::Written, node.context(), op, move |result| match result {
+    node.change_urgent(Durability::Written, op, move |result| match result {
         Ok(_) => inner.writers.lock().forget(lease.body),
         Err(NsError::Stale { .. }) => {
             let node = Arc::clone(&inner);
@@ -296,7 +400,7 @@ pub(crate) fn end_of_grace(node: &Arc<Node>, due: &Due<Arc<Lease>>) {
     let piece = PieceId::first(due.body);
     let (len, gaps) = match lease.writer() {
         Some(writer) => (writer.len(), writer.gaps()),
-        None => match node.store.status(piece) {
+        None => match node.store_of(piece).and_then(|store| store.status(piece)) {
             Ok(None) => return mark_interrupted(node, lease, 0),
             Ok(Some(status)) => match status.state {
                 // The client's close got as far as the store's record; only the namespace's is missing.
@@ -332,7 +436,7 @@ pub(crate) fn end_of_grace(node: &Arc<Node>, due: &Due<Arc<Lease>>) {
 
 /// The uploads of `client` for `path` that wait for it to come back.
 pub(crate) fn own_detached_uploads(node: &Node, client: &ClientIdentity, path: &types::NsPath) -> Vec<BodyId> {
-    let mut found = node.namespace.read(|read| namespace::find_writer(read, client, path)).unwrap_or_default();
+    let mut found = node.read_names(|read| namespace::find_writer(read, client, path)).unwrap_or_default();
     let writers = node.writers.lock();
     found.retain(|record| matches!(record.kind, namespace::WriterKind::Upload(_)) && writers.is_detached(record.body));
     found.into_iter().map(|record| record.body).collect()
@@ -361,14 +465,14 @@ fn log_end(lease: &Arc<Lease>) -> impl FnOnce(Result<(), Refusal>) + Send + 'sta
 /// An open that the store refused right after the namespace had agreed: nothing was written.
 pub(crate) fn abandon(node: &Arc<Node>, token: WriterToken) {
     let op = Interrupt { writer: token, kept_len: 0 };
-    node.namespace.change_urgent(Durability::Written, node.context(), op, |result| {
+    node.change_urgent(Durability::Written, op, |result| {
         if let Err(error) = result {
             tracing::error!(%error, "cannot take back an open");
         }
     });
 }
 
-/// The namespace has marked `body` interrupted because the machine has booted: so does the store.
+/// The namespace has marked `body` interrupted because bytes may be gone (the machine has booted, or its disk has failed): so does the store.
 pub(crate) fn lost(node: &Arc<Node>, body: BodyId) {
     let lease = node.writers.lock().lease(body);
     if let Some(lease) = lease {
@@ -376,7 +480,8 @@ pub(crate) fn lost(node: &Arc<Node>, body: BodyId) {
         lease.drop_writer();
     }
     node.writers.lock().forget(body);
-    if let Err(error) = node.store.interrupt(PieceId::first(body)) {
+    let piece = PieceId::first(body);
+    if let Err(error) = node.store_of(piece).and_then(|store| store.interrupt(piece)) {
         tracing::warn!(%body, %error, "cannot mark a piece interrupted");
     }
 }
@@ -390,9 +495,22 @@ pub(crate) fn dropped(node: &Arc<Node>, body: BodyId) {
     node.writers.lock().forget(body);
 }
 
+/// The same as [`truncate`] in a cluster: on all stores that take part.
+pub(crate) fn truncate_placed(node: &Arc<Node>, lease: &Arc<Lease>, placed: &Arc<Placed>, len: u64, reply: Reply) {
+    match placed.truncate(len) {
+        Ok(()) => complete_placed(node, lease, placed, Completion::ByClient, move |result| reply.settle(result)),
+        Err(error) => {
+            // Nobody knows where it was cut: what stands now is the file, without its checksums.
+            interrupt(node, lease);
+            reply.refuse(&Refusal::of_placed(&format_args!("truncate {}", lease.path), &error));
+        }
+    }
+}
+
 /// Cuts or extends a complete file to `len`: an update in place by the server itself. The entry is in closing standing.
 pub(crate) fn truncate(node: &Arc<Node>, lease: &Arc<Lease>, len: u64, reply: Reply) {
-    let done = node.store.reopen(PieceId::first(lease.body)).and_then(|writer| {
+    let piece = PieceId::first(lease.body);
+    let done = node.store_of(piece).and_then(|store| store.reopen(piece)).and_then(|writer| {
         writer.truncate(len)?;
         writer.complete()
     });

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use roles::DoorFigures;
 use store::Space;
 use types::{Histogram, Timestamp};
 use wire::ErrorNumber;
@@ -25,6 +26,8 @@ pub struct Figures {
     pub errors: Vec<(ErrorNumber, u64)>,
     /// Answers that asked to come again later (kXR_wait).
     pub waits: u64,
+    /// Answers that sent the client to another server (kXR_redirect).
+    pub redirects: u64,
     /// Bytes of data read by clients.
     pub bytes_read: u64,
     /// Bytes of data that clients have sent to be written.
@@ -75,6 +78,22 @@ impl Watch {
     pub fn figures(&self) -> Figures {
         self.node.figures()
     }
+
+    /// What a cluster's manager is told of this front door. Looks at nothing outside, so that it can be asked often.
+    #[must_use]
+    pub fn door(&self) -> DoorFigures {
+        let Node { counters, sessions, handle_shares, writers, transfers, .. } = &*self.node;
+        let (running, waiting, most) = transfers.counts();
+        let load = (running + waiting).saturating_mul(1000) / most.max(1);
+        DoorFigures {
+            sessions: sessions.lock().len() as u64,
+            open_files: handle_shares.taken() as u64,
+            writing: writers.lock().len() as u64,
+            read_bytes: counters.bytes_read.load(Ordering::Relaxed),
+            written_bytes: counters.bytes_written.load(Ordering::Relaxed),
+            load_permille: u16::try_from(load.min(1000)).unwrap_or(1000),
+        }
+    }
 }
 
 impl Node {
@@ -82,12 +101,13 @@ impl Node {
         let counters = &self.counters;
         let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let (running, waiting, most) = self.transfers.counts();
-        let due = self.namespace.read(|read| namespace::due_deletions(read, None, DELETIONS_COUNTED_MAX));
+        let due = self.read_names(|read| namespace::due_deletions(read, None, DELETIONS_COUNTED_MAX));
         Figures {
             started: self.started,
             requests: self.meter.requests(),
             errors: self.meter.errors(),
             waits: self.meter.waits(),
+            redirects: self.meter.redirects(),
             bytes_read: get(&counters.bytes_read),
             bytes_written: get(&counters.bytes_written),
             connections_accepted: get(&counters.connections),
@@ -101,7 +121,7 @@ impl Node {
             transfers_waiting: waiting,
             transfer_buffers: self.buffers.in_use(),
             deletions_waiting: due.ok().map(|due| due.len()),
-            space: self.store.space().ok(),
+            space: self.space_of_all().ok(),
         }
     }
 }

@@ -16,7 +16,7 @@ use types::{BodyId, NsPath, PieceId, UploadId};
 
 use crate::config::Planted;
 use crate::endings;
-use crate::node::{Node, wall_clock};
+use crate::node::{Node, Role, wall_clock};
 use crate::open_file::{Lease, LeaseFacts, LeaseState};
 use crate::writers::Owner;
 
@@ -91,25 +91,30 @@ impl Keeper {
 
 fn one_round(node: &Arc<Node>, round: u64, strays: &mut Strays) {
     let began = Instant::now();
-    if let Err(error) = node.store.tick() {
-        complain(node, "the store's regular work", &error);
+    for store in node.stores() {
+        if let Err(error) = store.tick() {
+            complain(node, "the store's regular work", &error);
+        }
     }
-    match node.store.space() {
+    match node.space_of_all() {
         Ok(space) => node.floor_reached.store(space.floor_reached, Ordering::Relaxed),
         Err(error) => complain(node, "looking at the free space", &error),
     }
     end_writers(node);
     node.rendezvous.expire(began);
-    if let Err(error) = delete_bodies(node) {
+    // In a cluster the manager has contents deleted, and looks for writers that nobody waits for.
+    let is_alone = matches!(node.role, Role::Alone { .. });
+    if is_alone && let Err(error) = delete_bodies(node) {
         complain(node, "deleting contents", &error);
     }
     if round.is_multiple_of(ROUNDS_PER_SWEEP) {
         if !node.config.keep_uploads
+            && !matches!(node.role, Role::Disk(_))
             && let Err(error) = forget_uploads(node)
         {
             complain(node, "forgetting uploads", &error);
         }
-        if let Err(error) = strays.look(node) {
+        if is_alone && let Err(error) = strays.look(node) {
             complain(node, "looking for writers that nobody waits for", &error);
         }
         node.buffers.trim(BUFFERS_KEPT);
@@ -140,18 +145,21 @@ fn end_writers(node: &Arc<Node>) {
 fn delete_bodies(node: &Node) -> Result<(), NsError> {
     let mut after: Option<DueDeletion> = None;
     for _ in 0..BATCHES_PER_ROUND {
-        let due = node.namespace.read(|read| namespace::due_deletions(read, after, DELETIONS_PER_BATCH))?;
+        let due = node.read_names(|read| namespace::due_deletions(read, after, DELETIONS_PER_BATCH))?;
         let full = due.len() == DELETIONS_PER_BATCH;
         after = due.last().copied();
         let mut done = Vec::new();
         for deletion in due {
-            match node.store.delete(PieceId::first(deletion.body)) {
+            match node
+                .store_of(PieceId::first(deletion.body))
+                .and_then(|store| store.delete(PieceId::first(deletion.body)))
+            {
                 Ok(()) => done.push(deletion),
                 Err(error) => complain(node, "deleting a content", &error),
             }
         }
         if !done.is_empty() {
-            node.namespace.change_urgent_wait(Durability::Written, node.context(), DeletionDone { done })?;
+            node.change_urgent_wait(Durability::Written, DeletionDone { done })?;
         }
         if !full {
             break;
@@ -163,11 +171,11 @@ fn delete_bodies(node: &Node) -> Result<(), NsError> {
 fn forget_uploads(node: &Arc<Node>) -> Result<(), NsError> {
     let mut after: Option<UploadId> = None;
     loop {
-        let (due, next) = node.namespace.read(|read| namespace::due_uploads(read, wall_clock(), after, PAGE))?;
+        let (due, next) = node.read_names(|read| namespace::due_uploads(read, wall_clock(), after, PAGE))?;
         for upload in due {
             tracing::info!(path = %upload.path.escape_ascii(), upload = %upload.upload, "a kept upload's time is over");
             let op = ForgetUpload { upload: upload.upload };
-            match node.namespace.change_urgent_wait(Durability::Written, node.context(), op) {
+            match node.change_urgent_wait(Durability::Written, op) {
                 Ok(body) => endings::dropped(node, body),
                 // One that is damaged keeps nobody else's from being forgotten.
                 Err(error @ NsError::Damaged { .. }) => complain(node, "forgetting an upload", &error),
@@ -182,7 +190,7 @@ fn forget_uploads(node: &Arc<Node>) -> Result<(), NsError> {
     let mut after: Option<u64> = None;
     loop {
         let op = DropTombstones { after, limit: u32::try_from(PAGE).unwrap_or(u32::MAX) };
-        after = node.namespace.change_wait(Durability::Written, node.context(), op)?;
+        after = node.change_wait(Durability::Written, op)?;
         if after.is_none() || node.stopping() {
             return Ok(());
         }
@@ -203,7 +211,7 @@ impl Strays {
         let mut unknown = HashSet::new();
         let mut after = None;
         loop {
-            let records = node.namespace.read(|read| namespace::writers(read, after, PAGE))?;
+            let records = node.read_names(|read| namespace::writers(read, after, PAGE))?;
             let Some(last) = records.last() else { break };
             after = Some((last.key, last.body));
             let mut writers = node.writers.lock();
@@ -237,11 +245,11 @@ impl Strays {
 pub(crate) fn find_writers(node: &Arc<Node>) -> Result<usize, NsError> {
     let mut after = None;
     let mut found = 0;
-    if node.config.has(Planted::ForgetWriters) {
+    if node.config.has(Planted::ForgetWriters) || !matches!(node.role, Role::Alone { .. }) {
         return Ok(0);
     }
     loop {
-        let records = node.namespace.read(|read| namespace::writers(read, after, PAGE))?;
+        let records = node.read_names(|read| namespace::writers(read, after, PAGE))?;
         let Some(last) = records.last() else { return Ok(found) };
         after = Some((last.key, last.body));
         found += records.len();

@@ -20,15 +20,18 @@ mod checksums;
 mod complaints;
 mod config;
 mod connection;
+mod creates;
 mod data_streams;
 mod drainer;
 mod endings;
 mod fair;
 mod figures;
+mod gather;
 mod handles;
 mod input;
 mod keeper;
 mod listener;
+mod making;
 mod meter;
 mod missing;
 mod node;
@@ -40,6 +43,7 @@ mod requests;
 mod server;
 mod session;
 mod shares;
+mod striped;
 mod third_party;
 mod transfers;
 mod workers;
@@ -49,11 +53,13 @@ mod writers;
 #[cfg(any(test, feature = "planted"))]
 pub use config::Planted;
 pub use config::{
-    Fetcher, INPUT_BYTES, Limits, PACE_BYTES, SMALL_TRANSFER_BYTES, ServerConfig, TRANSFER_BYTES, Times,
+    Fetcher, INPUT_BYTES, Limits, PACE_BYTES, PutsTogether, SMALL_TRANSFER_BYTES, ServerConfig, TRANSFER_BYTES, Times,
     WRITE_BUFFERS_SHARE, WRITE_BYTES,
 };
 pub use figures::{Bounded, DELETIONS_COUNTED_MAX, Figures, Watch};
+pub use node::Role;
 pub use outgoing::batch_done;
 pub use requests::query::{CONTENT_OF, DAMAGED_MARK};
 pub use server::{Server, ServerError, StopReport};
+pub use striped::{StripedError, StripedFile, StripedOpen, Striper};
 pub use third_party::{Cancelled, Pull, PullSink, PullSource};

@@ -26,6 +26,7 @@ pub(crate) struct Meter {
     stripes: Box<[Stripe]>,
     errors: [AtomicU64; ERRORS],
     waits: AtomicU64,
+    redirects: AtomicU64,
     ended: [AtomicU64; Ended::ALL.len()],
 }
 
@@ -88,13 +89,18 @@ impl Meter {
             stripes: (0..STRIPES).map(|_| Stripe { kinds: std::array::from_fn(|_| Kind::default()) }).collect(),
             errors: std::array::from_fn(|_| AtomicU64::new(0)),
             waits: AtomicU64::new(0),
+            redirects: AtomicU64::new(0),
             ended: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
     /// A request of `kind` has come on the connection number `connection`.
     pub(crate) fn begin(&self, kind: RequestKind, connection: u64) -> Began {
-        let place = usize::from(kind.code()).wrapping_sub(usize::from(RequestKind::ALL[0].code()));
+        let place = match kind {
+            // Its code is far from the others, its place behind them.
+            RequestKind::Batch => RequestKind::ALL.len() - 1,
+            _ => usize::from(kind.code()).wrapping_sub(usize::from(RequestKind::ALL[0].code())),
+        };
         let known = RequestKind::ALL.get(place).is_some_and(|known| *known == kind);
         let kind = if known { place } else { KINDS - 1 };
         Began { kind, stripe: usize::try_from(connection % STRIPES as u64).unwrap_or(0), at: Instant::now() }
@@ -117,6 +123,9 @@ impl Meter {
             }
             Refusal::Wait { .. } => {
                 self.waits.fetch_add(1, Ordering::Relaxed);
+            }
+            Refusal::Redirect(_) => {
+                self.redirects.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -148,6 +157,11 @@ impl Meter {
         let counted = (ERRORS_FROM..).zip(&self.errors);
         let counted = counted.map(|(number, count)| (ErrorNumber(number), count.load(Ordering::Relaxed)));
         counted.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Answers that asked to come again later.
+    pub(crate) fn redirects(&self) -> u64 {
+        self.redirects.load(Ordering::Relaxed)
     }
 
     /// Answers that asked to come again later.

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime};
 
-use namespace::{Context, Namespace};
+use namespace::{Context, Durability, Namespace, NsError, Operation};
 use parking_lot::{Mutex, RwLock};
-use store::{Space, Store};
-use types::Timestamp;
+use roles::{DiskServer, Manager};
+use store::{Space, Store, StoreError};
+use types::{Incarnation, PieceId, Timestamp};
 
 use crate::answer::Reply;
 use crate::buffers::Buffers;
@@ -21,19 +22,36 @@ use crate::open_file::Lease;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::shares::Shares;
+use crate::striped::StripedOpens;
 use crate::third_party::{Pulls, Rendezvous};
 use crate::transfers::Transfers;
 use crate::workers::Workers;
 use crate::writer_memory::WriterMemory;
 use crate::writers::Writers;
 
-/// One node: the namespace, the store, and everything that belongs to no single connection.
+/// What a node is for, with what it stands on.
+#[derive(Clone)]
+pub enum Role {
+    /// Everything: the names and one store.
+    Alone {
+        /// The names.
+        namespace: Arc<Namespace>,
+        /// The bytes.
+        store: Arc<Store>,
+    },
+    /// The manager of a cluster: it has the names, and sends clients to where the bytes are.
+    Manager(Arc<Manager>),
+    /// A disk server of a cluster: it has stores. Whoever asks for names is sent to the manager.
+    Disk(Arc<DiskServer>),
+}
+
+/// One node: what it stands on, and everything that belongs to no single connection.
 pub(crate) struct Node {
     pub(crate) config: ServerConfig,
     /// Where it really listens.
     pub(crate) address: std::net::SocketAddr,
-    pub(crate) namespace: Arc<Namespace>,
-    pub(crate) store: Arc<Store>,
+    pub(crate) role: Role,
+    stores: Vec<Arc<Store>>,
     pub(crate) writers: Mutex<Writers<Arc<Lease>>>,
     pub(crate) workers: Workers,
     /// For storing what a connection has received while it receives more.
@@ -55,6 +73,7 @@ pub(crate) struct Node {
     /// Third-party copies: who may come for what, and what is being fetched.
     pub(crate) rendezvous: Arc<Rendezvous>,
     pub(crate) pulls: Pulls,
+    pub(crate) striped_opens: StripedOpens,
     pub(crate) counters: Counters,
     pub(crate) meter: Arc<Meter>,
     pub(crate) started: Timestamp,
@@ -83,12 +102,7 @@ impl Counters {
 }
 
 impl Node {
-    pub(crate) fn new(
-        config: ServerConfig,
-        address: std::net::SocketAddr,
-        namespace: Arc<Namespace>,
-        store: Arc<Store>,
-    ) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn new(config: ServerConfig, address: std::net::SocketAddr, role: Role) -> std::io::Result<Arc<Self>> {
         let limits = config.limits.clone();
         let workers = Workers::start("worker", limits.workers, limits.worker_queue_max)?;
         let storers = Workers::start("storer", limits.storers, 0)?;
@@ -96,8 +110,12 @@ impl Node {
         Ok(Arc::new(Self {
             writers: Mutex::new(Writers::new(config.times.grace)),
             address,
-            namespace,
-            store,
+            stores: match &role {
+                Role::Alone { store, .. } => vec![Arc::clone(store)],
+                Role::Manager(_) => Vec::new(),
+                Role::Disk(disk) => disk.stores(),
+            },
+            role,
             workers,
             storers,
             checksums: Checksums::new(),
@@ -112,6 +130,7 @@ impl Node {
             alarms: Complaints::new(Instant::now()),
             rendezvous: Arc::default(),
             pulls: Pulls::new(config.pull.as_ref().map(|fetcher| Arc::clone(&fetcher.0)), limits.pulls_max),
+            striped_opens: StripedOpens::default(),
             counters: Counters::default(),
             meter: Arc::new(Meter::new()),
             started: wall_clock(),
@@ -154,20 +173,136 @@ impl Node {
 }
 
 impl Node {
-    /// What operations are handed, at this moment.
-    pub(crate) fn context(&self) -> Context {
-        self.namespace.context(wall_clock(), &self.config.actor, None)
+    /// The names, where this node keeps them.
+    fn namespace(&self) -> Result<&Arc<Namespace>, NsError> {
+        match &self.role {
+            Role::Alone { namespace, .. } => Ok(namespace),
+            Role::Manager(manager) => Ok(manager.namespace()),
+            Role::Disk(_) => Err(NsError::Elsewhere),
+        }
     }
 
-    /// Sizes of the file system.
+    /// What operations are handed, at this moment.
+    fn context(&self, namespace: &Namespace) -> Context {
+        namespace.context(wall_clock(), &self.config.actor, None)
+    }
+
+    /// See [`Namespace::read`].
+    pub(crate) fn read_names<T>(
+        &self,
+        reading: impl FnOnce(&dyn namespace::Read) -> Result<T, NsError>,
+    ) -> Result<T, NsError> {
+        self.namespace()?.read(reading)
+    }
+
+    /// See [`Namespace::change`].
+    pub(crate) fn change<O: Operation + Send + 'static>(
+        &self,
+        durability: Durability,
+        op: O,
+        done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
+    ) {
+        match self.namespace() {
+            Ok(namespace) => namespace.change(durability, self.context(namespace), op, done),
+            Err(error) => done(Err(error)),
+        }
+    }
+
+    /// See [`Namespace::change_urgent`].
+    pub(crate) fn change_urgent<O: Operation + Send + 'static>(
+        &self,
+        durability: Durability,
+        op: O,
+        done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
+    ) {
+        match self.namespace() {
+            Ok(namespace) => namespace.change_urgent(durability, self.context(namespace), op, done),
+            Err(error) => done(Err(error)),
+        }
+    }
+
+    /// See [`Namespace::change_wait`].
+    pub(crate) fn change_wait<O: Operation + Send + 'static>(
+        &self,
+        durability: Durability,
+        op: O,
+    ) -> Result<O::Reply, NsError> {
+        let namespace = self.namespace()?;
+        namespace.change_wait(durability, self.context(namespace), op)
+    }
+
+    /// See [`Namespace::change_urgent_wait`].
+    pub(crate) fn change_urgent_wait<O: Operation + Send + 'static>(
+        &self,
+        durability: Durability,
+        op: O,
+    ) -> Result<O::Reply, NsError> {
+        let namespace = self.namespace()?;
+        namespace.change_urgent_wait(durability, self.context(namespace), op)
+    }
+
+    /// This life of the namespace.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.namespace().map_or(Incarnation(0), |namespace| namespace.incarnation())
+    }
+
+    /// The stores of this node.
+    pub(crate) fn stores(&self) -> &[Arc<Store>] {
+        &self.stores
+    }
+
+    /// The store that has `piece`, where it is asked for by the namespace of the same node.
+    pub(crate) fn store_of(&self, piece: PieceId) -> Result<&Arc<Store>, StoreError> {
+        match &self.role {
+            Role::Alone { store, .. } => Ok(store),
+            Role::Manager(_) | Role::Disk(_) => Err(StoreError::NotFound { piece }),
+        }
+    }
+
+    /// Sizes of the file systems of all stores, on a manager of those of the cluster.
+    pub(crate) fn space_of_all(&self) -> Result<Space, StoreError> {
+        if let Role::Manager(manager) = &self.role {
+            return Ok(manager.space());
+        }
+        let mut all = Space { floor_reached: true, ..Space::default() };
+        for store in &self.stores {
+            let Space { total, free, floor, floor_reached } = store.space()?;
+            all.total = all.total.saturating_add(total);
+            all.free = all.free.saturating_add(free);
+            all.floor = all.floor.saturating_add(floor);
+            all.floor_reached &= floor_reached;
+        }
+        Ok(all)
+    }
+
+    /// The same, for an answer.
     pub(crate) fn space(&self, doing: &dyn std::fmt::Display) -> Result<Space, Refusal> {
-        self.store.space().map_err(|error| Refusal::of_store(doing, &error))
+        self.space_of_all().map_err(|error| Refusal::of_store(doing, &error))
     }
 
     /// Hands `work` to the workers with the duty to answer, however much waits there: for what follows from a change
     /// that the namespace has made already.
     pub(crate) fn must_do(&self, reply: Reply, work: impl FnOnce(Reply) + Send + 'static) {
         self.workers.submit_duty(Box::new(move || work(reply)));
+    }
+
+    /// Does `work` in a thread of its own, with the duty `then`: for what waits for other servers, and so must not keep the workers from those who
+    /// wait for this one. Without a thread it is done by the caller.
+    pub(crate) fn apart<T: Send + 'static>(&self, then: T, work: impl FnOnce(T) + Send + 'static) {
+        // The work lies where both outcomes find it.
+        let slot = Arc::new(Mutex::new(Some((then, work))));
+        let inner = Arc::clone(&slot);
+        let run = |slot: &Mutex<Option<_>>| {
+            let taken = slot.lock().take();
+            if let Some((then, work)) = taken {
+                let work: Box<dyn FnOnce(T)> = Box::new(work);
+                work(then);
+            }
+        };
+        let spawned = std::thread::Builder::new().name("striped".to_owned()).spawn(move || run(&inner));
+        if spawned.is_err() {
+            run(&slot);
+        }
     }
 
     /// Hands `work` to the workers with the duty to answer; too much work is answered with a wait. Only for work that
@@ -192,6 +327,5 @@ impl Node {
 
 /// The time of day, read here and handed down.
 pub(crate) fn wall_clock() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+    SystemTime::now().into()
 }

@@ -5,13 +5,17 @@ use std::sync::{Arc, OnceLock};
 
 use namespace::WriterToken;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use store::{Reader, StoreError, Writer};
-use types::{BodyId, BootId, ClientIdentity, Ino, NsPath, Timestamp};
+use roles::Permit;
+use store::{AtRest, Reader};
+use types::{BodyId, BootId, ClientIdentity, Crc32c, Ino, NsPath, PAGE_SIZE, Timestamp};
 use wire::ErrorNumber;
+use wire::page::SUM_LEN;
 
 use crate::fair::Class;
+use crate::making::{Making, MakingError};
 use crate::missing::Missing;
 use crate::refusal::Refusal;
+use crate::striped::StripedFile;
 use crate::third_party::{PullJob, Registration};
 use crate::writer_memory::Room;
 use crate::writers::Owner;
@@ -72,6 +76,16 @@ impl OpenFile {
         if matches!(self.copying, Copying::ForAnother) { Class::Move } else { Class::Read }
     }
 
+    /// Of `bytes` that are moved for it, how many are moved in turns. None of a striped file's: others have to have turns, here or elsewhere,
+    /// before whoever moves them can go on.
+    pub(crate) fn in_turns(&self, bytes: usize) -> usize {
+        let is_striped = match &self.access {
+            Access::Read(shown) => shown.is_striped(),
+            Access::Write(access) => access.lease.is_striped,
+        };
+        if is_striped { 0 } else { bytes }
+    }
+
     /// The handle goes.
     pub(crate) fn stop_copying(&self) {
         if let Copying::Fetched(job) = &self.copying {
@@ -83,9 +97,93 @@ impl OpenFile {
 /// How a file is open.
 pub(crate) enum Access {
     /// For reading.
-    Read(Arc<Reader>),
+    Read(Shown),
     /// For writing (and reading what was written).
     Write(WriteAccess),
+}
+
+/// What a reader is shown.
+pub(crate) struct Shown {
+    source: Source,
+    /// On a disk server of a cluster: whether it may still be shown.
+    permit: Option<Permit>,
+}
+
+/// Where what a reader is shown comes from.
+enum Source {
+    /// A store of this node.
+    Here(Arc<Reader>),
+    /// The servers of a striped file's units.
+    Striped(Arc<dyn StripedFile>),
+}
+
+impl Shown {
+    pub(crate) fn new(reader: Arc<Reader>, permit: Option<Permit>) -> Self {
+        Self { source: Source::Here(reader), permit }
+    }
+
+    /// A striped file. Whether its units may be shown, their servers know.
+    pub(crate) fn striped(file: Arc<dyn StripedFile>) -> Self {
+        Self { source: Source::Striped(file), permit: None }
+    }
+
+    pub(crate) fn is_striped(&self) -> bool {
+        matches!(self.source, Source::Striped(_))
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        match &self.source {
+            Source::Here(reader) => reader.len(),
+            Source::Striped(file) => file.len(),
+        }
+    }
+
+    pub(crate) fn at_rest(&self) -> Result<Option<AtRest>, MakingError> {
+        match &self.source {
+            Source::Here(reader) => self.still_good(reader.at_rest()?),
+            Source::Striped(_) => Ok(None),
+        }
+    }
+
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, MakingError> {
+        match &self.source {
+            Source::Here(reader) => self.still_good(reader.read(offset, into)?),
+            Source::Striped(file) => Ok(file.read(offset, into)?),
+        }
+    }
+
+    pub(crate) fn read_pages_into(&self, offset: u64, len: usize, into: &mut [u8]) -> Result<usize, MakingError> {
+        match &self.source {
+            Source::Here(reader) => self.still_good(reader.read_pages_into(offset, len, into)?),
+            Source::Striped(file) => {
+                let mut data = vec![0; len];
+                let got = file.read(offset, &mut data)?;
+                with_sums(offset, &data[..got], into);
+                Ok(got)
+            }
+        }
+    }
+
+    /// Gives `what` was read on, if it may be shown after it was read.
+    pub(crate) fn still_good<T>(&self, what: T) -> Result<T, MakingError> {
+        match &self.permit {
+            None => Ok(what),
+            Some(permit) => permit.check().map(|()| what).map_err(MakingError::Placed),
+        }
+    }
+}
+
+/// Puts the checksum of each page of `data`, which lies at `offset` of a file, before it, as pgread sends them.
+pub(crate) fn with_sums(offset: u64, data: &[u8], into: &mut [u8]) {
+    let (mut rest, mut into) = (data, into);
+    let mut room = PAGE_SIZE - usize::try_from(offset % PAGE_SIZE as u64).unwrap_or(0);
+    while !rest.is_empty() {
+        let (page, tail) = rest.split_at(room.min(rest.len()));
+        let (unit, after) = into.split_at_mut(SUM_LEN + page.len());
+        unit[..SUM_LEN].copy_from_slice(&Crc32c::of(page).0.to_be_bytes());
+        unit[SUM_LEN..].copy_from_slice(page);
+        (rest, into, room) = (tail, after, PAGE_SIZE);
+    }
 }
 
 /// A handle's part in a writer.
@@ -110,6 +208,8 @@ pub(crate) struct Lease {
     pub(crate) client: Arc<ClientIdentity>,
     /// A content that is not visible elsewhere yet: a new file or an upload, not an update in place.
     pub(crate) fresh: bool,
+    /// Its bytes are in units that others may have.
+    is_striped: bool,
     /// An update in place that has begun with this lease: nothing was changed before.
     begun: bool,
     /// Something may have been changed since.
@@ -158,7 +258,7 @@ pub(crate) struct LeaseState {
     /// What the namespace calls the writer.
     pub(crate) token: WriterToken,
     /// The store's side; `None` after a restart, and after a completion that could not be committed.
-    pub(crate) writer: Option<Arc<Writer>>,
+    pub(crate) writer: Option<Making>,
 }
 
 impl Lease {
@@ -170,6 +270,7 @@ impl Lease {
             path,
             client,
             fresh,
+            is_striped: matches!(state.writer, Some(Making::Striped(_))),
             begun,
             changed: AtomicBool::new(false),
             expected_len,
@@ -194,21 +295,21 @@ impl Lease {
         owner: Owner,
         token: WriterToken,
         still: impl FnOnce() -> bool,
-        open: impl FnOnce() -> Result<Arc<Writer>, StoreError>,
-    ) -> Result<Option<Arc<Writer>>, StoreError> {
+        open: impl FnOnce() -> Result<Making, MakingError>,
+    ) -> Result<Option<Making>, MakingError> {
         let mut state = self.state.write();
         if !still() {
             return Ok(None);
         }
         let writer = match &state.writer {
-            Some(writer) => Arc::clone(writer),
+            Some(writer) => writer.clone(),
             None => open()?,
         };
         if state.owner != Some(owner) {
             // It was the other one's, who cannot end it any more.
             self.undo_checkpoint(&writer)?;
         }
-        state.writer = Some(Arc::clone(&writer));
+        state.writer = Some(writer.clone());
         state.owner = Some(owner);
         *self.failure.lock() = None;
         if token.epoch > state.token.epoch || token.key != state.token.key {
@@ -218,7 +319,7 @@ impl Lease {
     }
 
     /// Undoes what was done under a checkpoint that is open, and forgets what was refused under it. Says whether there was one.
-    fn undo_checkpoint(&self, writer: &Writer) -> Result<bool, StoreError> {
+    fn undo_checkpoint(&self, writer: &Making) -> Result<bool, MakingError> {
         let undone = writer.checkpoint()?.is_some() && writer.roll_back()?;
         let before = self.missing_before.lock().take();
         if let (true, Some(before)) = (undone, before) {
@@ -240,7 +341,7 @@ impl Lease {
     }
 
     /// A failure is met again, and told, by whatever ends the writer in the store.
-    fn abandon_checkpoint(&self, writer: &Writer) {
+    fn abandon_checkpoint(&self, writer: &Making) {
         match self.undo_checkpoint(writer) {
             Ok(true) => tracing::info!(path = %self.path, "rolled back: its checkpoint was not committed"),
             Ok(false) => {}
@@ -324,7 +425,7 @@ impl Lease {
     }
 
     /// The store's side, if it is open.
-    pub(crate) fn writer(&self) -> Option<Arc<Writer>> {
+    pub(crate) fn writer(&self) -> Option<Making> {
         self.state.read().writer.clone()
     }
 
@@ -343,37 +444,37 @@ impl Lease {
 pub(crate) struct Hold<'a> {
     lease: &'a Lease,
     _state: RwLockReadGuard<'a, LeaseState>,
-    writer: Arc<Writer>,
+    writer: Making,
 }
 
 impl Hold<'_> {
     /// For what changes nothing.
-    pub(crate) fn writer(&self) -> &Writer {
+    pub(crate) fn writer(&self) -> &Making {
         &self.writer
     }
 
     /// For what may change the content, also if it fails.
-    pub(crate) fn writer_to_change(&self) -> &Writer {
+    pub(crate) fn writer_to_change(&self) -> &Making {
         self.lease.changed.store(true, Ordering::Release);
         &self.writer
     }
 
     /// Begins a checkpoint.
-    pub(crate) fn begin_checkpoint(&self) -> Result<(), StoreError> {
+    pub(crate) fn begin_checkpoint(&self) -> Result<(), MakingError> {
         self.writer.begin_checkpoint()?;
         *self.lease.missing_before.lock() = Some(self.lease.missing.lock().clone());
         Ok(())
     }
 
     /// Keeps what was done under it.
-    pub(crate) fn commit_checkpoint(&self) -> Result<(), StoreError> {
+    pub(crate) fn commit_checkpoint(&self) -> Result<(), MakingError> {
         self.writer.commit_checkpoint()?;
         *self.lease.missing_before.lock() = None;
         Ok(())
     }
 
     /// Undoes what was done under it; says whether there was one.
-    pub(crate) fn undo_checkpoint(&self) -> Result<bool, StoreError> {
+    pub(crate) fn undo_checkpoint(&self) -> Result<bool, MakingError> {
         self.lease.undo_checkpoint(&self.writer)
     }
 }
@@ -396,7 +497,7 @@ impl WriteAccess {
         let state = self.lease.state.read();
         match &state.writer {
             Some(writer) if state.owner == Some(self.key) || self.unfenced => {
-                let writer = Arc::clone(writer);
+                let writer = writer.clone();
                 Ok(Hold { lease: &self.lease, _state: state, writer })
             }
             _ => Err(self.why_not(&state)),

@@ -63,6 +63,11 @@ impl Part {
         self.bytes.len()
     }
 
+    /// How many of them are moved in turns.
+    pub(crate) fn in_turns(&self) -> usize {
+        self.file.in_turns(self.bytes.len())
+    }
+
     /// What it was received into.
     pub(crate) fn into_buffer(self) -> Buffer {
         self.buffer
@@ -161,10 +166,7 @@ pub(crate) fn store_bytes(
 ) -> Result<(), Refusal> {
     let hold = access.hold()?;
     let writer = if data.is_empty() { hold.writer() } else { hold.writer_to_change() };
-    let result = match sums {
-        Some(sums) => writer.write_summed(offset, data, sums),
-        None => writer.write(offset, data),
-    };
+    let result = writer.write(offset, data, sums);
     let end = offset.saturating_add(data.len() as u64);
     let mut missing = access.lease.missing.lock();
     match result {
@@ -173,7 +175,7 @@ pub(crate) fn store_bytes(
             Ok(())
         }
         Err(error) => {
-            let refusal = Refusal::of_store(&format_args!("write {}", access.lease.path), &error);
+            let refusal = error.refusal(&format_args!("write {}", access.lease.path));
             missing.refused(offset, end, refusal.number());
             Err(refusal)
         }

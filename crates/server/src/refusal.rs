@@ -4,6 +4,7 @@
 use std::fmt::Display;
 
 use namespace::NsError;
+use roles::{OpeningError, PlacedError};
 use store::StoreError;
 use types::{ErrorCode, NameError, NsPath};
 use wire::{ErrorNumber, WireError};
@@ -28,6 +29,24 @@ pub(crate) enum Refusal {
         /// Why.
         text: String,
     },
+    /// kXR_redirect: ask there.
+    Redirect(Redirect),
+}
+
+/// Where a client is sent.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Redirect {
+    /// Host name or address.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// What it is to say there, as opaque data; empty for nothing. Never shown: it is a permission.
+    pub(crate) opaque: String,
+}
+
+impl std::fmt::Debug for Redirect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Redirect({}:{})", self.host, self.port)
+    }
 }
 
 impl Refusal {
@@ -47,14 +66,16 @@ impl Refusal {
     pub(crate) fn number(&self) -> ErrorNumber {
         match self {
             Refusal::Error { number, .. } => *number,
-            Refusal::Wait { .. } => ErrorNumber::OVERLOADED,
+            Refusal::Wait { .. } | Refusal::Redirect(_) => ErrorNumber::OVERLOADED,
         }
     }
 
     /// What the user reads.
     pub(crate) fn text(&self) -> &str {
-        let (Refusal::Error { text, .. } | Refusal::Wait { text, .. }) = self;
-        text
+        match self {
+            Refusal::Error { text, .. } | Refusal::Wait { text, .. } => text,
+            Refusal::Redirect(_) => "another server is to be asked",
+        }
     }
 
     /// `doing` is what was asked ("open /a/b for reading"), `why` the reason.
@@ -95,8 +116,7 @@ impl Refusal {
     /// A refused close with what becomes of the file. Not a wish to ask again: the handle has gone.
     pub(crate) fn of_close(self, becomes: &dyn Display) -> Self {
         let number = self.number();
-        let (Refusal::Error { text, .. } | Refusal::Wait { text, .. }) = self;
-        Self::new(number, format!("{text}; {becomes}"))
+        Self::new(number, format!("{}; {becomes}", self.text()))
     }
 
     pub(crate) fn read_only(path: &NsPath) -> Self {
@@ -116,6 +136,30 @@ impl Refusal {
             _ => {}
         }
         Self::of_code(error.code(), doing, error)
+    }
+
+    /// What a disk server of a cluster could not do.
+    pub(crate) fn of_placed(doing: &dyn Display, error: &PlacedError) -> Self {
+        match error {
+            PlacedError::Moved { host, port } => {
+                Refusal::Redirect(Redirect { host: host.clone(), port: *port, opaque: String::new() })
+            }
+            PlacedError::Wait { seconds, .. } => {
+                Refusal::Wait { seconds: *seconds, text: format!("Cannot {doing} now: {error}") }
+            }
+            error => Self::of_code(error.code(), doing, error),
+        }
+    }
+
+    /// What a manager of a cluster has decided about an open.
+    pub(crate) fn of_opening(path: &NsPath, opening: &OpeningError) -> Self {
+        match opening {
+            OpeningError::Names(error) => Self::of_namespace(&"open", error),
+            OpeningError::Wait { seconds, .. } => {
+                Refusal::Wait { seconds: *seconds, text: format!("Cannot open {path} now: {opening}") }
+            }
+            error => Self::of_code(error.code(), &format_args!("open {path}"), error),
+        }
     }
 
     pub(crate) fn of_name(path: &[u8], error: NameError) -> Self {
@@ -166,9 +210,7 @@ mod tests {
 
     #[test]
     fn texts_read_well_with_and_without_a_path() {
-        let text = |error: &NsError| match Refusal::of_namespace(&"mkdir", error) {
-            Refusal::Error { text, .. } | Refusal::Wait { text, .. } => text,
-        };
+        let text = |error: &NsError| Refusal::of_namespace(&"mkdir", error).text().to_owned();
         assert_eq!(text(&NsError::Exists("/a".into())), "Cannot mkdir /a: exists already");
         assert!(text(&NsError::OutOfNumbers).starts_with("Cannot mkdir: the next range"));
     }

@@ -4,14 +4,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Instant;
 
-use namespace::{Namespace, NsError};
-use store::Store;
+use namespace::NsError;
 
 use crate::config::{Limits, ServerConfig, Times};
 use crate::figures::Watch;
 use crate::keeper::{self, Keeper};
 use crate::listener::Listener;
-use crate::node::Node;
+use crate::node::{Node, Role};
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -50,11 +49,11 @@ pub struct Server {
 
 impl Server {
     /// Listens and serves. The writers of the last run get a full grace period from now on.
-    pub fn start(config: ServerConfig, namespace: Arc<Namespace>, store: Arc<Store>) -> Result<Server, ServerError> {
+    pub fn start(config: ServerConfig, role: Role) -> Result<Server, ServerError> {
         let listen = |error| ServerError::Listen { address: config.listen, error };
         let socket = TcpListener::bind(config.listen).map_err(listen)?;
         let address = socket.local_addr().map_err(listen)?;
-        let node = Node::new(config, address, namespace, store)?;
+        let node = Node::new(config, address, role)?;
         node.checksums.start(Arc::clone(&node))?;
         let found = keeper::find_writers(&node)?;
         if found > 0 {
@@ -118,8 +117,10 @@ impl Server {
         self.node.storers.stop();
         self.node.drainer.stop();
         // What a thread had under way when it died is under way for ever: nobody may wait for that.
-        if !broken && let Err(error) = self.node.store.tick() {
-            tracing::error!(%error, "the last sync failed");
+        for store in self.node.stores().iter().filter(|_| !broken) {
+            if let Err(error) = store.tick() {
+                tracing::error!(%error, "the last sync failed");
+            }
         }
         let writers_left = self.node.writers.lock().len();
         tracing::info!(connections_cut, writers_left, "stopped");

@@ -40,6 +40,12 @@ impl WriterMemory {
         self.shares.take_some(peer, units).then(|| Room { memory: Arc::clone(self), peer, units })
     }
 
+    /// Room for `bytes`, of what is to be written at once and not as one file.
+    pub(crate) fn take_bytes(self: &Arc<Self>, peer: IpAddr, bytes: u64) -> Option<Room> {
+        let units = usize::try_from(bytes.div_ceil(UNIT)).unwrap_or(usize::MAX);
+        self.shares.take_some(peer, units).then(|| Room { memory: Arc::clone(self), peer, units })
+    }
+
     /// Bytes that are taken, and at most.
     pub(crate) fn bytes(&self) -> Bounded {
         let unit = usize::try_from(UNIT).unwrap_or(usize::MAX);

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use cluster::Time;
 use cluster::replication::Epoch;
+use cluster::server::GrantRights;
 use rand::Rng;
 use types::{ErrorCode, PieceId, StoreId};
 
 use crate::manager::{Env, server_of};
-use crate::message::{Addr, Bytes, Capability, Message, Number, Rights, Want};
+use crate::message::{Addr, Bytes, Capability, Message, Number, Want};
 use crate::model::{Glimpse, Life, Model, bytes};
 
 /// A request that is not answered in that time is taken for lost.
@@ -21,6 +22,7 @@ enum State {
     Idle { until: Time },
     Write(Writing),
     Read(Reading),
+    Remove { file: usize, number: Number, since: Time },
 }
 
 struct Writing {
@@ -28,6 +30,8 @@ struct Writing {
     step: Step,
     /// Where it writes, once it is attached.
     at: Option<(StoreId, PieceId, Epoch)>,
+    /// Where it was last: that server notices the end of its process.
+    was_at: Option<(StoreId, PieceId, Epoch)>,
     /// What is to be written still, with the number in the model once it was sent.
     left: VecDeque<(Bytes, Option<usize>)>,
     /// Of these from the first on, those that are under way: the requests' numbers.
@@ -87,6 +91,7 @@ impl Client {
                 format!("{}: {:?} at {:?}, {} writes left", model.files[w.file].path, w.step, w.at, w.left.len())
             }
             State::Read(reading) => format!("a read of {}", reading.path),
+            State::Remove { file, .. } => format!("the removal of {}", model.files[*file].path),
         }
     }
 
@@ -116,6 +121,14 @@ impl Client {
                     self.read_again(env);
                 }
             }
+            State::Remove { file, since, .. } => {
+                if now.since(*since) >= PATIENCE {
+                    let file = *file;
+                    self.remove(file, model, env);
+                }
+            }
+            // Sometimes its process ends, and another one knows nothing of what it did.
+            State::Write(_) if !is_calm && env.rng.random_ratio(1, 3000) => self.vanish(model, env),
             State::Write(writing) => match writing.step {
                 Step::Wait { until } if now >= until => self.open(model, env),
                 Step::Open { since, .. } if now.since(since) >= PATIENCE => self.open(model, env),
@@ -160,6 +173,12 @@ impl Client {
             self.read_again(env);
             return;
         }
+        if choice == 9 && !own.is_empty() && env.rng.random_ratio(1, 2) {
+            let file = own[env.rng.random_range(0..own.len())];
+            model.remove(file);
+            self.remove(file, model, env);
+            return;
+        }
         let is_update = choice < 6 && !own.is_empty();
         let file = if is_update {
             let file = own[lately(own.len(), env)];
@@ -189,6 +208,7 @@ impl Client {
             file,
             step: Step::Wait { until: env.now },
             at: None,
+            was_at: None,
             left,
             sent: VecDeque::new(),
             sync,
@@ -210,6 +230,22 @@ impl Client {
         writing.sent.clear();
         let tried = writing.tried.clone();
         env.send(Addr::Manager, Message::Open { number, path, want, tried });
+    }
+
+    fn vanish(&mut self, model: &mut Model, env: &mut Env<'_>) {
+        let State::Write(writing) = &self.state else { return };
+        if let Some((store, piece, epoch)) = writing.was_at {
+            env.send(server_of(store), Message::Gone { piece, epoch });
+        }
+        model.vanish(writing.file);
+        env.counts.vanished += 1;
+        self.rest(env);
+    }
+
+    fn remove(&mut self, file: usize, model: &Model, env: &mut Env<'_>) {
+        let number = self.number();
+        self.state = State::Remove { file, number, since: env.now };
+        env.send(Addr::Manager, Message::Remove { number, path: model.files[file].path.clone() });
     }
 
     fn read_again(&mut self, env: &mut Env<'_>) {
@@ -234,7 +270,7 @@ impl Client {
             (Some(held), Some(file)) if !is_calm => {
                 reading.glimpse = model.glimpse(*file);
                 (reading.number, reading.since, reading.next) = (number, env.now, None);
-                env.send(server_of(held.store), Message::Get { number, capability: held.clone() });
+                env.send(server_of(held.grant.store), Message::Get { number, capability: held.clone() });
             }
             _ => self.rest(env),
         }
@@ -253,8 +289,8 @@ impl Client {
             },
             (Message::Opened { number, result }, State::Read(reading)) if reading.number == number => match result {
                 Ok(capability) => {
-                    reading.server = Some(capability.store);
-                    let server = server_of(capability.store);
+                    reading.server = Some(capability.grant.store);
+                    let server = server_of(capability.grant.store);
                     let number = self.number();
                     if let State::Read(reading) = &mut self.state {
                         (reading.number, reading.held) = (number, Some(capability.clone()));
@@ -283,6 +319,20 @@ impl Client {
                     self.read_again(env);
                 }
             },
+            (Message::Removed { number, result }, State::Remove { number: of, file, .. }) if number == *of => {
+                match result {
+                    // The answer to the first request may have been lost.
+                    Ok(()) | Err(ErrorCode::NotFound) => {
+                        env.counts.removed += 1;
+                        self.rest(env);
+                    }
+                    Err(why) => {
+                        let path = &model.files[*file].path;
+                        let what = format!("{path} could not be removed: {why:?}");
+                        model.complain(&what);
+                    }
+                }
+            }
             (Message::Done { number, result }, State::Write(_)) => self.done(number, result, model, env),
             _ => {}
         }
@@ -293,13 +343,15 @@ impl Client {
         let State::Write(writing) = &mut self.state else { return };
         match result {
             Ok(capability) => {
-                let Rights::Write { writer, .. } = &capability.rights else { return };
+                let GrantRights::Write { writer, .. } = &capability.grant.rights else { return };
                 writing.is_there = true;
-                writing.at = Some((capability.store, capability.piece, Epoch(writer.epoch)));
+                writing.at = Some((capability.grant.store, capability.piece, Epoch(writer.epoch)));
+                writing.was_at = writing.at;
                 writing.step = Step::Attach { number, since: env.now };
-                env.send(server_of(capability.store), Message::Attach { number, capability });
+                env.send(server_of(capability.grant.store), Message::Attach { number, capability });
             }
-            Err(ErrorCode::Overloaded) => {
+            // Nobody is there who could go on, or can be begun with.
+            Err(ErrorCode::Overloaded | ErrorCode::Unavailable) => {
                 let until = env.now + Duration::from_millis(300 + env.rng.random_range(0..300));
                 writing.step = Step::Wait { until };
             }
@@ -359,8 +411,12 @@ impl Client {
         } else {
             if let Step::Sync { .. } = writing.step {
                 writing.sync = false;
+                model.sync(writing.file);
             }
             writing.step = Step::Work { since: env.now };
+        }
+        if env.rng.random_ratio(1, 300) {
+            return self.vanish(model, env);
         }
         self.go_on(model, env);
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use types::PieceId;
+use types::{PieceId, SessionId};
 
 use crate::message::{Addr, Message};
 
@@ -12,7 +12,7 @@ use crate::message::{Addr, Message};
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A message arrives, if its connection is still the one that it was sent on.
-    Deliver { from: Addr, to: Addr, connection: (u64, u64), message: Message },
+    Deliver { from: Addr, to: Addr, connection: (u64, u64, SessionId), message: Message },
     /// A node looks at its clock; of this run of its process.
     Tick { at: Addr, run: u64 },
     /// A server's disk does the next that it was given for this piece.
@@ -33,6 +33,7 @@ pub(crate) enum Fault {
     Manager,
     Partition,
     Disk,
+    Decision,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

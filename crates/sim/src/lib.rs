@@ -6,7 +6,8 @@
 //! ends of processes and machines. What it does not cover: sockets, threads, O_DIRECT, the engine's own files; tests of their own do.
 //!
 //! Checked: what readers see while they read, each commit, and, when all is mended, that all clients have come to their end, that each closed file is
-//! whole on each store that is said to hold it, and that the namespace finds no fault with itself.
+//! whole on each store that is said to hold it, that what is kept for a client that is gone is what it wrote, that what was removed is deleted
+//! everywhere, and that the namespace finds no fault with itself.
 
 mod client;
 mod events;

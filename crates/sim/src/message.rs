@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use cluster::replication::{Epoch, FromReplica, ToReplica, Whole};
-use cluster::{CopyId, FenceId, Life, Registered};
-use namespace::WriterToken;
-use types::{BootId, ErrorCode, GroupId, NodeId, Participant, PieceId, SessionId, StoreId};
+use cluster::message::BetweenStores;
+use cluster::replication::Epoch;
+use cluster::server::Grant;
+use roles::{FromDisk, FromManager};
+use types::{ErrorCode, PieceId, StoreId};
 
 /// Who.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -28,28 +29,11 @@ pub(crate) struct Bytes {
 /// What a manager gives a client to show to a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Capability {
+    /// What it shows.
+    pub(crate) sealed: String,
+    /// What stands in it.
     pub(crate) piece: PieceId,
-    pub(crate) group: GroupId,
-    pub(crate) store: StoreId,
-    /// The server's session when this was given.
-    pub(crate) session: SessionId,
-    pub(crate) rights: Rights,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Rights {
-    Write {
-        writer: WriterToken,
-        participants: Vec<Participant>,
-        may_make: bool,
-    },
-    /// A content that is whole; `epoch`: of its last writer.
-    Read {
-        epoch: Epoch,
-        whole: Whole,
-    },
-    /// One that somebody writes.
-    Follow,
+    pub(crate) grant: Grant,
 }
 
 /// How a client wants a file.
@@ -62,104 +46,10 @@ pub(crate) enum Want {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
-    // Server and manager.
-    Register {
-        node: NodeId,
-        life: Life,
-        boot: BootId,
-        has_lost: bool,
-        number: u64,
-    },
-    Registered(Registered),
-    Renew {
-        node: NodeId,
-        session: SessionId,
-        number: u64,
-    },
-    Renewed {
-        session: SessionId,
-        number: u64,
-    },
-    NoSession {
-        session: SessionId,
-    },
-    Place {
-        node: NodeId,
-        session: SessionId,
-        piece: PieceId,
-        writer: WriterToken,
-        participants: Vec<Participant>,
-        request: u64,
-    },
-    Placed {
-        piece: PieceId,
-        epoch: Epoch,
-        request: u64,
-        result: Result<(), ErrorCode>,
-    },
-    Commit {
-        piece: PieceId,
-        group: GroupId,
-        writer: WriterToken,
-        whole: Whole,
-        holders: Vec<StoreId>,
-        request: u64,
-    },
-    Committed {
-        piece: PieceId,
-        epoch: Epoch,
-        request: u64,
-        result: Result<(), ErrorCode>,
-    },
-    Fence {
-        fence: FenceId,
-        piece: PieceId,
-        epoch: Epoch,
-    },
-    Fenced {
-        node: NodeId,
-        fence: FenceId,
-    },
-    // Servers.
-    ToReplica {
-        from: StoreId,
-        piece: PieceId,
-        told: ToReplica,
-        bytes: Option<Bytes>,
-    },
-    FromReplica {
-        from: StoreId,
-        piece: PieceId,
-        said: FromReplica,
-    },
-    // Copies that are owed.
-    Copy {
-        copy: CopyId,
-        session: SessionId,
-        piece: PieceId,
-        epoch: Epoch,
-        whole: Whole,
-        from: StoreId,
-    },
-    Fetch {
-        to: StoreId,
-        copy: CopyId,
-        piece: PieceId,
-        epoch: Epoch,
-        whole: Whole,
-    },
-    Fetched {
-        copy: CopyId,
-        piece: PieceId,
-        epoch: Epoch,
-        whole: Whole,
-        bytes: Option<Arc<[u8]>>,
-    },
-    Copied {
-        node: NodeId,
-        copy: CopyId,
-        is_there: bool,
-    },
+    FromDisk(FromDisk),
+    FromManager(FromManager),
+    /// The change, or the part of a copy, goes beside it.
+    OfStore(BetweenStores, Option<Bytes>),
     // Client and manager.
     Open {
         number: Number,
@@ -170,6 +60,14 @@ pub(crate) enum Message {
     Opened {
         number: Number,
         result: Result<Capability, ErrorCode>,
+    },
+    Remove {
+        number: Number,
+        path: String,
+    },
+    Removed {
+        number: Number,
+        result: Result<(), ErrorCode>,
     },
     // Client and server.
     Attach {
@@ -192,6 +90,11 @@ pub(crate) enum Message {
         piece: PieceId,
         epoch: Epoch,
     },
+    /// The connection of a client that writes has ended.
+    Gone {
+        piece: PieceId,
+        epoch: Epoch,
+    },
     Done {
         number: Number,
         result: Result<(), ErrorCode>,
@@ -204,4 +107,15 @@ pub(crate) enum Message {
         number: Number,
         result: Result<Arc<[u8]>, ErrorCode>,
     },
+}
+
+impl Message {
+    /// Whether the machines have to bear that it comes late or twice. What else nodes tell each other goes over a connection, which is made anew when
+    /// something is lost on it.
+    pub(crate) fn is_of_machines(&self) -> bool {
+        matches!(
+            self,
+            Self::FromDisk(FromDisk::Cluster(_)) | Self::FromManager(FromManager::Cluster(_)) | Self::OfStore(..)
+        )
+    }
 }

@@ -32,6 +32,10 @@ pub(crate) enum Life {
     Making,
     /// Its close was acknowledged.
     Closed,
+    /// Its client has asked for its removal.
+    Removed,
+    /// Its client was gone in the middle.
+    Vanished,
     /// Its client was told that it may have lost something, or has no way to go on.
     GivenUp,
 }
@@ -45,6 +49,10 @@ pub(crate) struct File {
     acked: Vec<u8>,
     /// All writes that were ever sent, in their order, and whether they were acknowledged.
     sent: Vec<(Bytes, bool)>,
+    /// What no end of machines can undo, and from which write on there may be something over it.
+    synced: (Vec<u8>, usize),
+    /// It was whole once: gaps in it are zeros.
+    was_closed: bool,
     /// How many things had gone wrong that can lose what is not durable, when its writing began.
     pub(crate) losses_before: u64,
 }
@@ -72,7 +80,15 @@ impl Model {
         let file = self.files.len();
         self.by_path.insert(path.clone(), file);
         let losses_before = self.losses;
-        self.files.push(File { path, life: Life::Making, acked: Vec::new(), sent: Vec::new(), losses_before });
+        self.files.push(File {
+            path,
+            life: Life::Making,
+            acked: Vec::new(),
+            sent: Vec::new(),
+            synced: (Vec::new(), 0),
+            was_closed: false,
+            losses_before,
+        });
         file
     }
 
@@ -99,9 +115,16 @@ impl Model {
         put(&mut file.acked, bytes);
     }
 
+    /// A sync, or a close, was acknowledged; before it nothing but acknowledged writes was sent.
+    pub(crate) fn sync(&mut self, file: usize) {
+        let file = &mut self.files[file];
+        file.synced = (file.acked.clone(), file.sent.len());
+    }
+
     pub(crate) fn close(&mut self, file: usize) {
+        self.sync(file);
         let closed = &mut self.files[file];
-        closed.life = Life::Closed;
+        (closed.life, closed.was_closed) = (Life::Closed, true);
         if closed.sent.iter().any(|(_, is_acked)| !is_acked) {
             self.complain("a close was acknowledged before a write");
         }
@@ -161,6 +184,51 @@ impl Model {
         true
     }
 
+    pub(crate) fn remove(&mut self, file: usize) {
+        self.files[file].life = Life::Removed;
+    }
+
+    pub(crate) fn vanish(&mut self, file: usize) {
+        self.files[file].life = Life::Vanished;
+    }
+
+    /// What is kept of a file whose client was gone: nothing that nobody wrote, all that was synced, and, unless a machine has begun anew, all that was
+    /// acknowledged before the first gap.
+    pub(crate) fn kept(&self, file: usize, kept: &[u8]) -> Result<(), String> {
+        let of = &self.files[file];
+        let is_it = |at: usize, byte: u8| {
+            of.sent.iter().any(|(bytes, _)| {
+                let place = (at as u64).checked_sub(bytes.offset).and_then(|place| usize::try_from(place).ok());
+                place.and_then(|place| bytes.bytes.get(place)) == Some(&byte)
+            })
+        };
+        // A gap before what was written behind it reads as zeros.
+        if let Some(at) =
+            kept.iter().enumerate().find(|(at, byte)| **byte != 0 && !is_it(*at, **byte)).map(|(at, _)| at)
+        {
+            return Err(format!("{}: byte {at} of what is kept was written by nobody", of.path));
+        }
+        let (synced, from) = &of.synced;
+        let later = |at: usize, byte: u8| {
+            of.sent[*from..].iter().any(|(bytes, _)| {
+                let place = (at as u64).checked_sub(bytes.offset).and_then(|place| usize::try_from(place).ok());
+                place.and_then(|place| bytes.bytes.get(place)) == Some(&byte)
+            })
+        };
+        let was_whole = of.was_closed;
+        let before = if was_whole { synced.len() } else { contiguous(&of.sent[..*from]) };
+        for (at, byte) in synced[..before].iter().enumerate() {
+            if kept.get(at) != Some(byte) && !kept.get(at).is_some_and(|kept| later(at, *kept)) {
+                return Err(format!("{}: byte {at} was {byte} and synced, and {:?} is kept", of.path, kept.get(at)));
+            }
+        }
+        let end = contiguous(&of.sent) as u64;
+        if of.losses_before == self.losses && (kept.len() as u64) < end {
+            return Err(format!("{}: {} bytes are kept, and {end} were acknowledged", of.path, kept.len()));
+        }
+        Ok(())
+    }
+
     /// What a closed file's length and checksum are.
     pub(crate) fn whole(&self, file: usize) -> cluster::replication::Whole {
         let acked = &self.files[file].acked;
@@ -170,6 +238,17 @@ impl Model {
     pub(crate) fn content(&self, file: usize) -> &[u8] {
         &self.files[file].acked
     }
+}
+
+/// How far the acknowledged ones of some writes go without a gap.
+fn contiguous(sent: &[(Bytes, bool)]) -> usize {
+    let mut acked: Vec<(usize, usize)> = sent
+        .iter()
+        .filter(|(_, acked)| *acked)
+        .map(|(bytes, _)| (usize::try_from(bytes.offset).unwrap_or(0), end_of(bytes)))
+        .collect();
+    acked.sort_unstable();
+    acked.iter().fold(0, |end, (from, to)| if *from <= end { end.max(*to) } else { end })
 }
 
 fn end_of(bytes: &Bytes) -> usize {

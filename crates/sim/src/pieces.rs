@@ -1,28 +1,23 @@
-//! A server's disk: the real store and its log, and what is said when a sync has failed.
+//! A server's disk: the real store and its log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cluster::message::Original;
 use cluster::replication::Whole;
-use disk::{Access, Disk, DiskOp, OpenOptions, SimDisk};
+use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, StreamId};
 use kv::{IndexConfig, LoggedIndex, MemoryEngine};
 use store::{NewPiece, PieceState, Store, StoreConfig, StoreError, Writer};
-use types::{ErrorCode, Incarnation, PieceId};
+use types::{BootId, ErrorCode, Incarnation, PieceId};
 
 use crate::message::Bytes;
 
-/// A file that says that something was lost.
-const LOST: &str = "lost";
-
 pub(crate) struct Pieces {
-    disk: SimDisk,
     journal: Arc<Journal>,
     records: Arc<LoggedIndex>,
     store: Arc<Store>,
     writers: BTreeMap<PieceId, Arc<Writer>>,
-    has_failed: bool,
-    has_lost: bool,
 }
 
 impl Pieces {
@@ -50,77 +45,34 @@ impl Pieces {
             settle_step_bytes: 8 << 10,
             ..StoreConfig::default()
         };
-        let (store, recovery) = Store::open(shared, "store", Arc::clone(&journal), Arc::clone(&records) as _, config)
+        let (store, _) = Store::open(shared, "store", Arc::clone(&journal), Arc::clone(&records) as _, config)
             .map_err(|error| text(&error))?;
-        let is_marked = disk.len_of(LOST).map_err(|error| text(&error))?.is_some();
-        Ok(Self {
-            disk: disk.clone(),
-            journal,
-            records,
-            store,
-            writers: BTreeMap::new(),
-            has_failed: false,
-            has_lost: is_marked || recovery.bytes_dropped > 0,
-        })
+        Ok(Self { journal, records, store, writers: BTreeMap::new() })
     }
 
-    /// Not all is there that was written and not synced before the opening, and nobody has been told yet.
-    pub(crate) fn has_lost(&self) -> bool {
-        self.has_lost
+    /// What stands for the kernel's boot on this disk: another value once something that was not synced may be gone.
+    pub(crate) fn boot(&self, kernel: BootId) -> BootId {
+        self.journal.boot(kernel)
     }
 
-    /// Whoever has to know of it has it written down.
-    pub(crate) fn loss_is_told(&mut self) {
-        self.has_lost = false;
-        let _ = self.disk.remove(LOST);
-    }
-
-    /// Whether a sync has failed.
+    /// Whether a write of the log has failed, or any sync of what others were told is written.
     pub(crate) fn has_failed(&self) -> bool {
-        self.has_failed
+        self.journal.has_failed()
     }
 
-    /// What was not synced when a sync failed may be gone, and nothing else on the disk would say so: a mark does.
-    fn fail(&mut self) {
-        if !self.has_failed {
-            self.has_failed = true;
-            let options = OpenOptions { access: Access::CreateNew, direct: false };
-            let _ = self.disk.open(LOST, options).and_then(|_| self.disk.sync_dir(""));
-        }
-    }
-
-    /// Every error of a change comes through here, wherever in it a sync was what failed.
-    fn code(&mut self, error: &StoreError) -> ErrorCode {
-        let is_of_a_sync = match error {
-            StoreError::Failed { .. } => true,
-            StoreError::Disk(error) => error.op == DiskOp::Sync,
-            _ => false,
-        };
-        if is_of_a_sync || self.journal.poisoned().is_some() {
-            self.fail();
-        }
-        error.code()
-    }
-
-    /// What a store does now and then.
+    /// What a store does now and then. What fails of it is tried again, or has stopped the log.
     pub(crate) fn tick(&mut self) {
-        let result = self.store.tick();
-        if result.is_err_and(|error| self.code(&error) == ErrorCode::Io) {
-            self.fail();
-        }
+        let _ = self.store.tick();
     }
 
     /// What is done more rarely.
     pub(crate) fn sweep(&mut self) {
-        let done = self.records.sweep_now().and_then(|_| self.records.checkpoint_now());
-        if done.is_err() && self.journal.poisoned().is_some() {
-            self.fail();
-        }
+        let _ = self.records.sweep_now().and_then(|_| self.records.checkpoint_now());
     }
 
     /// Gets a piece ready for writing; a new one if there is none and `may_make`.
     pub(crate) fn open_piece(&mut self, piece: PieceId, may_make: bool) -> Result<(), ErrorCode> {
-        let status = self.store.status(piece).map_err(|error| self.code(&error))?;
+        let status = self.store.status(piece).map_err(|error| error.code())?;
         let writer = match status {
             None if may_make => {
                 let new = NewPiece { path_hint: b"/", expected_len: None, incarnation: Incarnation(1) };
@@ -129,14 +81,14 @@ impl Pieces {
             None => return Err(ErrorCode::NotFound),
             Some(_) => self.store.reopen(piece),
         };
-        let writer = writer.map_err(|error| self.code(&error))?;
+        let writer = writer.map_err(|error| error.code())?;
         self.writers.insert(piece, writer);
         Ok(())
     }
 
     fn write<T>(&mut self, piece: PieceId, op: impl FnOnce(&Writer) -> Result<T, StoreError>) -> Result<T, ErrorCode> {
         let writer = self.writers.get(&piece).ok_or(ErrorCode::Stale)?;
-        op(writer).map_err(|error| self.code(&error))
+        op(writer).map_err(|error| error.code())
     }
 
     pub(crate) fn apply(&mut self, piece: PieceId, bytes: &Bytes) -> Result<(), ErrorCode> {
@@ -144,37 +96,62 @@ impl Pieces {
     }
 
     pub(crate) fn sync(&mut self, piece: PieceId) -> Result<(), ErrorCode> {
-        let result = self.write(piece, |writer| writer.sync().map(drop));
-        self.fail_if_io(&result);
-        result
+        self.write(piece, |writer| writer.sync().map(drop))
     }
 
     pub(crate) fn complete(&mut self, piece: PieceId) -> Result<Whole, ErrorCode> {
         if let Some(whole) = self.whole(piece)? {
             return Ok(whole);
         }
-        let completed = self.write(piece, Writer::complete);
-        self.fail_if_io(&completed);
-        let completed = completed?;
+        let completed = self.write(piece, Writer::complete)?;
         self.writers.remove(&piece);
-        let synced = self.journal.sync_to(completed.seq).map_err(|_| ErrorCode::Io);
-        self.fail_if_io(&synced);
-        synced?;
+        self.journal.sync_to(completed.seq).map_err(|_| ErrorCode::Io)?;
         Ok(Whole { len: completed.len, crc32c: completed.crc32c, adler32: completed.adler32 })
     }
 
-    fn fail_if_io<T>(&mut self, result: &Result<T, ErrorCode>) {
-        if matches!(result, Err(ErrorCode::Io)) {
-            self.fail();
-        }
+    /// Ready for writing and empty, whatever is there.
+    pub(crate) fn renew(&mut self, piece: PieceId) -> Result<(), ErrorCode> {
+        let new = NewPiece { path_hint: b"/", expected_len: None, incarnation: Incarnation(1) };
+        let writer = self.store.begin_anew(piece, new).map_err(|error| error.code())?;
+        self.writers.insert(piece, writer);
+        Ok(())
     }
 
-    /// A whole content in the place of whatever is there.
-    pub(crate) fn put(&mut self, piece: PieceId, bytes: &Bytes) -> Result<Whole, ErrorCode> {
-        self.open_piece(piece, true)?;
-        self.write(piece, |writer| writer.truncate(0))?;
-        self.apply(piece, bytes)?;
-        self.complete(piece)
+    /// Ends it without making it whole: how much is kept.
+    pub(crate) fn interrupt(&mut self, piece: PieceId) -> Result<u64, ErrorCode> {
+        let kept = self.store.interrupt(piece).map_err(|error| error.code())?;
+        self.writers.remove(&piece);
+        self.sync_log()?;
+        Ok(kept)
+    }
+
+    /// Takes it away.
+    pub(crate) fn delete(&mut self, piece: PieceId) -> Result<(), ErrorCode> {
+        self.store.delete(piece).map_err(|error| error.code())?;
+        self.writers.remove(&piece);
+        self.sync_log()
+    }
+
+    fn sync_log(&mut self) -> Result<(), ErrorCode> {
+        self.journal.sync_to(self.journal.appended()).map_err(|_| ErrorCode::Io)
+    }
+
+    /// A part of it, if it is this.
+    pub(crate) fn part(&self, piece: PieceId, original: Original, offset: u64, len: u32) -> Result<Bytes, ErrorCode> {
+        match original {
+            Original::Whole(whole) => self.holds(piece, whole).map_err(|_| ErrorCode::NotFound)?,
+            Original::Kept { len, .. } => {
+                let status = self.store.status(piece).map_err(|error| error.code())?.ok_or(ErrorCode::NotFound)?;
+                if matches!(status.state, PieceState::InMaking { .. }) || status.len < len {
+                    return Err(ErrorCode::NotFound);
+                }
+            }
+        }
+        let content = self.content(piece, false)?;
+        let content = &content[..content.len().min(usize::try_from(original.len()).unwrap_or(usize::MAX))];
+        let start = usize::try_from(offset).map_or(content.len(), |start| start.min(content.len()));
+        let end = content.len().min(start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX)));
+        Ok(Bytes { offset, bytes: content[start..end].into() })
     }
 
     /// What the piece is, if it is whole.
@@ -184,6 +161,12 @@ impl Pieces {
             PieceState::Complete { adler32, crc32c } => Some(Whole { len: status.len, crc32c, adler32 }),
             _ => None,
         })
+    }
+
+    /// All pieces that there are.
+    pub(crate) fn all(&self) -> Result<Vec<PieceId>, String> {
+        let pieces = self.store.pieces(None, usize::MAX).map_err(|error| error.to_string())?;
+        Ok(pieces.into_iter().map(|(piece, _)| piece).collect())
     }
 
     /// Whether the piece is whole, with this content; otherwise what it is.

@@ -1,87 +1,60 @@
-//! A disk server with one store.
+//! A disk server with one store: what `cluster::server` decides, on a simulated disk.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
-use cluster::replication::{
-    Ask, Epoch, LeaseView, Patience, Planted, Primary, PrimaryEffect, PrimaryInput, Replica, ReplicaEffect,
-    ReplicaInput, Seq, Stream, Takes, ToReplica, Whole,
+use cluster::message::{ClosedBy, PIECES_MAX, ToManager, ToServer};
+use cluster::replication::{Epoch, Whole};
+use cluster::server::{
+    By, Did, Effect, Grant, GrantRights, Input, Member, Note, PartTerms, Shows, StorePart, View, Work,
 };
-use cluster::{CopyId, Lease, Life, Time};
+use cluster::{Life, Time};
 use disk::SimDisk;
-use namespace::WriterToken;
-use types::{BootId, Era, ErrorCode, GroupId, NodeId, Participant, PieceId, SessionId, StoreId};
+use roles::{FromDisk, FromManager, Hello, StoreReport};
+use types::capability::{Capability as Permission, CapabilityKey, CapabilityKeys, Rights, Wanted};
+use types::{BootId, ErrorCode, PieceId, SessionId, StoreId, WriterToken};
 
 use crate::manager::{Env, node_of, server_of, store_of};
-use crate::message::{Addr, Bytes, Capability, Message, Number, Rights};
+use crate::message::{Addr, Bytes, Capability, Message, Number};
 use crate::pieces::Pieces;
 use crate::settings::Settings;
 
-/// What a piece's disk is given to do, in order.
+/// What a piece's disk is given to do.
 #[derive(Clone, Debug)]
-enum Work {
-    OpenOwn { epoch: Epoch, may_make: bool },
-    ApplyOwn { epoch: Epoch, seq: Seq, bytes: Bytes },
-    SyncOwn { epoch: Epoch },
-    CompleteOwn { epoch: Epoch },
-    Open { stream: Stream, may_make: bool },
-    Apply { stream: Stream, seq: Seq, bytes: Bytes },
-    Sync { stream: Stream },
-    Complete { stream: Stream },
-    Read { to: Addr, number: Number, capability: Capability },
-    Fetch { to: StoreId, copy: CopyId, epoch: Epoch, whole: Whole },
-    Copy { copy: CopyId, epoch: Epoch, whole: Whole, bytes: Arc<[u8]> },
+enum Job {
+    Work(By, Work<Bytes>),
+    /// Reads are not kept waiting by what is to be written.
+    Read {
+        to: Addr,
+        number: Number,
+        capability: Capability,
+    },
 }
 
-/// A client's request.
+/// A client's request, or one of the server itself for one that is gone.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
-    client: Addr,
-    number: Number,
+enum Asked {
+    Client(Addr, Number),
+    Grace(PieceId),
+    /// The manager wants a writing ended.
+    End(PieceId, Epoch),
 }
 
-/// The primary of a piece.
-struct Leads {
-    writer: WriterToken,
-    group: GroupId,
-    participants: Vec<Participant>,
-    session: SessionId,
-    may_make: bool,
-    /// Who waits for it to be open.
-    opener: Option<Asked>,
-    machine: Option<Primary>,
-    asked: BTreeMap<Ask, Asked>,
-    asks: u64,
-    /// Bytes of changes that may have to be sent again; those that have no number yet come last.
-    changes: BTreeMap<Seq, Bytes>,
-    next: Seq,
-}
-
-/// One who follows another.
-struct Follows {
-    machine: Replica,
-    from: StoreId,
-    /// Bytes of the change that is being told.
-    told: Option<Bytes>,
-}
+/// After so long a writing is ended whose client is gone.
+const GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Server {
     index: usize,
-    settings: Settings,
-    life: Life,
-    boot: BootId,
     pieces: Pieces,
-    era: Option<Era>,
-    session: Option<SessionId>,
-    lease: Lease,
-    asked_to_register: Time,
-    asked_to_renew: Time,
-    leads: BTreeMap<PieceId, Leads>,
-    follows: BTreeMap<PieceId, Follows>,
-    floors: BTreeMap<PieceId, Epoch>,
-    work: BTreeMap<PieceId, VecDeque<Work>>,
-    /// Pieces that the store does not begin again.
-    refused: BTreeSet<PieceId>,
+    member: Member,
+    part: StorePart<Asked, Bytes>,
+    last_session: SessionId,
+    /// What clients show is made with these.
+    keys: Option<CapabilityKeys>,
+    /// Writings whose clients are gone, and when they are ended.
+    gone: BTreeMap<PieceId, (Epoch, Time)>,
+    jobs: BTreeMap<PieceId, VecDeque<Job>>,
     /// Pieces whose disk has got something to do: the world plans when.
     pub(crate) due: Vec<PieceId>,
     ticks: u64,
@@ -97,37 +70,37 @@ impl Server {
         settings: &Settings,
     ) -> Result<Self, String> {
         let pieces = Pieces::open(disk).map_err(|error| format!("server {index} does not start: {error}"))?;
+        // Quick, as everything is small here.
+        let terms = PartTerms {
+            fetch: 16 << 10,
+            fetch_patience: Duration::from_secs(2),
+            kept: Duration::from_secs(8),
+            planted: settings.planted,
+            ..PartTerms::default()
+        };
+        let store = store_of(index);
+        let member = Member::new(node_of(store), life, pieces.boot(boot), settings.terms);
         Ok(Self {
             index,
-            settings: *settings,
-            life,
-            boot,
             pieces,
-            era: None,
-            session: None,
-            lease: Lease::new(settings.terms),
-            asked_to_register: Time::default(),
-            asked_to_renew: Time::default(),
-            leads: BTreeMap::new(),
-            follows: BTreeMap::new(),
-            floors: BTreeMap::new(),
-            work: BTreeMap::new(),
-            refused: BTreeSet::new(),
+            member,
+            part: StorePart::new(store, terms),
+            last_session: SessionId(0),
+            keys: None,
+            gone: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             due: Vec::new(),
             ticks: 0,
         })
     }
 
-    fn me(&self) -> StoreId {
-        store_of(self.index)
+    fn view(&self, now: Time) -> View {
+        self.member.view(now)
     }
 
-    fn node(&self) -> NodeId {
-        node_of(self.me())
-    }
-
-    fn view(&self, now: Time) -> LeaseView {
-        LeaseView { session: self.session, is_valid: self.lease.is_valid(now) }
+    /// The session that it has, or had last.
+    pub(crate) fn last_session(&self) -> SessionId {
+        self.last_session
     }
 
     pub(crate) fn tick(&mut self, env: &mut Env<'_>) {
@@ -142,24 +115,22 @@ impl Server {
         if self.ticks.is_multiple_of(60) {
             self.pieces.sweep();
         }
-        let every = self.settings.terms.renew_every;
-        match self.session {
-            Some(session) if env.now.since(self.asked_to_renew) >= every => {
-                self.asked_to_renew = env.now;
-                let number = self.lease.ask(env.now);
-                env.send(Addr::Manager, Message::Renew { node: self.node(), session, number });
-            }
-            None if env.now.since(self.asked_to_register) >= every / 2 || self.ticks == 1 => {
-                self.asked_to_register = env.now;
-                let number = self.lease.ask(env.now);
-                let (node, life, boot, has_lost) = (self.node(), self.life, self.boot, self.pieces.has_lost());
-                env.send(Addr::Manager, Message::Register { node, life, boot, has_lost, number });
-            }
-            _ => {}
+        if self.ticks.is_multiple_of(10) {
+            env.send(Addr::Manager, Message::FromDisk(FromDisk::Report(vec![self.report()])));
         }
-        let pieces: Vec<PieceId> = self.leads.keys().copied().collect();
-        for piece in pieces {
-            self.lead(piece, PrimaryInput::Tick, env);
+        if let Some(message) = self.member.tick(env.now) {
+            env.send(Addr::Manager, Message::FromDisk(FromDisk::Cluster(message)));
+        }
+        self.step(Input::Tick, env);
+        let due: Vec<(PieceId, Epoch)> = self
+            .gone
+            .iter()
+            .filter(|(_, (_, until))| env.now >= *until)
+            .map(|(piece, (epoch, _))| (*piece, *epoch))
+            .collect();
+        for (piece, epoch) in due {
+            self.gone.insert(piece, (epoch, env.now + GRACE));
+            self.step(Input::Interrupt { by: Asked::Grace(piece), piece, epoch }, env);
         }
     }
 
@@ -169,307 +140,148 @@ impl Server {
             return;
         }
         match message {
-            Message::Registered(registered) => {
-                if self.session != Some(registered.session) {
-                    self.session = Some(registered.session);
-                    self.era = Some(registered.era);
-                    self.pieces.loss_is_told();
+            Message::FromManager(message) => self.of_manager(message, env),
+            Message::OfStore(message, change) => self.step(Input::OfStore(message, change), env),
+            Message::Attach { number, capability } => match self.granted(&capability.sealed, env) {
+                Some((piece, grant)) => {
+                    self.step(Input::Attach { by: Asked::Client(from, number), piece, grant }, env);
                 }
-                self.lease.granted(registered.number);
-            }
-            Message::Renewed { session, number } if self.session == Some(session) => self.lease.granted(number),
-            Message::NoSession { session } if self.session == Some(session) => {
-                self.session = None;
-                self.lease.end();
-            }
-            Message::Placed { piece, epoch, request, result } => {
-                self.lead_of(piece, epoch, PrimaryInput::Placed(request, result), env);
-            }
-            Message::Committed { piece, epoch, request, result } => {
-                self.lead_of(piece, epoch, PrimaryInput::Committed(request, result), env);
-            }
-            Message::Fence { fence, piece, epoch } => {
-                self.fence(piece, epoch, env);
-                env.send(Addr::Manager, Message::Fenced { node: self.node(), fence });
-            }
-            Message::ToReplica { from, piece, told, bytes } => self.told(from, piece, told, bytes, env),
-            Message::FromReplica { from, piece, said } => {
-                self.lead(piece, PrimaryInput::Replica(from, said), env);
-            }
-            Message::Attach { number, capability } => self.attach(Asked { client: from, number }, capability, env),
+                None => env.send(from, Message::Done { number, result: Err(ErrorCode::Stale) }),
+            },
             Message::Write { number, piece, epoch, bytes } => {
-                let asked = Asked { client: from, number };
-                self.ask(asked, piece, epoch, env, |ask, leads| {
-                    leads.next = leads.next.next();
-                    leads.changes.insert(leads.next, bytes);
-                    PrimaryInput::Change(ask)
-                });
+                self.step(Input::Change { by: Asked::Client(from, number), piece, epoch, change: bytes }, env);
             }
             Message::Sync { number, piece, epoch } => {
-                self.ask(Asked { client: from, number }, piece, epoch, env, |ask, _| PrimaryInput::Sync(ask));
+                self.step(Input::Sync { by: Asked::Client(from, number), piece, epoch }, env);
             }
             Message::Close { number, piece, epoch } => {
-                self.ask(Asked { client: from, number }, piece, epoch, env, |ask, _| PrimaryInput::Close(ask));
+                let (mtime, closed) = (None, ClosedBy::Client);
+                self.step(Input::Close { by: Asked::Client(from, number), piece, epoch, mtime, closed }, env);
             }
-            Message::Copy { copy, session, piece, epoch, whole, from } if self.session == Some(session) => {
-                self.copy(copy, piece, epoch, whole, from, env);
+            Message::Gone { piece, epoch } => {
+                self.gone.insert(piece, (epoch, env.now + GRACE));
             }
-            Message::Fetch { to, copy, piece, epoch, whole } => {
-                self.give(piece, Work::Fetch { to, copy, epoch, whole })
-            }
-            Message::Fetched { copy, piece, epoch, whole, bytes } => match bytes {
-                Some(bytes) => self.give(piece, Work::Copy { copy, epoch, whole, bytes }),
-                None => self.copied(copy, false, env),
-            },
             Message::Get { number, capability } => {
-                self.give(capability.piece, Work::Read { to: from, number, capability });
+                let piece = capability.piece;
+                match self.part.may_read(self.view(env.now), piece, &capability.grant) {
+                    Ok(_) => {
+                        let job = Job::Read { to: from, number, capability };
+                        self.jobs.entry(piece).or_default().push_front(job);
+                        self.due.push(piece);
+                    }
+                    Err(why) => env.send(from, Message::Got { number, result: Err(why) }),
+                }
             }
             _ => {}
         }
     }
 
-    fn fence(&mut self, piece: PieceId, epoch: Epoch, env: &mut Env<'_>) {
-        let floor = self.floors.entry(piece).or_default();
-        *floor = (*floor).max(epoch);
-        if let Some(follows) = self.follows.get_mut(&piece) {
-            follows.machine.fence(epoch);
-        }
-        let mut out = Vec::new();
-        if let Some(leads) = self.leads.get_mut(&piece)
-            && Epoch(leads.writer.epoch) < epoch
-        {
-            if let Some(machine) = &mut leads.machine {
-                machine.fence(&mut out);
-            } else if let Some(Asked { client, number }) = leads.opener.take() {
-                env.send(client, Message::Done { number, result: Err(ErrorCode::Stale) });
-            }
-        }
-        self.do_all(piece, out, env);
-    }
-
-    /// A client comes with what the manager gave it.
-    fn attach(&mut self, asked: Asked, capability: Capability, env: &mut Env<'_>) {
-        let Asked { client, number } = asked;
-        let piece = capability.piece;
-        let Rights::Write { writer, participants, may_make } = capability.rights else { return };
-        let epoch = Epoch(writer.epoch);
-        let floor = self.floors.get(&piece).copied().unwrap_or_default();
-        let refused = if self.session != Some(capability.session) || epoch < floor {
-            Some(ErrorCode::Stale)
-        } else {
-            match self.leads.get(&piece) {
-                Some(leads) if leads.writer.epoch > writer.epoch => Some(ErrorCode::Stale),
-                // The same again: it goes on where it was.
-                Some(leads) if leads.writer.epoch == writer.epoch => match &leads.machine {
-                    Some(machine) if machine.is_fenced() => Some(ErrorCode::Stale),
-                    Some(_) => {
-                        env.send(client, Message::Done { number, result: Ok(()) });
-                        return;
-                    }
-                    None => Some(ErrorCode::Overloaded),
-                },
-                _ => None,
-            }
-        };
-        if let Some(why) = refused {
-            env.send(client, Message::Done { number, result: Err(why) });
+    /// A connection with the manager is up.
+    pub(crate) fn connected(&mut self, env: &mut Env<'_>) {
+        if self.pieces.has_failed() {
             return;
         }
-        // Whoever was before is fenced by this.
-        self.fence(piece, epoch, env);
-        let leads = Leads {
-            writer,
-            group: capability.group,
-            participants,
-            session: capability.session,
-            may_make,
-            opener: Some(asked),
-            machine: None,
-            asked: BTreeMap::new(),
-            asks: 0,
-            changes: BTreeMap::new(),
-            next: Seq(0),
-        };
-        self.leads.insert(piece, leads);
-        self.give(piece, Work::OpenOwn { epoch, may_make });
+        let key = self.keys.as_ref().map_or(0, |keys| keys.newest().id);
+        let hello = Hello { key, stores: vec![self.report()] };
+        env.send(Addr::Manager, Message::FromDisk(FromDisk::Hello(hello)));
     }
 
-    fn ask(
-        &mut self,
-        asked: Asked,
-        piece: PieceId,
-        epoch: Epoch,
-        env: &mut Env<'_>,
-        input: impl FnOnce(Ask, &mut Leads) -> PrimaryInput,
-    ) {
-        let leads = self.leads.get_mut(&piece).filter(|leads| leads.writer.epoch == epoch.0 && leads.machine.is_some());
-        let Some(leads) = leads else {
-            env.send(asked.client, Message::Done { number: asked.number, result: Err(ErrorCode::Stale) });
-            return;
-        };
-        leads.asks += 1;
-        let ask = Ask(leads.asks);
-        leads.asked.insert(ask, asked);
-        let before = leads.next;
-        let input = input(ask, leads);
-        let is_change = leads.next > before;
-        let refused = self.lead(piece, input, env);
-        // A change that was refused got no number.
-        if is_change
-            && refused
-            && let Some(leads) = self.leads.get_mut(&piece)
-        {
-            leads.changes.remove(&leads.next);
-            leads.next = before;
-        }
+    fn report(&self) -> StoreReport {
+        StoreReport { store: store_of(self.index), capacity: 1 << 40, reserve: 0, free: 1 << 39, load_permille: 0 }
     }
 
-    fn lead_of(&mut self, piece: PieceId, epoch: Epoch, input: PrimaryInput, env: &mut Env<'_>) {
-        if self.leads.get(&piece).is_some_and(|leads| leads.writer.epoch == epoch.0) {
-            self.lead(piece, input, env);
-        }
+    /// What a permission allows, if it is good here.
+    fn granted(&self, sealed: &str, env: &Env<'_>) -> Option<(PieceId, Grant)> {
+        let server = node_of(store_of(self.index));
+        let wanted = Wanted { server, body: None, rights: Rights::READ, now: env.wall };
+        let permission = Permission::check(sealed.as_bytes(), self.keys.as_ref()?, &wanted).ok()?;
+        Some((PieceId::first(permission.body), roles::grant_of(&permission)?))
     }
 
-    /// Whether a change was refused at once.
-    fn lead(&mut self, piece: PieceId, input: PrimaryInput, env: &mut Env<'_>) -> bool {
-        let view = self.view(env.now);
-        let Some(leads) = self.leads.get_mut(&piece) else { return true };
-        let Some(machine) = &mut leads.machine else { return true };
-        let mut out = Vec::new();
-        let is_change = matches!(input, PrimaryInput::Change(_));
-        machine.step(env.now, view, input, &mut out);
-        let is_applied = out.iter().any(|effect| matches!(effect, PrimaryEffect::Apply(_)));
-        self.do_all(piece, out, env);
-        is_change && !is_applied
-    }
-
-    fn do_all(&mut self, piece: PieceId, out: Vec<PrimaryEffect>, env: &mut Env<'_>) {
-        for effect in out {
-            let Some(leads) = self.leads.get_mut(&piece) else { return };
-            let epoch = Epoch(leads.writer.epoch);
-            let from = store_of(self.index);
-            match effect {
-                PrimaryEffect::Apply(seq) => {
-                    let bytes = leads.changes.get(&seq).cloned();
-                    if let Some(bytes) = bytes {
-                        self.give(piece, Work::ApplyOwn { epoch, seq, bytes });
-                    }
+    fn of_manager(&mut self, message: FromManager, env: &mut Env<'_>) {
+        match message {
+            FromManager::Keys(keys) => {
+                let key = CapabilityKey::new(keys.id, &keys.secret);
+                match &mut self.keys {
+                    Some(known) => known.rotate(key),
+                    none => *none = Some(CapabilityKeys::new(key)),
                 }
-                PrimaryEffect::Tell(store, told) => {
-                    let bytes = match told {
-                        ToReplica::Change { seq, .. } => leads.changes.get(&seq).cloned(),
-                        _ => None,
-                    };
-                    env.send(server_of(store), Message::ToReplica { from, piece, told, bytes });
-                }
-                PrimaryEffect::Release(upto) => leads.changes = leads.changes.split_off(&upto.next()),
-                PrimaryEffect::Answer(ask, result) => {
-                    if let Some(Asked { client, number }) = leads.asked.remove(&ask) {
-                        env.send(client, Message::Done { number, result });
-                    }
-                }
-                PrimaryEffect::Place(request, participants) => {
-                    if participants.len() < leads.participants.len() {
-                        leads.participants.clone_from(&participants);
-                        env.counts.left_out += 1;
-                    }
-                    if let Some(session) = self.session {
-                        let (node, writer) = (node_of(from), leads.writer);
-                        let place = Message::Place { node, session, piece, writer, participants, request };
-                        env.send(Addr::Manager, place);
-                    }
-                }
-                PrimaryEffect::SyncOwn => self.give(piece, Work::SyncOwn { epoch }),
-                PrimaryEffect::CompleteOwn => self.give(piece, Work::CompleteOwn { epoch }),
-                PrimaryEffect::Commit(request, whole, holders) => {
-                    let (writer, group) = (leads.writer, leads.group);
-                    let commit = Message::Commit { piece, group, writer, whole, holders, request };
-                    env.send(Addr::Manager, commit);
-                }
-                PrimaryEffect::Differs(_) => env.counts.differing += 1,
             }
-        }
-    }
-
-    fn told(&mut self, from: StoreId, piece: PieceId, told: ToReplica, bytes: Option<Bytes>, env: &mut Env<'_>) {
-        let Some(era) = self.era.filter(|_| self.session.is_some()) else { return };
-        let floor = self.floors.get(&piece).copied().unwrap_or_default();
-        let planted = self.settings.planted;
-        let follows = self.follows.entry(piece).or_insert_with(|| {
-            let mut machine = Replica::new(env.now, era, planted);
-            machine.fence(floor);
-            Follows { machine, from, told: None }
-        });
-        (follows.from, follows.told) = (from, bytes);
-        self.follow(piece, ReplicaInput::Told(told), env);
-        // Whoever leads with a lower epoch is fenced by one who follows a higher one.
-        let floor = self.follows.get(&piece).map_or(floor, |follows| follows.machine.floor());
-        if self.settings.planted != Some(Planted::EpochNotChecked) {
-            self.fence(piece, floor, env);
-        }
-    }
-
-    fn follow(&mut self, piece: PieceId, input: ReplicaInput, env: &mut Env<'_>) {
-        let Some(follows) = self.follows.get_mut(&piece) else { return };
-        let mut out = Vec::new();
-        follows.machine.step(env.now, input, &mut out);
-        let (to, told) = (follows.from, follows.told.take());
-        for effect in out {
-            match effect {
-                ReplicaEffect::Open { stream, may_make } => self.give(piece, Work::Open { stream, may_make }),
-                ReplicaEffect::Apply(stream, seq) => {
-                    if let Some(bytes) = told.clone() {
-                        self.give(piece, Work::Apply { stream, seq, bytes });
-                    }
+            // Everybody knows the way to everybody here.
+            FromManager::Ways(_) => {}
+            FromManager::WhoLeads { writers, .. } => {
+                let leads = |writer: &WriterToken| {
+                    self.part.leads(PieceId::first(writer.body)).is_some_and(|epoch| epoch.0 == writer.epoch)
+                };
+                let led = writers.iter().copied().filter(leads).collect();
+                env.send(Addr::Manager, Message::FromDisk(FromDisk::Leads { asked: writers, led }));
+            }
+            FromManager::End(end) => {
+                if let Some((piece, grant)) = self.granted(&end.capability, env)
+                    && let GrantRights::Write { writer, .. } = &grant.rights
+                {
+                    let by = Asked::End(piece, Epoch(writer.epoch));
+                    self.step(Input::Attach { by, piece, grant }, env);
                 }
-                ReplicaEffect::Sync(stream) => self.give(piece, Work::Sync { stream }),
-                ReplicaEffect::Complete(stream) => self.give(piece, Work::Complete { stream }),
-                ReplicaEffect::Say(said) => {
-                    env.send(server_of(to), Message::FromReplica { from: store_of(self.index), piece, said });
+            }
+            FromManager::WhatHas { store, after } => self.say_what_is_here(store, after, env),
+            FromManager::Cluster(ToServer::Registered { registered, terms }) => {
+                if self.member.registered(&registered, terms) {
+                    self.last_session = registered.session;
+                    self.step(Input::Tick, env);
+                }
+            }
+            FromManager::Cluster(ToServer::Renewed { session, number }) => self.member.renewed(session, number),
+            FromManager::Cluster(ToServer::NoSession { session }) => self.member.no_session(session),
+            FromManager::Cluster(ToServer::ToStore { store, message }) => {
+                if store == store_of(self.index) {
+                    self.step(Input::OfManager(message), env);
                 }
             }
         }
     }
 
-    /// A content that is whole elsewhere is to be here, too.
-    fn copy(&mut self, copy: CopyId, piece: PieceId, epoch: Epoch, whole: Whole, from: StoreId, env: &mut Env<'_>) {
-        if self.floors.get(&piece).is_some_and(|floor| epoch < *floor) {
-            return self.copied(copy, false, env);
-        }
-        self.fence(piece, epoch, env);
-        // All writing up to this epoch is over: whatever is still on its way from there comes too late.
-        let over = Epoch(epoch.0.saturating_add(1));
-        let (now, era, planted) = (env.now, self.era.unwrap_or_default(), self.settings.planted);
-        let follows = self.follows.entry(piece).or_insert_with(|| Follows {
-            machine: Replica::new(now, era, planted),
-            from,
-            told: None,
-        });
-        follows.machine.fence(over);
-        if self.holds(piece, whole).is_ok() {
-            return self.copied(copy, true, env);
-        }
-        env.send(server_of(from), Message::Fetch { to: self.me(), copy, piece, epoch, whole });
+    fn say_what_is_here(&self, store: StoreId, after: Option<PieceId>, env: &mut Env<'_>) {
+        let Ok(mut pieces) = self.pieces.all() else { return };
+        pieces.retain(|piece| after.is_none_or(|after| *piece > after));
+        pieces.truncate(PIECES_MAX);
+        env.send(Addr::Manager, Message::FromDisk(FromDisk::Has { store, after, pieces }));
     }
 
-    fn copied(&mut self, copy: CopyId, is_there: bool, env: &mut Env<'_>) {
-        env.send(Addr::Manager, Message::Copied { node: self.node(), copy, is_there });
-    }
-
-    fn put(&mut self, piece: PieceId, epoch: Epoch, whole: Whole, bytes: &Arc<[u8]>) -> Result<Whole, ErrorCode> {
-        // Somebody may have begun to write it meanwhile, or the same came twice.
-        if self.floors.get(&piece).is_some_and(|floor| epoch < *floor) {
-            return Err(ErrorCode::Stale);
+    fn step(&mut self, input: Input<Asked, Bytes>, env: &mut Env<'_>) {
+        let mut out = Vec::new();
+        self.part.step(env.now, self.view(env.now), input, &mut out);
+        for effect in out {
+            match effect {
+                Effect::ToManager(message) => {
+                    let store = store_of(self.index);
+                    let message = FromDisk::Cluster(ToManager::OfStore { store, message });
+                    env.send(Addr::Manager, Message::FromDisk(message));
+                }
+                Effect::ToStore { to, message, change } => env.send(server_of(to), Message::OfStore(message, change)),
+                Effect::Answer { to: Asked::Client(client, number), result } => {
+                    env.send(client, Message::Done { number, result });
+                }
+                Effect::Answer { to: Asked::Grace(piece), result } => {
+                    // What is busy is asked again: a close may be under way, or the same question.
+                    if result != Err(ErrorCode::Busy) {
+                        self.gone.remove(&piece);
+                    }
+                    env.counts.interrupted += u64::from(result.is_ok());
+                }
+                Effect::Answer { to: Asked::End(piece, epoch), result } => {
+                    if result.is_ok() {
+                        self.step(Input::Interrupt { by: Asked::Grace(piece), piece, epoch }, env);
+                    }
+                }
+                Effect::Work { piece, by, work } => {
+                    self.jobs.entry(piece).or_default().push_back(Job::Work(by, work));
+                    self.due.push(piece);
+                }
+                Effect::Note(_, Note::LeftOut(_)) => env.counts.left_out += 1,
+                Effect::Note(_, Note::Differs(_)) => env.counts.differing += 1,
+            }
         }
-        if self.holds(piece, whole).is_ok() {
-            return Ok(whole);
-        }
-        self.pieces.put(piece, &Bytes { offset: 0, bytes: Arc::clone(bytes) })
-    }
-
-    fn give(&mut self, piece: PieceId, work: Work) {
-        self.work.entry(piece).or_default().push_back(work);
-        self.due.push(piece);
     }
 
     /// The disk does the next of what a piece has to do.
@@ -477,111 +289,49 @@ impl Server {
         if self.pieces.has_failed() {
             return;
         }
-        if let Some(work) = self.work.get_mut(&piece).and_then(VecDeque::pop_front) {
-            self.work_on(piece, work, env);
-        }
-    }
-
-    fn work_on(&mut self, piece: PieceId, work: Work, env: &mut Env<'_>) {
-        match work {
-            Work::OpenOwn { epoch, may_make } => {
-                let result = self.pieces.open_piece(piece, may_make);
-                self.is_open(piece, epoch, result, env);
+        match self.jobs.get_mut(&piece).and_then(VecDeque::pop_front) {
+            Some(Job::Work(by, work)) => {
+                let did = self.work(piece, work);
+                self.step(Input::Did { piece, by, did }, env);
             }
-            Work::ApplyOwn { epoch, seq, bytes } => {
-                let result = self.pieces.apply(piece, &bytes);
-                self.lead_of(piece, epoch, PrimaryInput::Applied(seq, result), env);
-            }
-            Work::SyncOwn { epoch } => {
-                let result = self.pieces.sync(piece);
-                self.lead_of(piece, epoch, PrimaryInput::Synced(result), env);
-            }
-            Work::CompleteOwn { epoch } => {
-                let result = self.pieces.complete(piece);
-                self.lead_of(piece, epoch, PrimaryInput::Completed(result), env);
-            }
-            Work::Open { stream, may_make } => {
-                let result = self.pieces.open_piece(piece, may_make);
-                self.follow(piece, ReplicaInput::Opened(stream, result), env);
-            }
-            Work::Apply { stream, seq, bytes } => {
-                let result = self.pieces.apply(piece, &bytes);
-                self.follow(piece, ReplicaInput::Applied(stream, seq, result), env);
-            }
-            Work::Sync { stream } => {
-                let result = self.pieces.sync(piece);
-                self.follow(piece, ReplicaInput::Synced(stream, result), env);
-            }
-            Work::Complete { stream } => {
-                let result = self.pieces.complete(piece);
-                self.follow(piece, ReplicaInput::Completed(stream, result), env);
-            }
-            Work::Fetch { to, copy, epoch, whole } => {
-                let bytes = self.holds(piece, whole).ok().and_then(|()| self.pieces.content(piece, false).ok());
-                env.send(server_of(to), Message::Fetched { copy, piece, epoch, whole, bytes });
-            }
-            Work::Copy { copy, epoch, whole, bytes } => {
-                let put = self.put(piece, epoch, whole, &bytes);
-                if put == Err(ErrorCode::Exists) {
-                    self.refused.insert(piece);
-                }
-                let is_there = put == Ok(whole);
-                self.copied(copy, is_there, env);
-            }
-            Work::Read { to, number, capability } => {
+            Some(Job::Read { to, number, capability }) => {
                 let result = self.read(&capability, env);
                 env.send(to, Message::Got { number, result });
             }
+            None => {}
+        }
+        if self.jobs.get(&piece).is_some_and(VecDeque::is_empty) {
+            self.jobs.remove(&piece);
         }
     }
 
-    fn is_open(&mut self, piece: PieceId, epoch: Epoch, result: Result<(), ErrorCode>, env: &mut Env<'_>) {
-        let (me, life) = (self.me(), self.life);
-        let Some(leads) = self.leads.get_mut(&piece).filter(|leads| leads.writer.epoch == epoch.0) else { return };
-        let Some(Asked { client, number }) = leads.opener.take() else { return };
-        let takes = Takes {
-            me,
-            era: self.era.unwrap_or_default(),
-            life,
-            epoch,
-            session: leads.session,
-            participants: leads.participants.clone(),
-            may_make: leads.may_make,
-        };
-        let mut out = Vec::new();
-        let planted = self.settings.planted;
-        let machine = result.and_then(|()| Primary::new(env.now, takes, Patience::default(), planted, &mut out));
-        env.send(client, Message::Done { number, result: machine.as_ref().map(drop).map_err(|why| *why) });
-        match machine {
-            Ok(machine) => {
-                leads.machine = Some(machine);
-                self.do_all(piece, out, env);
-            }
-            Err(_) => drop(self.leads.remove(&piece)),
+    fn work(&mut self, piece: PieceId, work: Work<Bytes>) -> Did<Bytes> {
+        match work {
+            Work::Open { may_make } => Did::Opened(self.pieces.open_piece(piece, may_make)),
+            Work::Renew => Did::Opened(self.pieces.renew(piece)),
+            Work::Apply { seq, change } => Did::Applied(seq, self.pieces.apply(piece, &change)),
+            Work::Sync => Did::Synced(self.pieces.sync(piece)),
+            Work::Complete => Did::Completed(self.pieces.complete(piece)),
+            Work::Interrupt => Did::Interrupted(self.pieces.interrupt(piece)),
+            Work::Look { whole } => Did::Looked(Ok(self.pieces.holds(piece, whole).is_ok())),
+            Work::Read { original, offset, len } => Did::Read(self.pieces.part(piece, original, offset, len)),
+            Work::Delete => Did::Deleted(self.pieces.delete(piece)),
         }
     }
 
     fn read(&self, capability: &Capability, env: &Env<'_>) -> Result<Arc<[u8]>, ErrorCode> {
-        let piece = capability.piece;
-        let view = self.view(env.now);
-        if view.session != Some(capability.session) {
-            return Err(ErrorCode::Stale);
-        }
-        let leads = self.leads.get(&piece).and_then(|leads| leads.machine.as_ref());
-        let is_lead = leads.is_some_and(|machine| !machine.is_fenced());
-        if let Some(machine) = leads.filter(|_| is_lead) {
-            if !machine.may_show(view) {
-                return Err(ErrorCode::Overloaded);
+        let Capability { piece, grant, .. } = capability;
+        let content = match self.part.may_read(self.view(env.now), *piece, grant)? {
+            Shows::OfWriter => self.pieces.content(*piece, true)?,
+            Shows::Kept => self.pieces.content(*piece, false)?,
+            Shows::Whole(whole) => {
+                self.pieces.holds(*piece, whole).map_err(|_| ErrorCode::Stale)?;
+                self.pieces.content(*piece, false)?
             }
-            return self.pieces.content(piece, true);
-        }
-        let Rights::Read { epoch, whole } = capability.rights else { return Err(ErrorCode::Stale) };
-        let may_show = view.is_valid || self.settings.planted == Some(Planted::LeaseNotChecked);
-        if !may_show || self.floors.get(&piece).is_some_and(|floor| epoch < *floor) {
-            return Err(ErrorCode::Stale);
-        }
-        self.pieces.holds(piece, whole).map_err(|_| ErrorCode::Stale)?;
-        self.pieces.content(piece, false)
+        };
+        // Nothing passes meanwhile here; in earnest the lease may have ended.
+        self.part.may_read(self.view(env.now), *piece, grant)?;
+        Ok(content)
     }
 
     /// For the checks: whether the piece is whole, with this content.
@@ -589,9 +339,9 @@ impl Server {
         self.pieces.holds(piece, whole).map_err(|what| format!("server {} has {what}", self.index))
     }
 
-    /// For the checks: whether a copy could come here.
-    pub(crate) fn can_take(&self, piece: PieceId) -> bool {
-        !self.refused.contains(&piece)
+    /// For the checks: all pieces that there are.
+    pub(crate) fn pieces(&self) -> Result<Vec<PieceId>, String> {
+        self.pieces.all()
     }
 
     pub(crate) fn content(&self, piece: PieceId) -> Result<Arc<[u8]>, ErrorCode> {

@@ -23,6 +23,8 @@ pub struct Faults {
     pub late_permille: u32,
     /// Between two disk errors.
     pub disk_error_every: Option<Duration>,
+    /// Between two decisions of an administrator: to empty a store, to use it again, only to read from it, to give it up.
+    pub decision_every: Option<Duration>,
 }
 
 impl Faults {
@@ -37,6 +39,7 @@ impl Faults {
             repeats_permille: 0,
             late_permille: 0,
             disk_error_every: None,
+            decision_every: None,
         }
     }
 
@@ -51,6 +54,7 @@ impl Faults {
             repeats_permille: 20,
             late_permille: 20,
             disk_error_every: Some(Duration::from_secs(15)),
+            decision_every: None,
         }
     }
 }
@@ -87,14 +91,16 @@ impl Settings {
     #[must_use]
     pub fn of_seed(seed: u64) -> Self {
         let replicas = 1 + usize::try_from(seed % 3).unwrap_or(0);
+        // Where stores come and go there have to be others.
+        let (servers, decision_every) = if seed % 2 == 1 { (6, Some(Duration::from_secs(8))) } else { (4, None) };
         Self {
             seed,
-            servers: 4,
+            servers,
             replicas,
             sync: replicas.min(2),
             clients: 4,
             duration: Duration::from_secs(60),
-            faults: Faults::all(),
+            faults: Faults { decision_every, ..Faults::all() },
             terms: LeaseTerms::default(),
             drift_ppm: 5000,
             planted: None,
@@ -140,8 +146,18 @@ pub struct Counts {
     pub differing: u64,
     /// Copies that were owed, and made.
     pub copied: u64,
-    /// Copies owed at the end.
-    pub owed: u64,
+    /// Files that were removed.
+    pub removed: u64,
+    /// Pieces that stores have deleted.
+    pub deleted: u64,
+    /// Clients that were gone in the middle of a file.
+    pub vanished: u64,
+    /// Writings that were ended without their client.
+    pub interrupted: u64,
+    /// Times that a store was to be emptied.
+    pub drained: u64,
+    /// Stores that were given up for good.
+    pub lost_stores: u64,
 }
 
 impl Counts {
@@ -166,7 +182,12 @@ impl Counts {
             disk_errors: self.disk_errors + other.disk_errors,
             differing: self.differing + other.differing,
             copied: self.copied + other.copied,
-            owed: self.owed + other.owed,
+            removed: self.removed + other.removed,
+            deleted: self.deleted + other.deleted,
+            vanished: self.vanished + other.vanished,
+            interrupted: self.interrupted + other.interrupted,
+            drained: self.drained + other.drained,
+            lost_stores: self.lost_stores + other.lost_stores,
         }
     }
 }
@@ -174,12 +195,15 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counts { events, delivered, lost, closed, writes, reads, reopened, taken_over, left_out, .. } = self;
-        let Counts { given_up, kills, power_failures, partitions, disk_errors, differing, copied, owed, .. } = self;
+        let Counts { given_up, kills, power_failures, partitions, disk_errors, differing, copied, .. } = self;
+        let Counts { removed, deleted, vanished, interrupted, drained, lost_stores, .. } = self;
         write!(
             f,
             "{events} events, {delivered} messages and {lost} lost; {closed} files closed, {writes} writes, {reads} reads compared; {reopened} \
-             reopened, {taken_over} taken over, {left_out} stores left out, {given_up} files given up; {kills} kills, {power_failures} power \
-             failures, {partitions} partitions, {disk_errors} disk errors; {differing} copies differed, {copied} made later, {owed} owed"
+             reopened, {taken_over} taken over, {left_out} stores left out, {given_up} files given up, {removed} removed, {deleted} pieces deleted, \
+             {vanished} clients gone, {interrupted} writings ended for them; {kills} kills, {power_failures} power \
+             failures, {partitions} partitions, {disk_errors} disk errors; {differing} copies differed, {copied} made later; {drained} \
+             times a store was emptied, {lost_stores} given up"
         )
     }
 }

@@ -8,11 +8,11 @@ use disk::{CrashFaults, DiskOp, SimDisk};
 use namespace::Actor;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{BootId, NsPath, PieceId};
+use types::{BodyId, BootId, GroupId, NsPath, PieceId, SessionId, Timestamp};
 
 use crate::client::Client;
 use crate::events::{Event, Events, Fault, Mend};
-use crate::manager::{Env, Manager, store_of};
+use crate::manager::{Decision, Env, Manager, store_of};
 use crate::message::{Addr, Message};
 use crate::model::{self, Model, Violation};
 use crate::server::Server;
@@ -20,7 +20,11 @@ use crate::settings::{Counts, Settings};
 
 const TICK: Duration = Duration::from_millis(100);
 /// How long after all is mended everybody has to have come to an end.
-const CALM: Duration = Duration::from_secs(90);
+const CALM: Duration = Duration::from_secs(150);
+/// Of what is wrong in the end so much is told.
+const SHOWN_MAX: usize = 6;
+/// A connection on which nothing comes any more is given up after that.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// A machine: what is left of it when its process has ended.
 struct Machine<P> {
@@ -52,6 +56,15 @@ impl<P> Machine<P> {
     }
 }
 
+/// A server's connection with the manager.
+#[derive(Clone, Copy, Default)]
+struct Link {
+    /// The runs of both between which it is.
+    between: Option<(u64, u64)>,
+    /// Something was lost on it then.
+    lost: Option<Duration>,
+}
+
 struct World {
     settings: Settings,
     now: Duration,
@@ -62,6 +75,12 @@ struct World {
     manager: Machine<Manager>,
     servers: Vec<Machine<Server>>,
     clients: Vec<Machine<Client>>,
+    /// The servers' connections with the manager.
+    links: Vec<Link>,
+    /// What is wanted of each store.
+    decided: Vec<Decision>,
+    /// Those that were to be emptied at some time.
+    has_drained: Vec<bool>,
     /// Who cannot reach whom.
     cut: BTreeSet<(Addr, Addr)>,
     /// When what was sent last on a way arrives: what is sent later on the same connection does so later.
@@ -123,6 +142,9 @@ impl World {
             manager,
             servers,
             clients,
+            links: vec![Link::default(); settings.servers],
+            decided: vec![Decision::Use; settings.servers],
+            has_drained: vec![false; settings.servers],
             cut: BTreeSet::new(),
             arrives: BTreeMap::new(),
             disk_free: BTreeMap::new(),
@@ -139,7 +161,7 @@ impl World {
             // When the servers are known.
             self.events.plan(self.now + 10 * TICK, Event::Tick { at: Addr::Client(at), run: 0 });
         }
-        for fault in [Fault::Server, Fault::Manager, Fault::Partition, Fault::Disk] {
+        for fault in [Fault::Server, Fault::Manager, Fault::Partition, Fault::Disk, Fault::Decision] {
             self.plan_fault(fault);
         }
         self.events.plan(self.settings.duration, Event::Calm);
@@ -153,6 +175,7 @@ impl World {
             Fault::Manager => faults.manager_every,
             Fault::Partition => faults.partition_every,
             Fault::Disk => faults.disk_error_every,
+            Fault::Decision => faults.decision_every,
         }
     }
 
@@ -223,9 +246,15 @@ impl World {
         }
     }
 
-    /// A connection lasts as long as both processes.
-    fn connection(&self, from: Addr, to: Addr) -> (u64, u64) {
-        (self.run_of(from), self.run_of(to))
+    /// A connection lasts as long as both processes. That on which a server is told something by another one ends with its session.
+    fn connection(&self, from: Addr, to: Addr) -> (u64, u64, SessionId) {
+        let session = match (from, to) {
+            (Addr::Server(_), Addr::Server(at)) => {
+                self.servers[at].process.as_ref().map_or(SessionId(0), Server::last_session)
+            }
+            _ => SessionId(0),
+        };
+        (self.run_of(from), self.run_of(to), session)
     }
 
     fn is_up(&self, at: Addr) -> bool {
@@ -245,7 +274,8 @@ impl World {
         };
         let mut out = Vec::new();
         let (mut counts, mut rng) = (self.counts, self.rng.clone());
-        work(self, &mut Env { now, out: &mut out, counts: &mut counts, rng: &mut rng });
+        let wall = self.wall();
+        work(self, &mut Env { now, wall, out: &mut out, counts: &mut counts, rng: &mut rng });
         // Until the manager knows it may send clients to somebody who is not there any more.
         self.model.losses += counts.booted - self.counts.booted;
         (self.counts, self.rng) = (counts, rng);
@@ -275,23 +305,27 @@ impl World {
 
     fn send(&mut self, from: Addr, to: Addr, message: Message) {
         let faults = self.settings.faults;
-        if self.cut.contains(&(from, to)) {
+        // That a client is gone its server notices by itself.
+        if self.cut.contains(&(from, to)) && !matches!(message, Message::Gone { .. }) {
             self.counts.lost += 1;
+            if let (Addr::Manager, Addr::Server(server)) | (Addr::Server(server), Addr::Manager) = (from, to) {
+                self.links[server].lost.get_or_insert(self.now);
+            }
             return;
         }
         let is = |rng: &mut SmallRng, permille: u32| !self.is_calm && rng.random_ratio(permille.min(1000), 1000);
         let late = is(&mut self.rng, faults.late_permille);
-        // Clients' requests come once and in order, or not at all: that much a connection does. Nodes ask again on new ones.
-        let is_clients = matches!(from, Addr::Client(_)) || matches!(to, Addr::Client(_));
-        let twice = !is_clients && is(&mut self.rng, faults.repeats_permille);
+        let is_of_machines = message.is_of_machines();
+        // What else is said comes once and in order, or not at all: that much a connection does. Machines ask again on new ones.
+        let twice = is_of_machines && is(&mut self.rng, faults.repeats_permille);
         let took = if late {
             Duration::from_millis(self.rng.random_range(1..1500))
         } else {
             Duration::from_micros(self.rng.random_range(30..500))
         };
         let connection = self.connection(from, to);
-        // Between nodes what is very late comes after what was sent after it, as from a connection before.
-        let at = if late && !is_clients {
+        // Of the machines what is very late comes after what was sent after it, as from a connection before.
+        let at = if late && is_of_machines {
             self.now + took
         } else {
             let last = self.arrives.entry((from, to)).or_default();
@@ -325,7 +359,42 @@ impl World {
         });
     }
 
+    fn wall(&self) -> Timestamp {
+        Timestamp(1_000_000_000_000_000_000 + i64::try_from(self.now.as_nanos()).unwrap_or(0))
+    }
+
+    /// Connections between servers and the manager end with a process, or when nothing comes any more, and are made anew.
+    fn look_at_links(&mut self) {
+        for server in 0..self.servers.len() {
+            let (here, there) = (Addr::Server(server), Addr::Manager);
+            let runs = (self.manager.life, self.servers[server].life);
+            let is_cut = self.cut.contains(&(here, there)) || self.cut.contains(&(there, here));
+            let link = self.links[server];
+            let is_silent = link.lost.is_some_and(|since| !is_cut || self.now.saturating_sub(since) >= SILENCE);
+            if link.between.is_some_and(|between| between != runs || is_silent || !self.is_up(here)) {
+                self.links[server] = Link::default();
+                if let Some(manager) = &mut self.manager.process {
+                    manager.disconnected(server);
+                }
+            }
+            if self.links[server].between.is_none() && !is_cut && self.is_up(here) {
+                self.links[server] = Link { between: Some(runs), lost: None };
+                if let Some(manager) = &mut self.manager.process {
+                    manager.connected(server);
+                }
+                self.with(here, |world, env| {
+                    if let Some(process) = &mut world.servers[server].process {
+                        process.connected(env);
+                    }
+                });
+            }
+        }
+    }
+
     fn tick(&mut self, at: Addr) {
+        if at == Addr::Manager {
+            self.look_at_links();
+        }
         let is_calm = self.is_calm;
         self.with(at, |world, env| match at {
             Addr::Manager => {
@@ -352,7 +421,8 @@ impl World {
             Addr::Manager => {
                 self.manager.life += 1;
                 let now = self.manager.clock(self.now);
-                Manager::start(&self.manager.disk, now, &self.settings)
+                let with = (now, self.wall(), self.rng.random());
+                Manager::start(&self.manager.disk, with, &self.settings)
                     .map(|process| self.manager.process = Some(process))
             }
             Addr::Server(at) => {
@@ -384,6 +454,7 @@ impl World {
             Addr::Manager => {
                 self.manager.process = None;
                 self.manager.disk = after(&self.manager.disk, power, &mut self.rng);
+                self.manager.boot += u128::from(power);
             }
             Addr::Server(at) => {
                 let machine = &mut self.servers[at];
@@ -427,7 +498,31 @@ impl World {
                 self.events.plan(self.now + wait, Event::Mend(Mend::Renew(Addr::Server(server))));
             }
             Fault::Disk => {}
+            Fault::Decision => self.decide(server),
         }
+    }
+
+    /// An administrator decides something about a store. There are always as many that can be used as files are to have copies.
+    fn decide(&mut self, server: usize) {
+        let count = |wanted: Decision| self.decided.iter().filter(|decided| **decided == wanted).count();
+        let decision = match (self.decided[server], self.rng.random_range(0..4)) {
+            (Decision::GiveUp, _) => return,
+            (Decision::Use, 0) if count(Decision::OnlyRead) == 0 => Decision::OnlyRead,
+            (Decision::Use, 1) if count(Decision::GiveUp) == 0 => Decision::GiveUp,
+            (Decision::Use, _) if count(Decision::Drain) == 0 => Decision::Drain,
+            (Decision::Use, _) => return,
+            (Decision::Drain | Decision::OnlyRead, _) => Decision::Use,
+        };
+        self.with(Addr::Manager, |world, env| {
+            let Some(manager) = &mut world.manager.process else { return };
+            if manager.decide(store_of(server), decision, env) {
+                world.tell(|| format!("store {} is to be: {decision:?}", store_of(server)));
+                world.decided[server] = decision;
+                world.has_drained[server] |= decision == Decision::Drain;
+                env.counts.drained += u64::from(decision == Decision::Drain);
+                env.counts.lost_stores += u64::from(decision == Decision::GiveUp);
+            }
+        });
     }
 
     fn partition(&mut self) {
@@ -492,6 +587,8 @@ impl World {
                 wrong.push(why);
             }
         }
+        let looked = self.vanished().into_iter().chain(self.leftovers()).chain(self.emptied());
+        wrong.extend(looked.filter_map(Result::err));
         if let Some(manager) = &self.manager.process {
             let snapshot = manager.kv.snapshot();
             let checked =
@@ -500,8 +597,130 @@ impl World {
                 wrong.push(error.to_string());
             }
         }
-        if let Some(first) = wrong.first() {
+        if !wrong.is_empty() {
+            let first = wrong[..wrong.len().min(SHOWN_MAX)].join("; ");
             self.trouble = Some(format!("{} things are wrong in the end; {first}", wrong.len()));
+        }
+    }
+
+    /// What is kept of files whose clients were gone, or were told that something may be lost.
+    fn vanished(&self) -> Vec<Result<(), String>> {
+        let is_vanished =
+            |file: &usize| matches!(self.model.files[*file].life, model::Life::Vanished | model::Life::GivenUp);
+        (0..self.model.files.len()).filter(is_vanished).map(|file| self.is_kept(file)).collect()
+    }
+
+    fn is_kept(&self, file: usize) -> Result<(), String> {
+        let path = &self.model.files[file].path;
+        let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
+        let name = NsPath::parse(path.as_bytes()).map_err(|error| error.to_string())?;
+        // It may never have been made.
+        let Ok(inode) = manager.ns.read(|read| namespace::stat(read, &Actor::admin(), &name)) else { return Ok(()) };
+        let content = *inode.content().ok_or("it is no file")?;
+        if let namespace::FileState::Open(_) | namespace::FileState::Updating(_) = content.state {
+            return Err(format!("{path} is {:?} still", content.state));
+        }
+        let holders = manager.ns.read(|read| namespace::holders(read, content.group, content.body));
+        let holders = holders.map_err(|error| error.to_string())?;
+        if holders.is_empty() {
+            // It stays owed: there is nobody to copy it from.
+            return self.model.kept(file, &[]);
+        }
+        self.are_copies_made(path, content.group, content.body)?;
+        for (server, machine) in self.servers.iter().enumerate() {
+            let Some(process) = machine.process.as_ref().filter(|_| holders.contains(&store_of(server))) else {
+                continue;
+            };
+            let kept = process.content(PieceId::first(content.body)).map_err(|code| format!("{path}: {code:?}"))?;
+            if kept.len() as u64 != content.len {
+                return Err(format!("{path}: server {server} keeps {} bytes, of {}", kept.len(), content.len));
+            }
+            self.model.kept(file, &kept)?;
+        }
+        Ok(())
+    }
+
+    /// No group counts on a store that was given up or emptied, and nothing is left on one that was emptied.
+    fn emptied(&self) -> Vec<Result<(), String>> {
+        let Some(manager) = &self.manager.process else { return Vec::new() };
+        let groups = match manager.ns.read(|read| namespace::groups(read, None, usize::MAX)) {
+            Ok(groups) => groups,
+            Err(error) => return vec![Err(error.to_string())],
+        };
+        let mut found = Vec::new();
+        for (server, decided) in self.decided.iter().enumerate() {
+            let store = store_of(server);
+            if !matches!(decided, Decision::Drain | Decision::GiveUp) {
+                continue;
+            }
+            let counts_on_it = groups.iter().filter(|group| group.members.iter().any(|member| member.store == store));
+            found.extend(counts_on_it.map(|group| {
+                let why = manager.what_needs(group.group);
+                Err(format!("group {} counts on store {store} ({decided:?}): {why}", group.group))
+            }));
+            let pieces = self.servers[server].process.as_ref().map(Server::pieces);
+            match pieces {
+                Some(Ok(pieces)) if *decided == Decision::Drain && !pieces.is_empty() => {
+                    found.push(Err(format!("store {store} was emptied, and has {} pieces", pieces.len())));
+                }
+                Some(Err(why)) => found.push(Err(why)),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// What was removed is deleted everywhere, and nothing lies about that nobody knows of.
+    fn leftovers(&self) -> Vec<Result<(), String>> {
+        let Some(manager) = &self.manager.process else { return Vec::new() };
+        let known = manager.ns.read(|read| {
+            let mut known: BTreeSet<BodyId> =
+                namespace::writers(read, None, usize::MAX)?.into_iter().map(|writer| writer.body).collect();
+            for group in namespace::groups(read, None, usize::MAX)? {
+                known.extend(
+                    namespace::bodies(read, group.group, None, usize::MAX)?.into_iter().map(|record| record.body),
+                );
+            }
+            Ok((known, namespace::due_deletions(read, None, usize::MAX)?))
+        });
+        let (known, due) = match known {
+            Ok(known) => known,
+            Err(error) => return vec![Err(error.to_string())],
+        };
+        let mut found: Vec<_> = due.iter().map(|due| Err(format!("{due:?} is not done"))).collect();
+        for (server, process) in
+            self.servers.iter().enumerate().filter_map(|(at, server)| Some((at, server.process.as_ref()?)))
+        {
+            // Nobody tells a store that was given up what to do. And on one that is used again before it was empty something may lie that no group
+            // counts on any more.
+            if self.decided[server] == Decision::GiveUp
+                || self.has_drained[server] && self.decided[server] != Decision::Drain
+            {
+                continue;
+            }
+            match process.pieces() {
+                Ok(pieces) => {
+                    // A manager that has lost its power may know nothing of what was opened shortly before: such pieces are an audit's affair.
+                    let strange =
+                        pieces.into_iter().filter(|piece| self.manager.boot == 1 && !known.contains(&piece.body));
+                    found.extend(
+                        strange.map(|piece| Err(format!("server {server} has piece {piece}, which nobody knows"))),
+                    );
+                }
+                Err(why) => found.push(Err(why)),
+            }
+        }
+        found
+    }
+
+    /// Whether no copy of a content is owed any more.
+    fn are_copies_made(&self, path: &str, group: GroupId, body: BodyId) -> Result<(), String> {
+        let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
+        let owed = manager.ns.read(|read| namespace::owed_of(read, group, body));
+        let owed = owed.map_err(|error| format!("{path}: {error}"))?;
+        match owed.first() {
+            Some(store) => Err(format!("{path} is still owed to store {store}")),
+            None => Ok(()),
         }
     }
 
@@ -529,19 +748,9 @@ impl World {
             ));
         }
         let (group, body) = (content.group, content.body);
+        self.are_copies_made(&path, group, body)?;
+        let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
         let holders = manager.ns.read(|read| namespace::holders(read, group, body)).map_err(|error| at(&error))?;
-        let owed = manager.ns.read(|read| namespace::owed_of(read, group, body)).map_err(|error| at(&error))?;
-        self.counts.owed += owed.len() as u64;
-        // A store does not begin a piece again of which a power failure has left a file without a record, or a number without a piece: such a copy has to go to
-        // another store, with the repair of groups.
-        let can = |server: &Server| server.can_take(PieceId::first(body));
-        let able = owed.iter().filter(|store| {
-            let at = (0..self.servers.len()).find(|server| store_of(*server) == **store);
-            at.and_then(|at| self.servers[at].process.as_ref()).is_some_and(can)
-        });
-        if let Some(store) = able.into_iter().next() {
-            return Err(format!("{path} is still owed to store {store}"));
-        }
         if holders.is_empty() {
             return Err(format!("nobody holds {path}"));
         }

@@ -32,6 +32,10 @@ fn nothing_is_lost_whatever_happens() {
         all.partitions / 100,
         all.disk_errors / 100,
         all.copied / 100,
+        all.deleted / 100,
+        all.interrupted / 10,
+        all.drained / 10,
+        all.lost_stores / 10,
     ];
     assert!(happened.iter().all(|count| *count > 0), "{all}");
 }
@@ -42,10 +46,11 @@ fn without_faults_nobody_comes_back_and_nothing_is_owed() {
         // As many copies at the close as there are to be.
         let settings = Settings { faults: Faults::none(), replicas: 2, sync: 2, ..Settings::of_seed(seed) };
         let counts = run(&settings).unwrap_or_else(|violation| panic!("{violation}"));
-        assert!(counts.closed > 50, "{counts}");
-        let nothing =
-            [counts.reopened, counts.taken_over, counts.left_out, counts.given_up, counts.copied, counts.lost];
-        assert_eq!(nothing, [0; 6], "{counts}");
+        assert!(counts.closed > 40, "{counts}");
+        let nothing = [counts.reopened, counts.taken_over, counts.left_out, counts.given_up, counts.lost];
+        assert_eq!(nothing, [0; 5], "{counts}");
+        // What is kept for a client that is gone is on its primary alone at first.
+        assert!(counts.copied <= counts.interrupted, "{counts}");
     }
 }
 

@@ -149,7 +149,7 @@ impl Inner {
         }
         // First what went straight to the file: after the record there is no way back.
         let synced = match &files {
-            Some(files) if !self.config.has(Planted::CommitBeforeSync) => state.unlocked(|| self.objects.sync(files)),
+            Some(files) if !self.config.has(Planted::CommitBeforeSync) => state.unlocked(|| self.sync_files(files)),
             _ => Ok(()),
         };
         let life = piece.life(&mut state, generation)?;

@@ -96,6 +96,12 @@ pub enum Planted {
     ForgetUndo,
     /// A checkpoint is committed before its pages are synced.
     CommitBeforeSync,
+    /// A failed sync is not written down.
+    ForgetFailure,
+    /// Recovery drops what it does not find, and does not count that.
+    ForgetLoss,
+    /// Recovery takes what it reads for what the device has.
+    BelieveCache,
 }
 
 impl StoreConfig {

@@ -172,7 +172,7 @@ impl Inner {
             path_hint: life.birth.path_hint.clone(),
         })?;
         if !self.config.has(Planted::AcknowledgeBeforeSync) {
-            let synced = state.unlocked(|| self.objects.sync(&files));
+            let synced = state.unlocked(|| self.sync_files(&files));
             let life = piece.life(state, generation)?;
             if let Err(e) = synced {
                 life.failed = Some(e.to_string());

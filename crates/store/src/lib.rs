@@ -6,12 +6,13 @@
 //! - After [`Writer::complete`] and a sync of the log up to its `seq`, the piece comes back whole after any stop.
 //! - Every byte that is handed out was compared with the CRC32C of its page.
 //! - A piece that was not completed is never shown as complete; its durable prefix is kept.
-//! - A number of a body is never used twice.
+//! - A number of a body is never used twice, but for a copy that is made anew from another store ([`Store::begin_anew`]).
 //!
 //! Small pieces lie in the log first and are settled into segment files later; large ones are plain files with a sidecar of
 //! checksums (`docs/formats.md`). The records are in a `LoggedIndex`; what is under way is in the log's stream
 //! `STORE_DATA`.
 
+mod anew;
 mod at_rest;
 mod buffers;
 mod checkpoint;

@@ -40,6 +40,16 @@ impl Inner {
         Ok(files)
     }
 
+    /// Makes a piece's bytes, sums and names durable. That it failed must not be forgotten with a stop of the process: the kernel takes what it
+    /// could not write for written, and the next sync works.
+    pub(crate) fn sync_files(&self, files: &ObjectFiles) -> Result<(), disk::DiskError> {
+        let synced = self.objects.sync(files);
+        if synced.is_err() && !self.config.has(Planted::ForgetFailure) {
+            self.journal.note_failed_sync();
+        }
+        synced
+    }
+
     /// Makes the files of a life, with space for what was announced.
     pub(crate) fn make_files(&self, piece: PieceId, life: &Life) -> Result<ObjectFiles, StoreError> {
         let files = self.objects.create(&Header {
@@ -153,7 +163,7 @@ impl Inner {
         life.dirty = false;
         let (synced, logged) = state.while_syncing(|| {
             let synced = match &files {
-                Some(files) if !self.config.has(Planted::AcknowledgeBeforeSync) => self.objects.sync(files),
+                Some(files) if !self.config.has(Planted::AcknowledgeBeforeSync) => self.sync_files(files),
                 _ => Ok(()),
             };
             let logged = if synced.is_ok() { self.journal.sync_to(last) } else { Ok(()) };
@@ -191,7 +201,7 @@ impl Inner {
         let removed = state.removed;
         let Some(life) = state.life.as_mut().filter(|life| !removed && life.failed.is_none()) else { return Ok(()) };
         if let Some(files) = files
-            && let Err(e) = self.objects.sync(&files)
+            && let Err(e) = self.sync_files(&files)
         {
             life.failed = Some(e.to_string());
             return Err(e.into());
@@ -319,7 +329,7 @@ impl Inner {
         if files.data.len()? > end {
             files.data.set_len(end)?;
         }
-        Ok(self.objects.sync(&files)?)
+        Ok(self.sync_files(&files)?)
     }
 
     /// If `len` cuts through a page that is in the file: holds it, with its whole present content in the log.

@@ -85,6 +85,13 @@ impl Objects {
         Ok(header.is_some_and(|header| header.ended.is_some()))
     }
 
+    /// The youngest life that the files of a piece speak of; 0: none.
+    pub(crate) fn last_generation(&self, piece: PieceId) -> Result<u64, StoreError> {
+        let files = self.open(piece, Access::Read)?;
+        let header = files.as_ref().map(ObjectFiles::newest_header).transpose()?.flatten();
+        Ok(header.map_or(0, |header| header.generation))
+    }
+
     /// Makes the files of a piece; what is left of an earlier try is emptied. A file that came to an end once is never touched.
     pub(crate) fn create(&self, header: &Header) -> Result<ObjectFiles, StoreError> {
         if self.ended(header.piece)? {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use disk::{Access, Disk};
+use disk::{Access, Disk, DiskFile};
 use journal::{Journal, Seq};
 use kv::{Batch, ScanOrder};
 use parking_lot::Mutex;
@@ -24,6 +24,7 @@ use crate::replay::Replayed;
 use crate::segments::SegmentFiles;
 use crate::store::{Inner, Memory, RecordIndex, Store};
 use crate::sums::{PAGE, PageSum};
+use crate::writer::index;
 use crate::{StoreConfig, StoreError, StoreRecovery};
 
 pub(crate) fn inner(
@@ -48,6 +49,7 @@ pub(crate) fn inner(
         records: Mutex::default(),
         holds: Mutex::new(Holds::default()),
         rollbacks: Mutex::new(()),
+        removals: Mutex::new(()),
     })
 }
 
@@ -177,6 +179,10 @@ impl Inner {
         }
         let size = |ranges: &Ranges| ranges.as_slice().iter().map(|(start, end)| end - start).sum::<u64>();
         let dropped = size(&before) - size(&life.written);
+        if dropped > 0 && !self.config.has(Planted::ForgetLoss) {
+            // Before the log says that this is all there was.
+            self.journal.count_loss()?;
+        }
         if dropped > 0 && life.birth.beginning != Beginning::Update {
             life.len = life.written.end();
         }
@@ -197,7 +203,8 @@ impl Inner {
         Ok((state, dropped))
     }
 
-    /// Compares pages that were written and not synced with what the log says of them, past the page cache.
+    /// Compares pages that were written and not synced with what the log says of them, past the page cache. Where that cannot be, or a sync has
+    /// failed, those that match are written again: the kernel need not know that the device does not have them.
     fn compare_unsynced(
         &self,
         files: &ObjectFiles,
@@ -205,6 +212,7 @@ impl Inner {
         unsynced: &BTreeMap<u64, (u64, u32)>,
     ) -> Result<(), StoreError> {
         let direct = self.objects.direct(files)?;
+        let rewrites = (!direct.is_direct() || self.journal.is_in_doubt()) && !self.config.has(Planted::BelieveCache);
         let mut buffer = self.buffers.take();
         let mut pages = unsynced.iter().filter(|(page, _)| !life.held.contains_key(page)).peekable();
         let mut bad = Vec::new();
@@ -219,6 +227,7 @@ impl Inner {
             let bytes = &mut buffer[..expected.len() * PAGE_SIZE];
             let got = direct.read_at(bytes, first * PAGE)?;
             bytes[got..].fill(0);
+            let bad_before = bad.len();
             for ((page, bytes), crc) in (first..).zip(bytes.chunks(PAGE_SIZE)).zip(expected) {
                 let sum = PageSum::of(bytes);
                 if sum.crc32c == Crc32c(crc) || self.config.has(Planted::BelieveRanges) {
@@ -226,6 +235,10 @@ impl Inner {
                 } else {
                     bad.push(page);
                 }
+            }
+            if rewrites {
+                let bad = &bad[bad_before..];
+                rewrite_pages(&*direct, first, bytes, bad)?;
             }
         }
         for page in bad {
@@ -242,7 +255,7 @@ impl Inner {
         state.files = revived.files;
         let mut life = revived.life.ok_or(StoreError::NotFound { piece })?;
         if let Some(files) = &state.files {
-            self.objects.sync(files)?;
+            self.sync_files(files)?;
         }
         life.last = self.log_urgent(life.subject(piece), &LogRecord::Snapshot(life.snapshot()))?.seq;
         self.holds.lock().advance(piece, life.last, life.last);
@@ -250,6 +263,20 @@ impl Inner {
         life.dirty = true;
         Ok((life, dropped))
     }
+}
+
+/// Writes pages from `first` on again, as they were read, but for the bad ones.
+fn rewrite_pages(file: &dyn DiskFile, first: u64, bytes: &[u8], bad: &[u64]) -> Result<(), StoreError> {
+    let mut next = first;
+    let end = first + (bytes.len() / PAGE_SIZE) as u64;
+    for stop in bad.iter().copied().chain([end]) {
+        if next < stop {
+            let (from, to) = (index((next - first) * PAGE), index((stop - first) * PAGE));
+            file.write_at(&bytes[from..to], next * PAGE)?;
+        }
+        next = stop + 1;
+    }
+    Ok(())
 }
 
 fn drop_pages(life: &mut Life, first: u64, end: u64) {

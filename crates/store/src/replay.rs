@@ -118,6 +118,8 @@ impl Replay {
 
     fn begin(&mut self, piece: PieceId, first: Seq, mut life: Life) {
         life.last = first;
+        // Removed, and begun anew: the files are the new life's.
+        self.gone.remove(&piece);
         // A state that was written anew within a checkpoint says nothing of it.
         if let Some(there) = self.lives.remove(&piece)
             && there.life.birth.generation == life.birth.generation

@@ -78,7 +78,7 @@ pub struct Verified {
 }
 
 /// Sizes, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Space {
     /// The file system's.
     pub total: u64,

@@ -9,7 +9,7 @@ use disk::Disk;
 use journal::{Appended, Journal, Seq, StreamId};
 use kv::{Batch, KvError, ScanOrder};
 use parking_lot::Mutex;
-use types::{BodyId, PieceId};
+use types::{BodyId, Incarnation, PieceId};
 
 use crate::buffers::Buffers;
 use crate::config::Planted;
@@ -56,7 +56,7 @@ pub(crate) type PieceMap<V> = HashMap<PieceId, V, BuildHasherDefault<DefaultHash
 
 /// Everything that the parts of the store share.
 ///
-/// Locks, in the order in which they may be taken: `table`, a piece's state, `rollbacks`, `seen`, `records`, `holds`.
+/// Locks, in the order in which they may be taken: `table`, a piece's state, `rollbacks`, `seen`, `records`, `removals`, `holds`.
 pub(crate) struct Inner {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) journal: Arc<Journal>,
@@ -74,6 +74,8 @@ pub(crate) struct Inner {
     pub(crate) holds: Mutex<Holds>,
     /// Held while a checkpoint is undone.
     pub(crate) rollbacks: Mutex<()>,
+    /// Held while files of removed pieces are removed.
+    pub(crate) removals: Mutex<()>,
 }
 
 /// Pieces of bodies on one disk. All calls may come from any thread.
@@ -147,6 +149,11 @@ impl Inner {
         Ok(Some(open))
     }
 
+    pub(crate) fn check_incarnation(&self, given: Incarnation) -> Result<(), StoreError> {
+        let seen = self.seen.lock().seen.incarnation;
+        if given < seen { Err(StoreError::StaleIncarnation { given, seen }) } else { Ok(()) }
+    }
+
     /// Called when a reader or writer goes: forgets a piece that nobody has open.
     pub(crate) fn release(&self, piece: &Arc<OpenPiece>) {
         let mut table = self.table.lock();
@@ -191,20 +198,31 @@ impl Store {
         if inner.objects.ended(piece)? {
             return Err(StoreError::FileThere { piece, path: inner.objects.path(piece) });
         }
+        self.begin(piece, new, 1, false)
+    }
+
+    /// The first record of a piece of which nothing is known, in the life `generation`.
+    pub(crate) fn begin(
+        &self,
+        piece: PieceId,
+        new: NewPiece<'_>,
+        generation: u64,
+        is_anew: bool,
+    ) -> Result<Arc<Writer>, StoreError> {
+        let inner = &self.inner;
         let birth = Birth {
-            generation: 1,
+            generation,
             beginning: Beginning::New,
             incarnation: new.incarnation,
             expected_len: new.expected_len,
             path_hint: new.path_hint[..new.path_hint.len().min(PATH_HINT_MAX)].to_vec(),
         };
-        let subject = Subject { piece, generation: 1 };
+        let subject = Subject { piece, generation };
+        inner.check_incarnation(new.incarnation)?;
         let appended = {
             let mut memory = inner.seen.lock();
-            if new.incarnation < memory.seen.incarnation {
-                return Err(StoreError::StaleIncarnation { given: new.incarnation, seen: memory.seen.incarnation });
-            }
-            if piece.body == BodyId(0) || (memory.seen.has(piece.body) && !inner.config.has(Planted::ReuseBody)) {
+            let is_used = !is_anew && memory.seen.has(piece.body) && !inner.config.has(Planted::ReuseBody);
+            if piece.body == BodyId(0) || is_used {
                 return Err(StoreError::BodyUsed { body: piece.body });
             }
             inner.holds.lock().begin(piece, inner.journal.appended());
@@ -224,7 +242,7 @@ impl Store {
         life.dirty = true;
         let open = Arc::new(OpenPiece::living(piece, None, life));
         inner.table.lock().insert(piece, Arc::clone(&open));
-        Ok(Arc::new(Writer::new(Arc::clone(inner), open, 1)))
+        Ok(Arc::new(Writer::new(Arc::clone(inner), open, generation)))
     }
 
     /// Goes on with a piece in the making (the writer that is there is shared), resumes an interrupted one, or begins an update
@@ -356,6 +374,22 @@ impl Store {
             inner.floor.look(&*inner.disk).map(|_| ()),
         ];
         steps.into_iter().collect()
+    }
+
+    /// All that was recorded so far is durable when this returns.
+    ///
+    /// # Errors
+    /// When the log cannot be synced.
+    pub fn sync_log(&self) -> Result<(), StoreError> {
+        self.sync_log_to(self.inner.journal.appended())
+    }
+
+    /// The record at `seq`, and all before it, are durable when this returns. Those who wait at one time share a sync.
+    ///
+    /// # Errors
+    /// When the log cannot be synced.
+    pub fn sync_log_to(&self, seq: Seq) -> Result<(), StoreError> {
+        Ok(self.inner.journal.sync_to(seq)?)
     }
 
     /// Sizes of the file system and whether new data is refused.

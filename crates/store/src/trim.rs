@@ -13,6 +13,8 @@ use crate::store::Inner;
 impl Inner {
     /// Removes the files of pieces whose removal is durable.
     pub(crate) fn remove_files(&self, durable: Seq) -> Result<(), StoreError> {
+        // Whoever begins such a piece anew has to know that nobody is about to take its files.
+        let _one = self.removals.lock();
         let due = self.holds.lock().due_removals(durable);
         let mut folders = BTreeSet::new();
         for piece in &due {

@@ -16,6 +16,10 @@ use crate::{BodyId, NodeId, SessionId, Timestamp, units};
 
 /// How it is called in the opaque part of a URL: `weir.cap=...`.
 pub const OPAQUE_KEY: &str = "weir.cap";
+
+/// The word beside it that says which content it is for, as 16 hexadecimal digits: a client that has to open a file again knows by it whether that
+/// is still the same, also of one that has grown meanwhile. Nothing is granted by it.
+pub const CONTENT_KEY: &str = "weir.content";
 /// Most bytes that describe where the pieces are.
 pub const LAYOUT_BYTES_MAX: usize = 352;
 /// Most characters of the text, without its key.

@@ -5,7 +5,7 @@
 pub const PAGE_SIZE: usize = 4096;
 
 /// A CRC32C as XRootD, iSCSI and SSE4.2 define it (reflected, initial and final value all ones).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct Crc32c(pub u32);
 
 impl Crc32c {
@@ -75,7 +75,7 @@ fn low_half(wide: u64) -> u32 {
 }
 
 /// An adler32 (RFC 1950).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Adler32(pub u32);
 
 const ADLER_MOD: u64 = 65_521;

@@ -3,7 +3,7 @@
 /// What a stock client says of itself, and where it comes from. Two connections of one client process are equal;
 /// this is how a writer that lost its connection is recognised (`design`: a file's life). It proves nothing about
 /// identity and grants nothing.
-#[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct ClientIdentity {
     /// The login name that the client gave (at most 8 bytes in XRootD's login request).
     pub user: String,
@@ -15,5 +15,32 @@ pub struct ClientIdentity {
 
 /// The kernel's boot (`/proc/sys/kernel/random/boot_id`): bytes that reached this kernel and were not synced are
 /// still there as long as this has not changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct BootId(pub u128);
+
+impl BootId {
+    /// What stands in its place for what was written through a log: another value with every other boot, log (`incarnation`, a random number) and
+    /// count of `losses`.
+    #[must_use]
+    pub const fn of_log(self, incarnation: u64, losses: u64) -> Self {
+        let log = (incarnation as u128) << 64;
+        Self((self.0 ^ log).wrapping_add(losses as u128))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_boot_log_and_loss_gives_another_value() {
+        let mut seen = std::collections::HashSet::new();
+        for boot in [BootId(0), BootId(1), BootId(u128::MAX)] {
+            for incarnation in [0, 5, u64::MAX] {
+                for losses in [0, 7, 300] {
+                    assert!(seen.insert(boot.of_log(incarnation, losses)), "{boot:?} {incarnation} {losses}");
+                }
+            }
+        }
+    }
+}

@@ -2,7 +2,7 @@
 //! codes in one place; the texts come from the crates' own error enums.
 
 /// Why something was refused. One per outcome that a client can tell apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize, serde::Deserialize)]
 pub enum ErrorCode {
     /// No such name, inode, body or attribute.
     NotFound,

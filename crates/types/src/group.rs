@@ -4,11 +4,11 @@ use crate::{BodyId, GroupId, NodeId, StoreId};
 
 /// How often a node's kernel has begun anew, as far as its manager was told. What a node has in its kernel and not on its disk does not survive a
 /// change.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Era(pub u32);
 
 /// A store that takes part in the writing of a content.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Participant {
     /// Which.
     pub store: StoreId,
@@ -17,7 +17,7 @@ pub struct Participant {
 }
 
 /// Where a content that is written goes.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Placement {
     /// The group that is to hold it.
     pub group: GroupId,
@@ -37,17 +37,26 @@ impl Placement {
 }
 
 /// A store that holds contents of a group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Member {
     /// Which.
     pub store: StoreId,
     /// It takes part in the writing of all contents from this one on.
     pub since: BodyId,
-    /// Of those before, it has been given all up to this one.
+    /// Of those before, it has been given all up to this one, but for what is owed; [`Member::LEAVES`]: all, and it is to leave.
     pub through: BodyId,
 }
 
 impl Member {
+    /// [`Member::through`] of one whose place another store takes, the next one in order: it has all, and leaves when the others have all that it has.
+    pub const LEAVES: BodyId = BodyId(u64::MAX);
+
+    /// Whether another store takes its place.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.through == Self::LEAVES
+    }
+
     /// Whether it was given this content, as far as is not owed.
     #[must_use]
     pub fn has(&self, body: BodyId) -> bool {
@@ -62,7 +71,7 @@ impl Member {
 }
 
 /// An ordered set of stores that together hold the pieces of many contents.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Group {
     /// Its number.
     pub group: GroupId,
@@ -73,7 +82,7 @@ pub struct Group {
 }
 
 /// What is kept of a node of a cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct NodeRecord {
     /// Its number.
     pub node: NodeId,

@@ -5,7 +5,7 @@ use std::fmt;
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
         pub struct $name(pub $inner);
 
         impl fmt::Display for $name {
@@ -62,7 +62,7 @@ id! {
 }
 
 /// A cluster, and so the namespace, that a data directory and a node belong to: 128 random bits, drawn once. Shown in hexadecimal.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ClusterId(pub u128);
 
 impl fmt::Display for ClusterId {
@@ -84,10 +84,12 @@ impl TreeId {
 impl GroupId {
     /// The only group of a single node.
     pub const DEFAULT: GroupId = GroupId(1);
+    /// That of files whose bytes are in their units, each of which has a group of its own: no store is in it.
+    pub const STRIPED: GroupId = GroupId(u64::MAX);
 }
 
 /// One piece of one body; what a store keeps. Shown as `<body in hex>.<piece>`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct PieceId {
     /// The content that it is a piece of.
     pub body: BodyId,

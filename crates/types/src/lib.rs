@@ -15,8 +15,10 @@ mod layout;
 mod name;
 mod place;
 mod policy;
+pub mod striping;
 mod time;
 pub mod units;
+mod writer;
 
 pub use checksum::{Adler32, Crc32c, PAGE_SIZE};
 pub use client::{BootId, ClientIdentity};
@@ -33,4 +35,6 @@ pub use layout::{
 pub use name::{FileName, NAME_MAX, NameError, NsPath, PATH_MAX};
 pub use place::{PLACE_NAME_MAX, Place, PlaceError, PlacePrefix, Shared};
 pub use policy::{CLASS_NAME_MAX, POLICY_TEXT_MAX, Policy, PolicyError, Spread, StoreClass};
+pub use striping::Run;
 pub use time::Timestamp;
+pub use writer::{WriterKey, WriterToken};

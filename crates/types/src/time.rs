@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Nanoseconds since 1970-01-01T00:00:00Z; negative before.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
@@ -23,6 +23,14 @@ impl Timestamp {
     #[must_use]
     pub fn plus(self, duration: std::time::Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)))
+    }
+}
+
+/// What a clock says, read by whoever has one. Before 1970 it is that moment, after 2262 the end.
+impl From<std::time::SystemTime> for Timestamp {
+    fn from(time: std::time::SystemTime) -> Self {
+        let since = time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
     }
 }
 

@@ -42,20 +42,12 @@ struct Filler {
 impl Filler {
     fn open(&self, number: u64) -> Result<OpenWrite, Failure> {
         let path = format!("{}/event-{number:08}.root", self.directory);
-        Ok(OpenWrite {
-            path: NsPath::parse(path.as_bytes())?,
-            how: How::NewOnly,
-            mkpath: false,
-            mode: 0o644,
-            posc: false,
-            client: ClientIdentity { user: "fill".into(), pid: 1, host: "[::1]".into() },
-            boot: BootId(1),
-            expected_len: None,
-            restarted: false,
-            vouched: None,
-            resume: None,
-            placement: types::Placement::single_node(),
-        })
+        Ok(OpenWrite::new(
+            NsPath::parse(path.as_bytes())?,
+            How::NewOnly,
+            ClientIdentity { user: "fill".into(), pid: 1, host: "[::1]".into() },
+            BootId(1),
+        ))
     }
 
     /// Makes the next file, and then the one after it; says on `done` when there is none left, or what went wrong.

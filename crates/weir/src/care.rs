@@ -69,6 +69,24 @@ impl Office {
                 self.scrub.give_up();
                 self.scrub_status()
             }
+            Ask::MakeToken { .. } => Reply::Refused(
+                "this node is alone: tokens are made by a cluster's manager (`weir serve --role manager`)".into(),
+            ),
+            Ask::Stores
+            | Ask::ClusterStatus
+            | Ask::Top
+            | Ask::File { .. }
+            | Ask::PolicySet { .. }
+            | Ask::PolicyGet { .. }
+            | Ask::PolicyRemove { .. }
+            | Ask::PolicyList
+            | Ask::Drain { .. }
+            | Ask::StoreReadOnly { .. }
+            | Ask::StoreRemove { .. }
+            | Ask::NodeRemove { .. }
+            | Ask::Repair { .. } => Reply::Refused(
+                "this node is alone, with one store: that is asked of a cluster's manager (`weir serve --role manager`)".into(),
+            ),
             Ask::Backup { since } => self.backup(since.map(|(seq, incarnation)| (Seq(seq), incarnation))),
         }
     }

@@ -2,7 +2,9 @@
 
 mod bench;
 mod client;
+mod local;
 mod machines;
+mod seeing;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -10,11 +12,16 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+use types::{Place, StoreClass};
+
+use crate::config::ClusterRole;
 use crate::exit::Exit;
 
 pub use bench::*;
 pub use client::*;
+pub use local::*;
 pub use machines::*;
+pub use seeing::*;
 
 const ABOUT: &str = "Storage for physics experiments: takes files from stock XRootD clients, keeps them through any \
 crash, and gives them back with every page checked.";
@@ -35,27 +42,50 @@ pub enum Command {
     ///
     /// Makes the data directory on the first start, if it is missing or empty. When ready, prints exactly one line to
     /// stdout, `weir: ready root://HOST:PORT/`; the log goes to stderr. SIGTERM or SIGINT ends it cleanly within 10 s;
-    /// a second one at once.
+    /// a second one at once. With --role it is a node of a cluster (docs/cluster.md).
     Serve(ServeArgs),
+    /// Makes and looks after what nodes join a cluster with.
+    Token(JoinTokenArgs),
+    /// Shows a cluster as a whole: its nodes, and what there is to be done.
+    Status(ManagerArgs),
+    /// Shows the stores of a cluster.
+    Stores(ManagerArgs),
+    /// Shows where a file of a cluster is, and how each of its copies is.
+    File(FileArgs),
+    /// Shows and changes the policies of directories: how files are copied, and where they go.
+    Policy(PolicyArgs),
+    /// Gives a lost store up for good, so that others get copies of what it had; without --store shows how far that is.
+    ///
+    /// The copies are made in the background, at the rate that `copies.rate` sets. See docs/cluster.md.
+    Repair(RepairArgs),
+    /// Empties a store, so that it can be taken away; without a store shows how far that is.
+    ///
+    /// Others take its place in its groups and copy what it has, in the background, at the rate that `copies.rate` sets; then it is deleted there.
+    /// Files stay readable all the time. See docs/cluster.md.
+    Drain(DrainArgs),
+    /// Says that a store is only to be read from, or is to be used again, or is gone.
+    Store(StoreArgs),
+    /// Says that a node is gone.
+    Node(NodeArgs),
     /// Makes a data directory, and nothing else.
     ///
     /// For who starts the node with `--existing` only. Does nothing where there is one already.
     Init(InitArgs),
-    /// Shows what weir promises, on a node of its own in a temporary place.
+    /// Shows what weir promises, on a cluster of its own in a temporary place.
     ///
-    /// Records real ROOT files with the installed `xrdcp`, follows one while it grows, kills the node and the recorder
-    /// in the middle of a recording, starts again, and checks that nothing acknowledged was lost. Takes about a minute,
-    /// needs no rights, and leaves nothing behind.
+    /// Starts a manager and four disk servers on this machine, records six streams while a reader follows one of them, kills a
+    /// disk server in the middle, compares every byte, starts it again and sees the copies restored. Takes about a minute,
+    /// needs no rights, and leaves nothing behind, also when it is ended by Ctrl-C.
     Demo(DemoArgs),
     /// Checks a data directory: names against pieces against checksums.
     ///
     /// The node must not be running. Recovers from an unclean stop as a start would, then reads everything and says in
     /// plain words what it found. Repairs only what a flag names.
     Fsck(FsckArgs),
-    /// Shows what a node does just now: requests by kind, bytes, times, connections, space.
+    /// Shows what a node or a cluster does just now: requests, bytes, times, connections, space.
     ///
-    /// Reads the metrics of a node that was started with `--metrics`, again and again until Ctrl-C. Without a terminal it
-    /// prints one block after the other.
+    /// With HOST:PORT it reads the metrics of a node that was started with `--metrics`; with `--data` it asks the running manager for all
+    /// nodes of its cluster, a line each. Again and again until Ctrl-C; without a terminal it prints one block after the other.
     Top(TopArgs),
     /// Says what the scrub of a running node is at, or tells it what to do.
     ///
@@ -89,6 +119,8 @@ pub enum Command {
     /// A file is left alone if length and checksum are the same at both ends. What the source does not have stays, unless
     /// `--delete` says otherwise.
     Sync(SyncArgs),
+    /// Runs a cluster on this machine, to try it out: a manager and disk servers, each a process of its own.
+    Local(LocalArgs),
     /// Measures storage systems, side by side: by path or by root://.
     Bench(BenchArgs),
     /// Writes the man pages and the completions for shells into a folder.
@@ -105,6 +137,28 @@ pub struct ServeArgs {
     /// Where everything is kept.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Be a node of a cluster: its manager, which has the names, or a disk server, which has stores [default: a node that is alone].
+    #[arg(long, value_name = "ROLE")]
+    pub role: Option<ClusterRole>,
+    /// Of a node of a cluster: where the other nodes reach it; port 0 picks a free one [default: 127.0.0.1:1095].
+    #[arg(long, value_name = "HOST:PORT")]
+    pub nodes: Option<String>,
+    /// Of a disk server: the token that `weir token create` printed, when it starts for the first time. Others can read it in the list of
+    /// processes; --join-file keeps it from them.
+    #[arg(long, value_name = "TOKEN", conflicts_with = "join_file")]
+    pub join: Option<JoinText>,
+    /// Of a disk server: the file with the token in it, when it starts for the first time.
+    #[arg(long, value_name = "FILE")]
+    pub join_file: Option<PathBuf>,
+    /// Of a disk server: where clients are sent to [default: the address that it listens on].
+    #[arg(long, value_name = "HOST:PORT", value_parser = crate::config::keys::address)]
+    pub advertise: Option<String>,
+    /// Of a disk server: where it stands, as site/rack/host [default: default/default/ and the host's name].
+    #[arg(long, value_name = "PLACE")]
+    pub place: Option<Place>,
+    /// Of a disk server: what its administrator calls the kind of its stores, for policies that ask for a class.
+    #[arg(long, value_name = "CLASS")]
+    pub class: Option<StoreClass>,
     /// The address to listen on; port 0 picks a free one [default: 127.0.0.1:1094].
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
@@ -133,6 +187,54 @@ pub struct ServeArgs {
     pub check: bool,
 }
 
+/// A token to join with, as it was given. Whoever reads it can join, so it is not shown.
+#[derive(Clone)]
+pub struct JoinText(pub String);
+
+impl std::fmt::Debug for JoinText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JoinText(not shown)")
+    }
+}
+
+impl std::str::FromStr for JoinText {
+    type Err = std::convert::Infallible;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// Commands on tokens.
+#[derive(Args, Debug, Clone)]
+pub struct JoinTokenArgs {
+    /// The command.
+    #[command(subcommand)]
+    pub command: TokenCommand,
+}
+
+/// Commands on tokens.
+#[derive(Subcommand, Debug, Clone)]
+pub enum TokenCommand {
+    /// Makes a token with which one node can join the cluster, and prints it: one line.
+    ///
+    /// Whoever has it can join in the node's place, until it is used or its time is over.
+    Create(TokenCreateArgs),
+}
+
+/// Arguments of `weir token create`.
+#[derive(Args, Debug, Clone)]
+pub struct TokenCreateArgs {
+    /// The data directory of the running manager.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// What the node may become.
+    #[arg(long, value_name = "ROLE", default_value = "disk")]
+    pub role: ClusterRole,
+    /// For how long it is good, as in 1h; at most 30d.
+    #[arg(long, value_name = "DURATION", default_value = "1h")]
+    pub valid: String,
+}
+
 /// Arguments of `weir init`.
 #[derive(Args, Debug, Default, Clone)]
 pub struct InitArgs {
@@ -144,7 +246,7 @@ pub struct InitArgs {
 /// Arguments of `weir demo`.
 #[derive(Args, Debug, Default, Clone)]
 pub struct DemoArgs {
-    /// Keep the node's data directory and logs, and say where they are.
+    /// Keep the nodes' data directories and logs, and say where they are.
     #[arg(long)]
     pub keep: bool,
     /// Record the .root files of this folder too [default: ../shared/data/root, if it is there].
@@ -199,19 +301,24 @@ pub struct FsckArgs {
 
 /// Arguments of `weir top`.
 #[derive(Args, Debug, Default, Clone)]
+#[command(group = clap::ArgGroup::new("whom").required(true).args(["node", "data"]))]
 pub struct TopArgs {
     /// Where the node tells its metrics: what `weir serve --metrics` was given, or the URL that its log says.
     #[arg(value_name = "HOST:PORT")]
-    pub node: String,
-    /// Look twice, show what happened in between, and end.
+    pub node: Option<String>,
+    /// The data directory of a running manager, to see its whole cluster.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Show one look, and end.
     #[arg(long)]
     pub once: bool,
-    /// Print one JSON object on a line for each look. Rates are per second, times in seconds, sizes in bytes.
+    /// Print one JSON object and end; with `--interval` one on a line for each look. Rates are per second, sizes in bytes, times in
+    /// seconds unless their names say milliseconds.
     #[arg(long)]
     pub json: bool,
-    /// Seconds between two looks.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    pub interval: f64,
+    /// Seconds between two looks [default: 1].
+    #[arg(long, value_name = "SECONDS")]
+    pub interval: Option<f64>,
 }
 
 /// Arguments of `weir backup`.
@@ -337,7 +444,10 @@ pub fn command() -> clap::Command {
 /// Parses; help, version and usage errors are printed here, and the code to end with returned.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     let mut command = Cli::command().after_help(Exit::table());
-    for name in ["serve", "init", "demo", "fsck", "top", "scrub", "backup", "restore", "export", "cp", "sync"] {
+    for name in [
+        "serve", "token", "init", "demo", "fsck", "top", "scrub", "backup", "restore", "export", "cp", "sync", "local",
+        "status", "stores", "file", "policy", "repair", "drain", "store", "node",
+    ] {
         command = command.mut_subcommand(name, |sub| sub.after_help(Exit::table()));
     }
     command.try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {

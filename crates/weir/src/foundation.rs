@@ -248,72 +248,23 @@ impl Foundation {
         purpose: Purpose,
         now: Timestamp,
     ) -> Result<Self, OpenError> {
-        if purpose != Purpose::Repair && rebuild::is_under_way(&*disk)? {
-            return Err(OpenError::RebuildInterrupted);
-        }
-        if purpose != Purpose::Repair && restore::is_under_way(&*disk)? {
-            return Err(OpenError::RestoreInterrupted);
-        }
-        let new_log = NewLog::read(&*disk)?;
-        if purpose != Purpose::Repair && new_log.is_some_and(|mark| !mark.finished) {
-            return Err(OpenError::NewLogUnfinished);
-        }
-        let ballast = Ballast::new(Arc::clone(&disk), BALLAST_FILE);
-        // Recovery writes to the log and to the indexes. On a full disk this is what the ballast is for.
-        if disk.space()?.free < config.segment_size.saturating_mul(2) && ballast.release()? {
-            tracing::warn!("the disk is full: the ballast was given back, so that the node can start");
-        }
-        // Where indexes or contents are, a missing log is a lost one, not a first start.
-        let journal_config = JournalConfig { must_exist: holds_anything(&*disk)?, ..journal_config(config) };
-        let (journal, opened) = Journal::open(Arc::clone(&disk), JOURNAL_DIR, journal_config)?;
-        let journal = Arc::new(journal);
-        let index_config = IndexConfig {
-            overlay_bytes_max: usize::try_from(config.overlay).unwrap_or(usize::MAX),
-            background: purpose == Purpose::Serve,
-            log_ended_at: Some(opened.last),
-            ..IndexConfig::default()
-        };
-        let index = |which, stream, dir: &str, checkpoint: &str| {
-            let failed = |source| OpenError::Index { which, source };
-            let engine = engine(data, dir, config).map_err(failed)?;
-            let disk = Arc::clone(&disk);
-            LoggedIndex::open(Arc::clone(&journal), stream, engine, disk, checkpoint, index_config.clone())
-                .map_err(failed)
-        };
-        let (namespace_index, namespace_found) =
-            index("namespace", StreamId::NAMESPACE, NAMESPACE_INDEX_DIR, NAMESPACE_CHECKPOINT_DIR)?;
-        let (store_index, index_found) = index("store", StreamId::STORE_INDEX, STORE_INDEX_DIR, STORE_CHECKPOINT_DIR)?;
-        let runs = Runs::read(&*disk)?;
+        let ground = Ground::open(disk, config, purpose, &JournalConfig::default().streams)?;
+        let (namespace_index, namespace_found) = ground.namespace_index(data, config)?;
+        let (store_index, index_found) = ground.store_index(data, config)?;
+        let disk = &ground.disk;
+        let runs = Runs::read(&**disk)?;
         let known = namespace::last_session(&*namespace_index.snapshot())?.map_or(0, |session| session.0);
         let is_older = known < runs.last;
         if is_older && purpose != Purpose::Repair {
             return Err(OpenError::OlderNamespace { namespace: known, contents: runs.last });
         }
-        let failed = |source| OpenError::Index { which: "namespace", source };
-        let embedded =
-            Arc::new(Embedded::new(Arc::clone(&namespace_index), EmbeddedConfig::default()).map_err(failed)?);
-        let limits = namespace::Limits { upload_keep: config.uploads_kept, ..namespace::Limits::default() };
-        let namespace_config = NamespaceConfig { limits, ..NamespaceConfig::default() };
-        let namespace = Namespace::open(Arc::clone(&embedded) as Arc<dyn kv::Kv>, now, namespace_config)?;
+        let (embedded, namespace) = open_namespace(&namespace_index, config, now)?;
         if !is_older {
-            Runs { last: namespace.session().0, ..runs }.write(&*disk)?;
+            Runs { last: namespace.session().0, ..runs }.write(&**disk)?;
         }
-        let was_repaired = was_repaired(&*disk)? || new_log.is_some() || runs.older_accepted || is_older;
-        let store_config = StoreConfig {
-            floor: config.floor,
-            // After a clean stop there is nothing to look for. After a repaired log the store may have forgotten contents
-            // whose files are the only copy: then nothing is cleared away. Nor is it by who only looks.
-            find_orphans: (purpose != Purpose::Serve || !opened.clean) && !was_repaired,
-            clear_away: purpose == Purpose::Serve && !was_repaired,
-            ..StoreConfig::default()
-        };
-        let (store, store_found) = Store::open(
-            Arc::clone(&disk),
-            STORE_DIR,
-            Arc::clone(&journal),
-            Arc::clone(&store_index) as Arc<dyn store::RecordIndex>,
-            store_config,
-        )?;
+        let was_repaired = ground.was_repaired || runs.older_accepted || is_older;
+        let (store, store_found) = ground.store(&store_index, config.floor, was_repaired)?;
+        let Ground { disk, journal, opened, ballast, .. } = ground;
         let found = Found { journal: opened, namespace: namespace_found, index: index_found, store: store_found };
         Ok(Self {
             disk,
@@ -345,6 +296,120 @@ impl Foundation {
         let journal = self.journal.close().map_err(OpenError::from);
         namespace.and(store).and(journal)
     }
+}
+
+/// What indexes stand on: disk, log and ballast of one directory.
+pub(crate) struct Ground {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) opened: Opened,
+    pub(crate) ballast: Ballast,
+    /// Whether a damaged log was cut once, or a new one begun in the place of a lost one.
+    pub(crate) was_repaired: bool,
+    purpose: Purpose,
+    index_config: IndexConfig,
+}
+
+impl Ground {
+    /// Opens the log of `streams` on `disk`, recovering what an unclean stop left.
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        config: &Config,
+        purpose: Purpose,
+        streams: &[StreamId],
+    ) -> Result<Self, OpenError> {
+        if purpose != Purpose::Repair && rebuild::is_under_way(&*disk)? {
+            return Err(OpenError::RebuildInterrupted);
+        }
+        if purpose != Purpose::Repair && restore::is_under_way(&*disk)? {
+            return Err(OpenError::RestoreInterrupted);
+        }
+        let new_log = NewLog::read(&*disk)?;
+        if purpose != Purpose::Repair && new_log.is_some_and(|mark| !mark.finished) {
+            return Err(OpenError::NewLogUnfinished);
+        }
+        let ballast = Ballast::new(Arc::clone(&disk), BALLAST_FILE);
+        // Recovery writes to the log and to the indexes. On a full disk this is what the ballast is for.
+        if disk.space()?.free < config.segment_size.saturating_mul(2) && ballast.release()? {
+            tracing::warn!("the disk is full: the ballast was given back, so that the node can start");
+        }
+        // Where indexes or contents are, a missing log is a lost one, not a first start.
+        let must_exist = holds_anything(&*disk)?;
+        let journal_config = JournalConfig { must_exist, streams: streams.to_vec(), ..journal_config(config) };
+        let (journal, opened) = Journal::open(Arc::clone(&disk), JOURNAL_DIR, journal_config)?;
+        let index_config = IndexConfig {
+            overlay_bytes_max: usize::try_from(config.overlay).unwrap_or(usize::MAX),
+            background: purpose == Purpose::Serve,
+            log_ended_at: Some(opened.last),
+            ..IndexConfig::default()
+        };
+        let was_repaired = was_repaired(&*disk)? || new_log.is_some();
+        Ok(Self { disk, journal: Arc::new(journal), opened, ballast, was_repaired, purpose, index_config })
+    }
+
+    pub(crate) fn namespace_index(
+        &self,
+        data: &DataDir,
+        config: &Config,
+    ) -> Result<(Arc<LoggedIndex>, Recovery), OpenError> {
+        self.index("namespace", StreamId::NAMESPACE, data, NAMESPACE_INDEX_DIR, NAMESPACE_CHECKPOINT_DIR, config)
+    }
+
+    pub(crate) fn store_index(
+        &self,
+        data: &DataDir,
+        config: &Config,
+    ) -> Result<(Arc<LoggedIndex>, Recovery), OpenError> {
+        self.index("store", StreamId::STORE_INDEX, data, STORE_INDEX_DIR, STORE_CHECKPOINT_DIR, config)
+    }
+
+    fn index(
+        &self,
+        which: &'static str,
+        stream: StreamId,
+        data: &DataDir,
+        dir: &str,
+        checkpoint: &str,
+        config: &Config,
+    ) -> Result<(Arc<LoggedIndex>, Recovery), OpenError> {
+        let failed = |source| OpenError::Index { which, source };
+        let engine = engine(data, dir, config).map_err(failed)?;
+        let (journal, disk) = (Arc::clone(&self.journal), Arc::clone(&self.disk));
+        LoggedIndex::open(journal, stream, engine, disk, checkpoint, self.index_config.clone()).map_err(failed)
+    }
+
+    /// The store over its index. `was_repaired`: it may have forgotten contents whose files are the only copy.
+    pub(crate) fn store(
+        &self,
+        index: &Arc<LoggedIndex>,
+        floor: Option<u64>,
+        was_repaired: bool,
+    ) -> Result<(Arc<Store>, StoreRecovery), OpenError> {
+        let store_config = StoreConfig {
+            floor,
+            // After a clean stop there is nothing to look for. After a repaired log the store may have forgotten contents
+            // whose files are the only copy: then nothing is cleared away. Nor is it by who only looks.
+            find_orphans: (self.purpose != Purpose::Serve || !self.opened.clean) && !was_repaired,
+            clear_away: self.purpose == Purpose::Serve && !was_repaired,
+            ..StoreConfig::default()
+        };
+        let (journal, index) = (Arc::clone(&self.journal), Arc::clone(index) as Arc<dyn store::RecordIndex>);
+        Ok(Store::open(Arc::clone(&self.disk), STORE_DIR, journal, index, store_config)?)
+    }
+}
+
+/// The namespace over its index, with the thread that commits.
+pub(crate) fn open_namespace(
+    index: &Arc<LoggedIndex>,
+    config: &Config,
+    now: Timestamp,
+) -> Result<(Arc<Embedded>, Arc<Namespace>), OpenError> {
+    let failed = |source| OpenError::Index { which: "namespace", source };
+    let embedded = Arc::new(Embedded::new(Arc::clone(index), EmbeddedConfig::default()).map_err(failed)?);
+    let limits = namespace::Limits { upload_keep: config.uploads_kept, ..namespace::Limits::default() };
+    let namespace_config = NamespaceConfig { limits, ..NamespaceConfig::default() };
+    let namespace = Namespace::open(Arc::clone(&embedded) as Arc<dyn kv::Kv>, now, namespace_config)?;
+    Ok((embedded, namespace))
 }
 
 /// Whether there is anything that only a log can have brought here.

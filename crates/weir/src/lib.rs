@@ -10,6 +10,8 @@ pub mod backup;
 mod bench;
 mod care;
 pub mod cli;
+mod cluster_node;
+mod cluster_role;
 pub mod config;
 pub mod control;
 mod damage_mark;
@@ -25,7 +27,11 @@ pub mod fsck;
 mod generate;
 mod http;
 pub mod listen;
+mod local;
 pub mod logging;
+pub mod manager_foundation;
+mod manager_office;
+mod managers_file;
 pub mod metrics;
 mod new_log;
 pub mod rebuild;
@@ -33,11 +39,18 @@ mod recovery_words;
 pub mod reload;
 mod runs;
 pub mod scrub;
+mod seeing;
 pub mod serve;
+mod serve_disk;
+mod serve_manager;
 pub mod signals;
+mod space_watch;
+pub mod store_foundation;
+mod striping;
 mod supervisor;
 mod table;
 mod time_text;
+mod token;
 mod top;
 pub mod transfer;
 
@@ -54,6 +67,7 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
     };
     let result = match parsed.command {
         cli::Command::Serve(args) => serve::run(&args),
+        cli::Command::Token(args) => token::run(&args),
         cli::Command::Init(args) => datadir::init(&args.data),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Fsck(args) => fsck::run(&args),
@@ -65,6 +79,15 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
         cli::Command::Export(args) => export::run(&args),
         cli::Command::Backup(args) => backup::run(&args),
         cli::Command::Restore(args) => backup::restore::run(&args),
+        cli::Command::Status(args) => seeing::status(&args),
+        cli::Command::Stores(args) => seeing::stores(&args),
+        cli::Command::File(args) => seeing::file(&args),
+        cli::Command::Policy(args) => seeing::policy(&args),
+        cli::Command::Repair(args) => seeing::repair(&args),
+        cli::Command::Drain(args) => seeing::drain(&args),
+        cli::Command::Store(args) => seeing::store(&args),
+        cli::Command::Node(args) => seeing::node(&args),
+        cli::Command::Local(args) => local::run(&args),
         cli::Command::Bench(args) => bench::run(&args),
         cli::Command::Top(args) => top::run(&args),
     };

@@ -1,7 +1,8 @@
 //! What a start found, in plain words for the log.
 
-use journal::Seq;
+use journal::{Loss, Opened, Seq};
 use kv::{Rebuilt, Recovery};
+use store::StoreRecovery;
 
 use crate::config::units::show_size;
 use crate::foundation::Found;
@@ -18,21 +19,49 @@ pub struct Words {
 /// Everything worth saying about a start, in the order in which it happened.
 #[must_use]
 pub fn in_words(found: &Found, grace_secs: u64) -> Vec<Words> {
+    let indexes = [("namespace", &found.namespace), ("store", &found.index)];
+    of_parts(&found.journal, &indexes, Some(&found.store), grace_secs)
+}
+
+/// Puts what was found into the log.
+pub fn say_all(words: Vec<Words>) {
+    for words in words {
+        if words.attention {
+            tracing::warn!("{}", words.text);
+        } else {
+            tracing::info!("{}", words.text);
+        }
+    }
+}
+
+/// The same of a start that has opened a log with these indexes, and perhaps a store.
+#[must_use]
+pub fn of_parts(
+    journal: &Opened,
+    indexes: &[(&str, &Recovery)],
+    store: Option<&StoreRecovery>,
+    grace_secs: u64,
+) -> Vec<Words> {
     let mut words = Vec::new();
     let mut say = |attention: bool, text: String| words.push(Words { attention, text });
-    let journal = &found.journal;
     if journal.created {
         say(false, "a new log was made: this is the first start".into());
     } else if journal.clean {
         say(false, format!("the last stop was clean; the log holds {} records", journal.records));
     } else {
+        let replayed: Vec<String> =
+            indexes.iter().map(|(which, recovery)| format!("{} for the {which}", recovery.replayed)).collect();
         say(
             false,
             format!(
-                "the last stop was not clean: all {} records of the log were checked, and what the indexes lacked was replayed ({} for the namespace, {} for the store)",
-                journal.records, found.namespace.replayed, found.index.replayed
+                "the last stop was not clean: all {} records of the log were checked, and what the indexes lacked was replayed ({})",
+                journal.records,
+                replayed.join(", ")
             ),
         );
+    }
+    if let Some(loss) = journal.lost {
+        say(loss == Loss::Failed, loss_in_words(loss));
     }
     if let Some(cut) = &journal.cut {
         let saved = match &cut.saved {
@@ -42,15 +71,15 @@ pub fn in_words(found: &Found, grace_secs: u64) -> Vec<Words> {
         say(
             false,
             format!(
-                "{} at the end of the log did not check and were cut: writes that were under way when the node stopped, promised to nobody ({saved})",
+                "{} at the end of the log did not check and were cut: writes that were not synced when the node stopped, promised to nobody as durable ({saved})",
                 show_size(cut.bytes)
             ),
         );
     }
-    for (which, recovery) in [("namespace", &found.namespace), ("store", &found.index)] {
+    for (which, recovery) in indexes {
         index_in_words(which, recovery, journal.created, &mut say);
     }
-    let store = &found.store;
+    let Some(store) = store else { return words };
     if !store.in_making.is_empty() {
         say(
             false,
@@ -64,7 +93,7 @@ pub fn in_words(found: &Found, grace_secs: u64) -> Vec<Words> {
         say(
             true,
             format!(
-                "{} of recordings under way had been written but not synced, and did not come back after the machine stopped",
+                "{} of recordings under way had been written but not synced, and are gone: the machine stopped, or its disk failed. Their writers are refused when they come back",
                 show_size(store.bytes_dropped)
             ),
         );
@@ -79,6 +108,23 @@ pub fn in_words(found: &Found, grace_secs: u64) -> Vec<Words> {
         say(true, format!("store/{file} is not explained by any record and is left alone; `weir fsck` says more"));
     }
     words
+}
+
+fn loss_in_words(loss: Loss) -> String {
+    const REFUSED: &str = "Whoever was writing then is refused when it comes back, and writes its file again; what was acknowledged as durable is there";
+    match loss {
+        Loss::Failed => format!(
+            "a write or a sync had failed before the node stopped, so that bytes which were written and not synced may be gone: look at the disk (dmesg, SMART). {REFUSED}"
+        ),
+        Loss::Gap => format!(
+            "of the records at the end of the log that were not synced some are gone: the machine stopped, or its disk failed. {REFUSED}"
+        ),
+        Loss::Unknown => {
+            format!(
+                "the log does not say whether bytes that were written and not synced may be gone (an older weir wrote it, or it was begun anew). {REFUSED}"
+            )
+        }
+    }
 }
 
 fn index_in_words(which: &str, recovery: &Recovery, fresh: bool, say: &mut dyn FnMut(bool, String)) {
@@ -134,7 +180,8 @@ mod tests {
     }
 
     fn found() -> Found {
-        let journal = Opened { last: Seq(9), oldest: Seq(1), records: 9, clean: true, created: false, cut: None };
+        let journal =
+            Opened { last: Seq(9), oldest: Seq(1), records: 9, clean: true, created: false, cut: None, lost: None };
         Found { journal, namespace: recovery(), index: recovery(), store: StoreRecovery::default() }
     }
 
@@ -151,15 +198,17 @@ mod tests {
         found.journal.clean = false;
         found.journal.cut = Some(Cut { segment: "s".into(), offset: 1, bytes: 2048, saved: None });
         found.index.rebuilt = Some(Rebuilt::Broken);
+        found.journal.lost = Some(Loss::Failed);
         found.store.in_making = vec![PieceId::first(BodyId(1))];
         found.store.bytes_dropped = 10;
         found.store.unexplained = vec!["objects/x".into()];
         let words = in_words(&found, 60);
         let marked: Vec<_> = words.iter().filter(|word| word.attention).map(|word| word.text.as_str()).collect();
-        assert_eq!(marked.len(), 3, "{words:#?}");
-        assert!(marked[0].contains("store's index"));
-        assert!(marked[1].contains("10 B"));
-        assert!(marked[2].contains("store/objects/x"));
+        assert_eq!(marked.len(), 4, "{words:#?}");
+        assert!(marked[0].contains("had failed") && marked[0].contains("refused"));
+        assert!(marked[1].contains("store's index"));
+        assert!(marked[2].contains("10 B"));
+        assert!(marked[3].contains("store/objects/x"));
         assert!(words.iter().any(|word| word.text.contains("60 s")));
     }
 }

@@ -28,8 +28,8 @@ impl Reload {
         Self { args, in_force, logging }
     }
 
-    /// Reads the file anew; the flags of the start go on winning over it.
-    pub fn again(&mut self, server: &server::Server) {
+    /// Reads the file anew; the flags of the start go on winning over it. Gives what holds now; `None`: the file is wrong, and nothing was changed.
+    pub fn again(&mut self, server: &server::Server) -> Option<&Config> {
         let loaded = Config::load(self.args.config.as_deref()).map_err(|error| error.to_string());
         let checked = loaded.map(|config| config.with_flags(&self.args));
         let checked = checked.and_then(|config| logging::filter(&config.log).map(|filter| (config, filter)));
@@ -37,7 +37,7 @@ impl Reload {
             Ok(good) => good,
             Err(reason) => {
                 tracing::error!("SIGHUP: nothing was changed: {reason}");
-                return;
+                return None;
             }
         };
         let changes = changes(&self.in_force, &new);
@@ -51,6 +51,7 @@ impl Reload {
         server.adjust(&limits, times);
         self.in_force = in_force;
         tracing::info!("SIGHUP: {}", in_words(&changes));
+        Some(&self.in_force)
     }
 }
 

@@ -4,26 +4,26 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use types::{BootId, Timestamp};
 
 use crate::Failure;
 use crate::care::Care;
 use crate::cli::ServeArgs;
-use crate::config::Config;
-use crate::config::units::show_size;
-use crate::datadir::{DataDir, DataDirError, IfNew};
+use crate::config::{ClusterRole, Config};
+use crate::datadir::{DataDir, DataDirError, DirRole, IfNew};
 use crate::exit::Exit;
 use crate::foundation::{Foundation, OpenError, Purpose, ballast_bytes};
-use crate::metrics::{Metrics, Sources};
-use crate::recovery_words::in_words;
+use crate::metrics::{LogSource, Metrics, Sources};
+use crate::recovery_words::{in_words, say_all};
 use crate::reload::Reload;
 use crate::signals::Asked;
-use crate::{listen, logging, metrics, signals, supervisor};
+use crate::space_watch::SpaceWatch;
+use crate::{listen, logging, metrics, serve_disk, serve_manager, signals, supervisor};
 
 /// A clean stop is promised within 10 s; this much is left for closing the indexes and the log.
-const SERVER_STOP: Duration = Duration::from_secs(6);
+pub(crate) const SERVER_STOP: Duration = Duration::from_secs(6);
 /// When even that has not worked, the process ends anyway.
 const STOP: Duration = Duration::from_millis(9_500);
 /// Descriptors for the log, the indexes and what else is ours.
@@ -36,6 +36,11 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let config =
         Config::load(args.config.as_deref()).map_err(|error| Failure::new(Exit::Usage, error))?.with_flags(args);
     let logging = logging::start_as(&config.log, config.log_json)?;
+    match config.role {
+        Some(ClusterRole::Manager) => return serve_manager::run(args, &config, logging),
+        Some(ClusterRole::Disk) => return serve_disk::run(args, &config, logging),
+        None => of_a_cluster_alone(args, &config)?,
+    }
     let address =
         listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
     // Taken when all is open; refused before anything is.
@@ -62,15 +67,37 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     );
     let mut clock = Clock::default(); // dropped after the foundation: closing that may hang too
     let foundation = Foundation::open(&data, &config, Purpose::Serve, now()).map_err(|error| refused(&data, error))?;
-    let mut server_config = server::ServerConfig::new(address, boot);
+    let mut server_config = server::ServerConfig::new(address, foundation.journal.boot(boot));
     server_config.keep_uploads = foundation.was_repaired;
-    if config.third_party_copy {
-        server_config.pull =
-            Some(server::Fetcher(Arc::new(crate::fetch::Fetch::from_these(&config.third_party_sources))));
-    }
+    server_config.pull = fetcher(&config);
     set_bounds(&config, &mut server_config.limits, &mut server_config.times);
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
-    serve_on(&foundation, &config, server_config, &stop, &mut |server| reload.again(server), &mut clock)
+    serve_on(&foundation, &config, server_config, &stop, &mut |server| _ = reload.again(server), &mut clock)
+}
+
+/// What third-party copies are made with, if they are asked for.
+pub(crate) fn fetcher(config: &Config) -> Option<server::Fetcher> {
+    config
+        .third_party_copy
+        .then(|| server::Fetcher(Arc::new(crate::fetch::Fetch::from_these(&config.third_party_sources))))
+}
+
+/// What only a node of a cluster can make sense of is refused rather than ignored.
+fn of_a_cluster_alone(args: &ServeArgs, config: &Config) -> Result<(), Failure> {
+    let given = [
+        ("--join", args.join.is_some()),
+        ("--join-file", args.join_file.is_some()),
+        ("[[store]]", !config.stores.is_empty()),
+        ("managers", !config.managers.is_empty()),
+        ("advertise", config.advertise.is_some()),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        Some((name, _)) => Err(Failure::message(
+            Exit::Usage,
+            format!("{name} is for a disk server of a cluster; say --role disk, or leave it out"),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Serves what is open already until told to stop, or until it cannot go on; `reload` is called when the configuration is to be read again.
@@ -82,24 +109,20 @@ pub fn serve_on(
     reload: &mut dyn FnMut(&server::Server),
     clock: &mut Clock,
 ) -> Result<Exit, Failure> {
-    for words in in_words(&foundation.found, config.grace.as_secs()) {
-        if words.attention {
-            tracing::warn!("{}", words.text);
-        } else {
-            tracing::info!("{}", words.text);
-        }
-    }
+    say_all(in_words(&foundation.found, config.grace.as_secs()));
     foundation.embedded.on_batch_done(Arc::new(server::batch_done));
-    let mut space = SpaceWatch::new(foundation, ballast_bytes(config));
+    let store = Arc::clone(&foundation.store);
+    let mut space = SpaceWatch::of_store(store, &foundation.ballast, ballast_bytes(config));
     space.look();
 
     // An address that is not to be had is noticed before anybody is served.
     let metrics_on = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
-    let server = server::Server::start(server_config, Arc::clone(&foundation.namespace), Arc::clone(&foundation.store))
-        .map_err(not_served)?;
+    let role =
+        server::Role::Alone { namespace: Arc::clone(&foundation.namespace), store: Arc::clone(&foundation.store) };
+    let server = server::Server::start(server_config, role).map_err(not_served)?;
     let care = Care::start(foundation, config)?;
     let metrics = metrics_on.map(|listener| Metrics::start(listener, sources(foundation, &server))).transpose()?;
-    say_ready(&server.address().to_string())?;
+    say_ready(&format!("root://{}/", server.address()))?;
     supervisor::tell("READY=1");
 
     let why = wait(asked, reload, foundation, &server, &mut space);
@@ -146,14 +169,13 @@ pub fn serve_on(
 }
 
 fn sources(foundation: &Foundation, server: &server::Server) -> Sources {
+    let indexes =
+        vec![("namespace", Arc::clone(&foundation.namespace_index)), ("store", Arc::clone(&foundation.store_index))];
     Sources {
         server: server.watch(),
-        journal: Arc::clone(&foundation.journal),
-        embedded: Arc::clone(&foundation.embedded),
-        indexes: vec![
-            ("namespace", Arc::clone(&foundation.namespace_index)),
-            ("store", Arc::clone(&foundation.store_index)),
-        ],
+        logs: vec![LogSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
+        embedded: Some(Arc::clone(&foundation.embedded)),
+        cluster: None,
     }
 }
 
@@ -163,7 +185,7 @@ pub struct Clock(Option<Sender<()>>);
 
 impl Clock {
     /// From now on [`STOP`] is left until the clock is dropped; then the process ends with `late`.
-    fn start(&mut self, late: Exit) {
+    pub(crate) fn start(&mut self, late: Exit) {
         let (sender, receiver) = channel();
         self.0 = Some(sender);
         std::thread::spawn(move || {
@@ -176,7 +198,7 @@ impl Clock {
 }
 
 /// Only an address that cannot be had is about the address.
-fn not_served(error: server::ServerError) -> Failure {
+pub(crate) fn not_served(error: server::ServerError) -> Failure {
     match error {
         server::ServerError::Listen { .. } => {
             Failure::message(Exit::Listen, format!("{error}; is another server there? Port 0 picks a free one"))
@@ -187,12 +209,12 @@ fn not_served(error: server::ServerError) -> Failure {
 }
 
 /// The one line on stdout.
-fn say_ready(address: &str) -> Result<(), Failure> {
+pub(crate) fn say_ready(address: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "weir: ready root://{address}/").and_then(|()| stdout.flush()).map_err(|error| {
+    writeln!(stdout, "weir: ready {address}").and_then(|()| stdout.flush()).map_err(|error| {
         Failure::new(Exit::Failed, error).while_doing("cannot say on stdout that the node is ready")
     })?;
-    tracing::info!("ready root://{address}/");
+    tracing::info!("ready {address}");
     Ok(())
 }
 
@@ -201,6 +223,24 @@ pub fn open_data_dir(path: Option<&PathBuf>, if_new: IfNew) -> Result<DataDir, F
     let refused = |error: DataDirError| Failure::new(error.exit(), error);
     let path = path.ok_or_else(|| refused(DataDirError::NotGiven))?;
     DataDir::open(path, if_new, now()).map_err(refused)
+}
+
+/// The directory of a node of a cluster, accepted and locked.
+pub(crate) fn open_cluster_dir(path: Option<&PathBuf>, role: DirRole, if_new: IfNew) -> Result<DataDir, Failure> {
+    let refused = |error: DataDirError| Failure::new(error.exit(), error);
+    let path = path.ok_or_else(|| refused(DataDirError::NotGiven))?;
+    let data = DataDir::open_as(path, role, None, if_new, now()).map_err(refused)?;
+    tracing::info!(
+        "weir {} on {}{}: format 1, cluster {:032x}, {}, incarnation {}, created {}",
+        env!("CARGO_PKG_VERSION"),
+        data.path.display(),
+        if data.fresh { " (made just now)" } else { "" },
+        data.format.cluster,
+        role,
+        data.format.incarnation,
+        data.format.created,
+    );
+    Ok(data)
 }
 
 /// Says what helps, where something does.
@@ -287,57 +327,6 @@ fn wait(
     }
 }
 
-/// Keeps the ballast: takes it again when there is room. It is the log that gives it back, for a delete that finds no
-/// other room: given back by us, whoever comes first would take the space.
-struct SpaceWatch<'a> {
-    foundation: &'a Foundation,
-    ballast: u64,
-    full: bool,
-    held: bool,
-}
-
-impl<'a> SpaceWatch<'a> {
-    fn new(foundation: &'a Foundation, ballast: u64) -> Self {
-        Self { foundation, ballast, full: false, held: false }
-    }
-
-    fn look(&mut self) {
-        let space = match self.foundation.store.space() {
-            Ok(space) => space,
-            Err(error) => return tracing::error!("cannot tell how much space is free: {error}"),
-        };
-        if space.floor_reached && !self.full {
-            tracing::warn!(
-                "{} free of {}: new data is refused until more than {} are free; reading and deleting go on",
-                show_size(space.free),
-                show_size(space.total),
-                show_size(space.floor)
-            );
-        }
-        if !space.floor_reached && self.full {
-            tracing::info!("{} free: new data is taken again", show_size(space.free));
-        }
-        self.full = space.floor_reached;
-        match self.foundation.ballast.held() {
-            Ok(0) if self.held => {
-                self.held = false;
-                tracing::warn!("the ballast of {} was given back to the full disk", show_size(self.ballast));
-            }
-            Ok(held) if held == self.ballast => self.held = true,
-            Ok(_) if space.free > space.floor.saturating_add(self.ballast.saturating_mul(2)) => {
-                match self.foundation.ballast.ensure(self.ballast) {
-                    Ok(()) => self.held = true,
-                    Err(error) => {
-                        tracing::warn!("cannot hold {} back as ballast: {error}", show_size(self.ballast));
-                    }
-                }
-            }
-            Ok(_) => {}
-            Err(error) => tracing::error!("cannot look at the ballast: {error}"),
-        }
-    }
-}
-
 /// The bounds and times of the server as `config` wants them.
 pub fn set_bounds(config: &Config, limits: &mut server::Limits, times: &mut server::Times) {
     bound_open_files(config, limits);
@@ -384,7 +373,7 @@ fn shared_out(most: u64, connections: usize, files: usize) -> (usize, usize) {
 }
 
 /// The kernel's boot, to tell whether bytes that were not synced can still be there.
-fn boot_id() -> Result<BootId, Failure> {
+pub(crate) fn boot_id() -> Result<BootId, Failure> {
     const FILE: &str = "/proc/sys/kernel/random/boot_id";
     let text = std::fs::read_to_string(FILE)
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing(format!("cannot read {FILE}")))?;
@@ -397,8 +386,7 @@ fn boot_id() -> Result<BootId, Failure> {
 /// The time of day, read here and handed down.
 #[must_use]
 pub fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+    SystemTime::now().into()
 }
 
 #[cfg(test)]

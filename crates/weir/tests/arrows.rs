@@ -15,13 +15,30 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("namespace", &["kv"]),
     ("store", &["disk", "journal", "kv"]),
-    ("server", &["wire", "namespace", "store"]),
+    ("server", &["wire", "namespace", "store", "roles"]),
     ("cluster", &[]),
-    ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster"]),
+    ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster", "roles"]),
     ("link", &[]),
+    ("roles", &["cluster", "link", "namespace", "store"]),
     ("client", &["wire"]),
     ("bench", &["client"]),
-    ("weir", &["disk", "journal", "kv", "wire", "namespace", "store", "server", "client", "bench"]),
+    (
+        "weir",
+        &[
+            "disk",
+            "journal",
+            "kv",
+            "wire",
+            "namespace",
+            "store",
+            "server",
+            "client",
+            "bench",
+            "cluster",
+            "link",
+            "roles",
+        ],
+    ),
 ];
 
 /// What tests, benches and build scripts may use more: they build a world to test in.
@@ -30,6 +47,7 @@ const ARROWS_OF_TESTS: &[(&str, &[&str])] = &[
     ("server", &["journal", "kv", "disk"]),
     ("store", &["disk", "journal", "kv"]),
     ("kv", &["journal", "disk"]),
+    ("roles", &["kv"]),
 ];
 
 /// Runtimes and their like, which none of the crates may use so far: there is no async code yet.

@@ -79,7 +79,7 @@ impl World {
             let mut config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
             set(&mut config);
             let (namespace, store) = (Arc::clone(&foundation.namespace), Arc::clone(&foundation.store));
-            let server = server::Server::start(config, namespace, store).unwrap();
+            let server = server::Server::start(config, server::Role::Alone { namespace, store }).unwrap();
             let mut session = Session::open(server.address(), 4711);
             what(&mut session);
             before_the_stop();

@@ -44,7 +44,10 @@ impl World {
         let mut config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
         // The timed sync has its own row; it must not come in between here.
         config.times.keeper = Duration::from_secs(3600);
-        let server = server::Server::start(config, Arc::clone(&foundation.namespace), Arc::clone(&foundation.store));
+        let server = server::Server::start(
+            config,
+            server::Role::Alone { namespace: Arc::clone(&foundation.namespace), store: Arc::clone(&foundation.store) },
+        );
         Self { server: server.unwrap(), foundation, syncs, _place: place }
     }
 

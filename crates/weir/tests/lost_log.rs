@@ -61,7 +61,7 @@ impl World {
         self.opened(close, |foundation| {
             let config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
             let (namespace, store) = (Arc::clone(&foundation.namespace), Arc::clone(&foundation.store));
-            let server = server::Server::start(config, namespace, store).unwrap();
+            let server = server::Server::start(config, server::Role::Alone { namespace, store }).unwrap();
             let result = what(foundation, &mut Session::open(server.address(), 4711));
             server.stop(Instant::now() + Duration::from_secs(5));
             result
@@ -112,20 +112,12 @@ fn numbers(foundation: &Foundation, path: &str) -> (Ino, BodyId) {
 /// A small file whose bytes stay in the log: a server would settle them within a second.
 fn put_into_the_log(foundation: &Foundation, path: &str, bytes: &[u8]) -> (Ino, BodyId) {
     let namespace = &foundation.namespace;
-    let open = OpenWrite {
-        path: NsPath::parse(path.as_bytes()).unwrap(),
-        how: How::NewOnly,
-        mkpath: false,
-        mode: 0o644,
-        posc: false,
-        client: ClientIdentity { user: "u".into(), pid: 1, host: "h".into() },
-        boot: BootId(1),
-        expected_len: None,
-        restarted: false,
-        vouched: None,
-        resume: None,
-        placement: types::Placement::single_node(),
-    };
+    let open = OpenWrite::new(
+        NsPath::parse(path.as_bytes()).unwrap(),
+        How::NewOnly,
+        ClientIdentity { user: "u".into(), pid: 1, host: "h".into() },
+        BootId(1),
+    );
     let context = || namespace.context(NOW, &Actor::admin(), None);
     let opened = namespace.change_wait(Durability::Synced, context(), open).unwrap();
     let new = NewPiece { path_hint: path.as_bytes(), expected_len: None, incarnation: namespace.incarnation() };
@@ -299,8 +291,10 @@ fn an_interruption_anywhere_is_gone_on_from() {
         let rest = done.split("crc32c").next().unwrap().replace("finished 1", "finished 0");
         format!("{rest}crc32c {:08x}\n", types::Crc32c::of(rest.as_bytes()).0)
     };
-    let segment =
-        walk(&world.data().join("journal")).into_iter().find(|path| path.extension().unwrap() == "wseg").unwrap();
+    let segment = walk(&world.data().join("journal"))
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|end| end == "wseg"))
+        .unwrap();
     let first = done.lines().next().unwrap().strip_prefix("first ").unwrap().parse::<u64>().unwrap();
     assert!(first > 1 << 20);
 

@@ -36,7 +36,7 @@ macro_rules! kinds {
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum RequestKind {
             $($(#[$doc])* $kind,)*
-            /// A code that no protocol up to 5.2.0 has.
+            /// A code that neither a protocol up to 5.2.0 nor weir has.
             Unknown(u16),
         }
 
@@ -141,6 +141,8 @@ kinds! {
     Writev = 3031 "writev",
     /// Copies ranges of open files into another one, on the server (protocol 5.2.0).
     Clone = 3032 "clone",
+    /// Many small requests in one: weir's own ([`crate::batch`]). The code is far from those that XRootD gives out: `we` as bytes.
+    Batch = 0x7765 "batch",
 }
 
 impl RequestKind {
@@ -211,6 +213,9 @@ impl RequestHeader {
         if len > limit && !planted::is(Bug::LengthNotBounded) {
             return Err(WireError::PayloadTooLong { kind: self.kind, len, limit });
         }
+        if self.kind == RequestKind::Batch {
+            return Ok(Payload::Stream(len));
+        }
         Ok(Payload::Buffer(len))
     }
 }
@@ -276,6 +281,7 @@ impl Limits {
             K::Chkpoint => 24,
             K::Close | K::Protocol | K::Ping | K::Sync | K::Endsess | K::Bind => 0,
             K::Write | K::Pgwrite => i32::MAX.unsigned_abs(),
+            K::Batch => crate::batch::BYTES_MAX,
             K::Gpfile | K::Unknown(_) => self.other,
         }
     }

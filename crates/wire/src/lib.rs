@@ -20,6 +20,7 @@
 
 #[macro_use]
 mod flags;
+pub mod batch;
 mod error;
 mod error_number;
 mod frame;

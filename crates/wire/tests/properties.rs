@@ -39,7 +39,7 @@ proptest! {
 
     #[test]
     fn any_request_bytes_are_taken_or_refused(
-        kind in prop_oneof![2998..3040u16, any::<u16>()],
+        kind in prop_oneof![2998..3040u16, Just(RequestKind::Batch.code()), any::<u16>()],
         params in any::<[u8; 16]>(),
         payload in vec(prop_oneof![Just(0u8), Just(b' '), Just(b'?'), any::<u8>()], 0..600),
     ) {
@@ -49,7 +49,7 @@ proptest! {
             params,
             dlen: i32::try_from(payload.len()).unwrap(),
         };
-        let payload = if matches!(header.kind, RequestKind::Write | RequestKind::Pgwrite) { &[][..] } else { &payload };
+        let payload = if matches!(header.kind, RequestKind::Write | RequestKind::Pgwrite | RequestKind::Batch) { &[][..] } else { &payload };
         if let Ok(request) = Request::decode(&header, payload) {
             // what was understood can be said again, and means the same
             let mut bytes = Vec::new();
@@ -58,6 +58,23 @@ proptest! {
                 prop_assert_eq!(Request::decode(&header, payload), Ok(request));
             }
         }
+    }
+
+    #[test]
+    fn any_batch_is_taken_apart_or_refused(
+        entries in 1..20u32,
+        list_len in 0..200u32,
+        behind in vec(prop_oneof![4 => Just(0u8), 1 => 1..4u8, 1 => any::<u8>()], 0..300),
+    ) {
+        let len = u32::try_from(behind.len()).unwrap();
+        let batch = wire::request::Batch { entries, list_len, len };
+        if let Ok(found) = wire::batch::entries(&batch, &behind) {
+            // all of it belongs to some entry, and nothing to two
+            let data: usize = found.iter().map(|entry| behind[entry.data.clone()].len()).sum();
+            let list: usize = found.iter().map(|entry| 16 + behind[entry.path.clone()].len()).sum();
+            prop_assert_eq!((list, list + data), (list_len as usize, behind.len()));
+        }
+        let _ = wire::batch::answers(&behind, entries as usize);
     }
 
     #[test]

@@ -134,6 +134,18 @@ pub trait Session: Send {
         Err(TargetError::Unsupported { what: "fwrite and fread", by: "a protocol without files on this machine" })
     }
 
+    /// Makes new files, as many with one request as the system takes: `next` gives them, `made` is told of each what became of it.
+    ///
+    /// # Errors
+    /// Of the system, where nothing more can be made; `Unsupported` where files are made one by one only.
+    fn make_in_batches(
+        &mut self,
+        _next: &mut dyn FnMut() -> Option<NewFile>,
+        _made: &mut dyn FnMut(Made),
+    ) -> Result<(), TargetError> {
+        Err(TargetError::Unsupported { what: "making files in batches", by: "this system" })
+    }
+
     /// Makes a directory.
     ///
     /// # Errors
@@ -169,6 +181,28 @@ pub trait Session: Send {
     /// # Errors
     /// Of the system.
     fn room(&mut self) -> Result<Option<Room>, TargetError>;
+}
+
+/// A new file, with what it is to hold.
+#[derive(Debug)]
+pub struct NewFile {
+    /// Its name.
+    pub name: RelName,
+    /// Its content.
+    pub content: Vec<u8>,
+    /// The caller's number for it.
+    pub number: u64,
+}
+
+/// What became of a new file.
+#[derive(Debug)]
+pub struct Made {
+    /// The caller's number for it.
+    pub number: u64,
+    /// How long it took, from when it was asked for.
+    pub took: Duration,
+    /// Whether it is there, whole.
+    pub result: Result<(), TargetError>,
 }
 
 /// A request that is done.

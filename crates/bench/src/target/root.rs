@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use client::{
-    Chunk, Client, ClientError, DirlistOptions, OpenOptions, Reader, RemoteFile, Settings, StatFlags, Url, Writer,
+    BatchWriter, Chunk, Client, ClientError, DirlistOptions, OpenOptions, Reader, RemoteFile, Settings, SmallFile,
+    StatFlags, Url, Writer,
 };
 
 use super::{
-    Done, Durability, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Span, Target, TargetError, Trips,
+    Done, Durability, Entry, Made, Manner, NewFile, OpenFile, Purpose, RelName, Room, Session, Span, Target,
+    TargetError, Trips,
 };
 use crate::memory::Memory;
 
@@ -99,6 +101,29 @@ impl Session for RootSession {
         };
         let closed = Arc::clone(&self.closed);
         Ok(Box::new(RootFile { way, server, durability, started: VecDeque::new(), ready: VecDeque::new(), closed }))
+    }
+
+    fn make_in_batches(
+        &mut self,
+        next: &mut dyn FnMut() -> Option<NewFile>,
+        made: &mut dyn FnMut(Made),
+    ) -> Result<(), TargetError> {
+        let home = self.home.clone();
+        let Some(limits) = self.client().batch_limits(&home)? else {
+            return Err(TargetError::Unsupported { what: "making files in batches", by: "this server" });
+        };
+        let mut writer = BatchWriter::new(self.client().take_session(&home)?, limits);
+        loop {
+            while writer.has_room() {
+                let Some(NewFile { name, content, number }) = next() else { break };
+                writer.put(SmallFile::new(self.at(&name).path, FILE_MODE, content, (number, Instant::now())))?;
+            }
+            let Some(written) = writer.wait()? else { break };
+            let (number, since) = written.file.tag;
+            made(Made { number, took: since.elapsed(), result: written.result.map_err(TargetError::from) });
+        }
+        self.client().give_back(writer.into_session(), &home);
+        Ok(())
     }
 
     fn make_directory(&mut self, name: &RelName) -> Result<(), TargetError> {

@@ -9,7 +9,7 @@ use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, word_of, 
 use crate::content::{Content, FileKey};
 use crate::load::{Crew, Pace, Tally, Worker};
 use crate::memory::Memory;
-use crate::target::{Manner, Purpose, RelName, Session, Target, TargetError};
+use crate::target::{Made, Manner, NewFile, Purpose, RelName, Session, Target, TargetError};
 
 /// What is done with the files.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
@@ -52,6 +52,9 @@ pub struct SmallSpec {
     pub rate: Option<u32>,
     /// Whether what is read, or listed, is compared with what was written.
     pub verify: bool,
+    /// Files are made as many with one request as the system takes; otherwise opened, written and closed one by one.
+    #[serde(default)]
+    pub batch: bool,
 }
 
 /// A specification that makes no sense.
@@ -66,6 +69,9 @@ pub enum SmallError {
     /// Larger than one request.
     #[error("files of {0} bytes are not small; at most 16 MiB, or take the streams' workload")]
     Large(u32),
+    /// What is made in batches is not made at fixed times.
+    #[error("batches at a rate; leave out one of both")]
+    PacedBatches,
     /// Direct I/O of odd lengths.
     #[error("direct I/O with files of {0} bytes; they have to be a multiple of 4,096")]
     Unaligned(u32),
@@ -89,6 +95,9 @@ impl SmallSpec {
         }
         if self.file_bytes > FILE_MAX {
             return Err(SmallError::Large(self.file_bytes));
+        }
+        if self.batch && self.rate.is_some() {
+            return Err(SmallError::PacedBatches);
         }
         if self.manner.direct && !self.file_bytes.is_multiple_of(4096) {
             return Err(SmallError::Unaligned(self.file_bytes));
@@ -237,6 +246,11 @@ impl<'a> Client<'a> {
             self.list(start, &lengths, unknown);
             return Ok(self.tally);
         }
+        if creates && self.spec.batch {
+            self.create_in_batches(start, &mut lengths)?;
+            self.known.lengths.keep(self.number, lengths);
+            return Ok(self.tally);
+        }
         let period = self.spec.rate.map(|rate| Duration::from_secs(1) / rate.max(1));
         let mut pace = Pace::new(start, period);
         let folder = self.spec.directory(self.number);
@@ -325,6 +339,41 @@ impl<'a> Client<'a> {
             self.memory = Some(memory);
         }
         file.close()
+    }
+
+    /// Makes all of them; their latencies are those of the batches that they were in.
+    fn create_in_batches(&mut self, start: Instant, lengths: &mut [Option<u64>]) -> Result<(), TargetError> {
+        let (spec, content, worker) = (self.spec, self.content, self.worker);
+        let (folder, numbers) = (spec.directory(self.number), spec.numbers(self.number));
+        let (first, mut left, mut cut) = (numbers.start, numbers, 0);
+        let mut next = || {
+            if worker.is_stopped() {
+                cut = 1;
+                return None;
+            }
+            let number = left.next()?;
+            let mut bytes = vec![0; spec.file_bytes as usize];
+            content.fill(FileKey { file: number, generation: 0 }, 0, &mut bytes);
+            Some(NewFile { name: folder.join(&RelName::numbered('f', number)), content: bytes, number })
+        };
+        let (len, tally) = (u64::from(spec.file_bytes), &mut self.tally);
+        let mut made = |made: Made| match made.result {
+            Ok(()) => {
+                worker.meter().add(len);
+                tally.add(len, made.took);
+                let place = usize::try_from(made.number - first).unwrap_or(usize::MAX);
+                if let Some(place) = lengths.get_mut(place) {
+                    *place = Some(len);
+                }
+            }
+            Err(error) => {
+                worker.meter().add_failure();
+                tally.add_failure(start.elapsed(), &error);
+            }
+        };
+        self.session.make_in_batches(&mut next, &mut made)?;
+        self.tally.cut = cut;
+        Ok(())
     }
 
     fn read(&mut self, name: &RelName, number: u64, start: Instant) -> Result<(), TargetError> {

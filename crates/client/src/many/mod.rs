@@ -4,8 +4,10 @@
 //! A file's write and close are sent together. Data travels as pages with their CRC32C where the server takes them, so
 //! each file is checked on arrival without a further question. After a lost connection nothing is repeated here: the
 //! caller gets back what was not finished, and knows what is known of each ([`SmallFile::made`]). A file that the server
-//! puts off (kXR_wait) is asked for again later, while the others go on.
+//! puts off (kXR_wait) is asked for again later, while the others go on. A server of weir's takes files to be written in batches
+//! ([`BatchWriter`]): hundreds in one request, each with its content, so that they share the server's syncs.
 
+mod batch;
 mod reader;
 mod upload;
 mod writer;
@@ -14,6 +16,7 @@ use std::time::Instant;
 
 use crate::pace::Waits;
 
+pub use batch::BatchWriter;
 pub use reader::{ManyReader, Read};
 pub use upload::SmallFile;
 pub use writer::{ManyWriter, Written};

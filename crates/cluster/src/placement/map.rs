@@ -1,5 +1,6 @@
 //! The stores of a cluster as placement needs to know them, with what is worked out once for many placements.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use types::{NodeId, Place, PlacePrefix, Policy, Spread, StoreClass, StoreId};
@@ -16,7 +17,8 @@ pub(super) const RINGS: usize = 10;
 const TABLES_MAX: usize = 32;
 
 /// Whether a store can be used.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum StoreState {
     /// Takes, keeps and gives contents.
     Online,
@@ -30,6 +32,19 @@ pub enum StoreState {
     ReadOnly,
     /// Gives, has no space.
     Full,
+}
+
+impl fmt::Display for StoreState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Online => "online",
+            Self::Suspect => "suspect",
+            Self::Lost => "lost",
+            Self::Draining => "draining",
+            Self::ReadOnly => "read-only",
+            Self::Full => "full",
+        })
+    }
 }
 
 /// How busy a store is: 0 to 1000 thousandths.
@@ -115,6 +130,20 @@ pub struct Map {
 }
 
 type Built = Result<Arc<Table>, PlacementError>;
+
+impl Default for Map {
+    /// Without stores.
+    fn default() -> Self {
+        Self {
+            stores: Vec::new(),
+            by_id: Vec::new(),
+            domains: Default::default(),
+            rings: vec![Vec::new(); RINGS],
+            weights: Vec::new(),
+            tables: Mutex::default(),
+        }
+    }
+}
 
 impl Map {
     /// # Errors

@@ -20,7 +20,7 @@ pub use primary::{Ask, Effect as PrimaryEffect, Input as PrimaryInput, Patience,
 pub use replica::{Effect as ReplicaEffect, Input as ReplicaInput, Replica};
 
 /// The number of a change of a piece within one epoch of its writer, from 1.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Seq(pub u64);
 
 impl Seq {
@@ -32,11 +32,19 @@ impl Seq {
 }
 
 /// The epoch of a writer: raised by each opening anew and by each move to another primary. What comes with a lower one is refused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Epoch(pub u32);
 
+impl Epoch {
+    /// The one after it, unless it is the last.
+    #[must_use]
+    pub fn next(self) -> Epoch {
+        Epoch(self.0.saturating_add(1))
+    }
+}
+
 /// One way of changes from a primary to a replica. Later ones are greater: a replica follows the greatest that it has heard of.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Stream {
     /// The writer's epoch.
     pub epoch: Epoch,
@@ -47,7 +55,7 @@ pub struct Stream {
 }
 
 /// What a primary tells a replica. The bytes of a change go beside it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum ToReplica {
     /// From now on repeat changes from `from` on.
     Begin {
@@ -83,8 +91,21 @@ pub enum ToReplica {
     },
 }
 
+impl ToReplica {
+    /// The way that it is about.
+    #[must_use]
+    pub fn stream(&self) -> Stream {
+        match *self {
+            Self::Begin { stream, .. }
+            | Self::Change { stream, .. }
+            | Self::Sync { stream, .. }
+            | Self::Complete { stream, .. } => stream,
+        }
+    }
+}
+
 /// What a replica tells its primary.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum FromReplica {
     /// Ready.
     Began {
@@ -134,7 +155,7 @@ pub enum FromReplica {
 }
 
 /// A piece that is whole.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Whole {
     /// Length in bytes.
     pub len: u64,

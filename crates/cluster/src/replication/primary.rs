@@ -1,10 +1,13 @@
 //! The primary of a piece that is being written.
 
+mod ending;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use types::{Era, ErrorCode, Participant, SessionId, StoreId};
 
+use self::ending::{Barrier, Flushed, Interruption, Kind, Step};
 use super::{Epoch, FromReplica, LeaseView, Planted, Seq, Stream, ToReplica, Whole};
 use crate::{Life, Time};
 
@@ -55,18 +58,22 @@ pub enum Input {
     Sync(Ask),
     /// A client has written all.
     Close(Ask),
+    /// The client has gone: the writing ends here.
+    Interrupt(Ask),
     /// The own store has applied this change, which were given to it in order.
     Applied(Seq, Result<(), ErrorCode>),
     /// The own store is durable.
     Synced(Result<(), ErrorCode>),
     /// The own piece is whole and durable.
     Completed(Result<Whole, ErrorCode>),
+    /// The own piece has ended without being whole; this much is kept, durably.
+    Interrupted(Result<u64, ErrorCode>),
     /// A replica says something.
     Replica(StoreId, FromReplica),
     /// The manager's answer to [`Effect::Place`].
     Placed(u64, Result<(), ErrorCode>),
-    /// The manager's answer to [`Effect::Commit`].
-    Committed(u64, Result<(), ErrorCode>),
+    /// The manager's answer to [`Effect::Commit`] or [`Effect::Interrupt`].
+    Ended(u64, Result<(), ErrorCode>),
     /// Time has passed, or the lease has changed.
     Tick,
 }
@@ -91,13 +98,17 @@ pub enum Effect {
     CompleteOwn,
     /// Ask the manager to commit: this is what was written, and these hold it.
     Commit(u64, Whole, Vec<StoreId>),
+    /// End the own piece without making it whole, after what was given to it before.
+    InterruptOwn,
+    /// Ask the manager to mark it: this much was kept, and these hold it.
+    Interrupt(u64, u64, Vec<StoreId>),
     /// A replica's copy is not like the own one, and was left out of those that hold it.
     Differs(StoreId),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Told to begin; not yet heard of.
+    /// To be told to begin, or told and not yet heard of.
     Beginning,
     /// It repeats changes.
     Following,
@@ -110,6 +121,8 @@ struct Follower {
     participant: Participant,
     stream: Stream,
     state: State,
+    /// It was told to begin.
+    is_told: bool,
     sent: Seq,
     acked: Seq,
     /// When it was heard of last, or began to owe an answer.
@@ -123,13 +136,6 @@ struct Follower {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Flushed {
-    Told,
-    Synced,
-    Whole(Whole),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
     /// Confirmed in this session.
     Sure(SessionId),
@@ -137,33 +143,6 @@ enum Standing {
     Asking { request: u64, session: SessionId, since: Time },
     /// Somebody else is, or nobody.
     Fenced(ErrorCode),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Sync,
-    Close,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Step {
-    /// Changes before it are under way.
-    Waiting,
-    /// All are being made durable.
-    Flushing { own: Option<Flushed> },
-    /// The manager is asked to write down durably that there is this writer: without that its bytes belong to nothing.
-    Keeping { request: u64, since: Time },
-    /// The manager is asked to make it the file's content.
-    Committing { request: u64, since: Time, whole: Whole, holders: Vec<StoreId> },
-}
-
-/// A sync or a close: what was asked before it has to be done.
-#[derive(Clone, Debug)]
-struct Barrier {
-    ask: Ask,
-    kind: Kind,
-    upto: Seq,
-    step: Step,
 }
 
 /// See the module.
@@ -184,6 +163,7 @@ pub struct Primary {
     streams: u64,
     may_make: bool,
     barriers: VecDeque<Barrier>,
+    interruption: Option<Interruption>,
     requests: u64,
     /// The manager has this writer durably.
     is_kept: bool,
@@ -200,6 +180,7 @@ impl Primary {
     /// [`ErrorCode::Stale`]: it does not take part, or did in an era before this one, and may have lost what was answered then.
     pub fn new(
         now: Time,
+        lease: LeaseView,
         takes: Takes,
         patience: Patience,
         planted: Option<Planted>,
@@ -223,18 +204,20 @@ impl Primary {
             streams: 0,
             may_make: takes.may_make,
             barriers: VecDeque::new(),
+            interruption: None,
             requests: 0,
             is_kept: false,
             is_closing: false,
             broken: None,
             now,
-            lease: LeaseView { session: Some(takes.session), is_valid: true },
+            lease,
         };
         for participant in takes.participants {
             if participant.store != takes.me {
-                primary.follow(participant, out);
+                primary.follow(participant);
             }
         }
+        primary.go_on(out);
         Ok(primary)
     }
 
@@ -250,10 +233,18 @@ impl Primary {
         matches!(self.standing, Standing::Fenced(_))
     }
 
+    /// Whether it is over with it: it is none any more, or its own store has failed.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_fenced() || self.broken.is_some()
+    }
+
     /// Whether what it has may be shown to readers now: it is surely the one who knows all that was answered.
     #[must_use]
     pub fn may_show(&self, lease: LeaseView) -> bool {
-        self.planted == Some(Planted::LeaseNotChecked) || lease.is_valid && self.is_sure(lease)
+        // What an interruption leaves of it is not all that was answered.
+        self.interruption.is_none()
+            && (self.planted == Some(Planted::LeaseNotChecked) || lease.is_valid && self.is_sure(lease))
     }
 
     /// Changes that are not answered yet: what the shell bounds.
@@ -274,17 +265,21 @@ impl Primary {
             Input::Change(ask) => self.change(ask, out),
             Input::Sync(ask) => self.barrier(ask, Kind::Sync, out),
             Input::Close(ask) => self.barrier(ask, Kind::Close, out),
+            Input::Interrupt(ask) => self.interrupt(ask, out),
             Input::Applied(seq, result) => match result {
                 Ok(()) if seq == self.own.next() => self.own = seq,
                 // After one that failed: there is a gap before it.
                 Ok(()) => {}
+                // Nobody was told of it, and nobody will be.
+                Err(_) if self.interruption.is_some() => {}
                 Err(why) => self.fail(why, out),
             },
             Input::Synced(result) => self.flushed(result.map(|()| Flushed::Synced), out),
             Input::Completed(result) => self.flushed(result.map(Flushed::Whole), out),
+            Input::Interrupted(result) => self.interrupted(result, out),
             Input::Replica(store, said) => self.heard(store, said, out),
             Input::Placed(request, result) => self.placed(request, result, out),
-            Input::Committed(request, result) => self.committed(request, result, out),
+            Input::Ended(request, result) => self.ended(request, result, out),
             Input::Tick => {}
         }
         self.go_on(out);
@@ -296,29 +291,12 @@ impl Primary {
             return;
         }
         self.changes.push_back(ask);
-        let seq = self.last();
-        out.push(Effect::Apply(seq));
-        for (store, follower) in &mut self.followers {
-            if follower.state == State::Following {
-                if follower.acked == follower.sent {
-                    follower.heard = self.now;
-                }
-                follower.sent = seq;
-                out.push(Effect::Tell(*store, ToReplica::Change { stream: follower.stream, seq }));
-            }
-        }
+        out.push(Effect::Apply(self.last()));
     }
 
-    fn barrier(&mut self, ask: Ask, kind: Kind, out: &mut Vec<Effect>) {
-        if let Some(why) = self.refusal() {
-            out.push(Effect::Answer(ask, Err(why)));
-            return;
-        }
-        self.is_closing |= kind == Kind::Close;
-        self.barriers.push_back(Barrier { ask, kind, upto: self.last(), step: Step::Waiting });
-    }
-
-    fn refusal(&self) -> Option<ErrorCode> {
+    /// Why no change is taken, if so.
+    #[must_use]
+    pub fn refusal(&self) -> Option<ErrorCode> {
         match self.standing {
             Standing::Fenced(why) => Some(why),
             _ if self.is_closing => Some(ErrorCode::Stale),
@@ -348,29 +326,25 @@ impl Primary {
 
     fn refuse_all(&mut self, why: ErrorCode, out: &mut Vec<Effect>) {
         let last = self.last();
-        let asks = self.changes.drain(..).chain(self.barriers.drain(..).map(|barrier| barrier.ask));
+        let interruption = self.interruption.take().map(|interruption| interruption.ask);
+        let barriers = self.barriers.drain(..).map(|barrier| barrier.ask);
+        let asks = self.changes.drain(..).chain(barriers).chain(interruption);
         out.extend(asks.map(|ask| Effect::Answer(ask, Err(why))));
         out.push(Effect::Release(last));
         self.answered = last;
     }
 
-    fn follow(&mut self, participant: Participant, out: &mut Vec<Effect>) {
+    fn follow(&mut self, participant: Participant) {
         self.streams += 1;
         let stream = Stream { epoch: self.epoch, life: self.life, number: self.streams };
         let before = self.followers.get(&participant.store);
         let acked = before.map_or(self.answered, |before| before.acked);
         let heard = before.map_or(self.now, |before| before.heard);
-        let begin = ToReplica::Begin {
-            stream,
-            era: participant.era,
-            from: acked.next(),
-            may_make: self.may_make && acked == Seq(0),
-        };
-        out.push(Effect::Tell(participant.store, begin));
         let follower = Follower {
             participant,
             stream,
             state: State::Beginning,
+            is_told: false,
             sent: acked,
             acked,
             heard,
@@ -383,7 +357,7 @@ impl Primary {
 
     fn heard(&mut self, store: StoreId, said: FromReplica, out: &mut Vec<Effect>) {
         // When it is over, what comes late must not begin anything anew; nor with a replica whose piece is whole.
-        let is_over = self.is_fenced() || self.broken.is_some();
+        let is_over = self.is_over() || self.interruption.is_some();
         let Some(follower) = self.followers.get_mut(&store).filter(|_| !is_over) else { return };
         if matches!(follower.flushed, Some(Flushed::Whole(_))) {
             return;
@@ -398,16 +372,9 @@ impl Primary {
         if stream != follower.stream || follower.state == State::Leaving {
             return;
         }
-        let last = Seq(self.answered.0 + self.changes.len() as u64);
         match said {
             FromReplica::Began { .. } if follower.state == State::Beginning => {
                 (follower.state, follower.heard) = (State::Following, self.now);
-                let mut seq = follower.acked;
-                while seq < last {
-                    seq = seq.next();
-                    out.push(Effect::Tell(store, ToReplica::Change { stream, seq }));
-                }
-                follower.sent = last;
             }
             FromReplica::Applied { upto, .. } if upto <= follower.sent => {
                 if upto > follower.acked {
@@ -423,22 +390,11 @@ impl Primary {
             }
             FromReplica::Missing { .. } => {
                 let participant = follower.participant;
-                self.follow(participant, out);
+                self.follow(participant);
             }
             FromReplica::Failed { .. } => follower.state = State::Leaving,
             FromReplica::Fenced { epoch, .. } if epoch > self.epoch => self.end(ErrorCode::Stale, out),
             _ => {}
-        }
-    }
-
-    fn flushed(&mut self, result: Result<Flushed, ErrorCode>, out: &mut Vec<Effect>) {
-        match result {
-            Ok(flushed) => {
-                if let Some(Barrier { step: Step::Flushing { own }, .. }) = self.barriers.front_mut() {
-                    *own = Some(flushed);
-                }
-            }
-            Err(why) => self.fail(why, out),
         }
     }
 
@@ -468,18 +424,6 @@ impl Primary {
         }
     }
 
-    fn committed(&mut self, request: u64, result: Result<(), ErrorCode>, out: &mut Vec<Effect>) {
-        let is_it = |barrier: &Barrier| matches!(barrier.step, Step::Committing { request: of, .. } if of == request);
-        if !self.barriers.front().is_some_and(is_it) {
-            return;
-        }
-        if let Some(barrier) = self.barriers.pop_front() {
-            out.push(Effect::Answer(barrier.ask, result));
-        }
-        // Whoever comes now comes too late; the file is complete, or the refusal is what the client was told.
-        self.end(ErrorCode::Stale, out);
-    }
-
     fn is_sure(&self, lease: LeaseView) -> bool {
         match self.standing {
             Standing::Sure(session) => lease.session == Some(session),
@@ -489,20 +433,25 @@ impl Primary {
 
     /// What follows from all that is known now.
     fn go_on(&mut self, out: &mut Vec<Effect>) {
-        if self.is_fenced() || self.broken.is_some() {
+        if self.is_over() {
             return;
         }
-        self.look_after_followers(out);
+        if self.interruption.is_some() {
+            self.go_on_interrupting(out);
+            return;
+        }
+        self.look_after_followers();
         self.look_after_standing(out);
-        let may_answer = self.may_show(self.lease);
-        if may_answer {
+        let may_act = self.may_show(self.lease);
+        if may_act {
+            self.tell_followers(out);
             self.answer(out);
         }
-        self.pass_barriers(may_answer, out);
+        self.pass_barriers(may_act, out);
     }
 
-    fn look_after_followers(&mut self, out: &mut Vec<Effect>) {
-        let now = self.now;
+    fn look_after_followers(&mut self) {
+        let (now, may_act) = (self.now, self.may_show(self.lease));
         let mut anew = Vec::new();
         for follower in self.followers.values_mut() {
             let owes = follower.state == State::Beginning
@@ -511,17 +460,42 @@ impl Primary {
             if !owes || follower.state == State::Leaving {
                 continue;
             }
-            if now.since(follower.heard) >= self.patience.replica {
+            if !may_act {
+                // It is told nothing meanwhile, and so not waited for.
+                follower.heard = now;
+            } else if now.since(follower.heard) >= self.patience.replica {
                 follower.state = State::Leaving;
             } else if now.since(follower.heard.max(follower.begun)) >= self.patience.again {
                 anew.push(follower.participant);
             }
         }
-        for participant in anew {
-            self.follow(participant, out);
-        }
+        anew.into_iter().for_each(|participant| self.follow(participant));
         if self.planted == Some(Planted::LeftOutSilently) {
             self.followers.retain(|_, follower| follower.state != State::Leaving);
+        }
+    }
+
+    /// Only one who surely is the primary tells others anything: what it has may be old by now, and whoever has begun anew does not know that.
+    fn tell_followers(&mut self, out: &mut Vec<Effect>) {
+        let last = self.last();
+        for (store, follower) in &mut self.followers {
+            let stream = follower.stream;
+            if follower.state == State::Beginning && !follower.is_told {
+                (follower.is_told, follower.begun) = (true, self.now);
+                let (era, from) = (follower.participant.era, follower.acked.next());
+                let may_make = self.may_make && follower.acked == Seq(0);
+                out.push(Effect::Tell(*store, ToReplica::Begin { stream, era, from, may_make }));
+            }
+            if follower.state != State::Following || follower.sent == last {
+                continue;
+            }
+            if follower.acked == follower.sent {
+                follower.heard = self.now;
+            }
+            while follower.sent < last {
+                follower.sent = follower.sent.next();
+                out.push(Effect::Tell(*store, ToReplica::Change { stream, seq: follower.sent }));
+            }
         }
     }
 
@@ -569,81 +543,5 @@ impl Primary {
             out.push(Effect::Answer(ask, Ok(())));
         }
         out.push(Effect::Release(self.answered));
-    }
-
-    fn pass_barriers(&mut self, may_answer: bool, out: &mut Vec<Effect>) {
-        let Some(mut barrier) = self.barriers.pop_front() else { return };
-        if let Step::Waiting = barrier.step
-            && self.answered >= barrier.upto
-        {
-            barrier.step = Step::Flushing { own: None };
-            out.push(if barrier.kind == Kind::Close { Effect::CompleteOwn } else { Effect::SyncOwn });
-            self.followers.values_mut().for_each(|follower| follower.flushed = None);
-        }
-        if let Step::Flushing { own } = barrier.step {
-            self.tell_to_flush(&barrier, out);
-            if let Some(own) = own
-                && may_answer
-                && self.all_are_flushed(barrier.kind)
-            {
-                match own {
-                    Flushed::Whole(whole) => barrier.step = self.commit(whole, out),
-                    _ if self.is_kept => {
-                        out.push(Effect::Answer(barrier.ask, Ok(())));
-                        return;
-                    }
-                    _ => barrier.step = Step::Keeping { request: self.place(out), since: self.now },
-                }
-            }
-        }
-        match &mut barrier.step {
-            Step::Keeping { request, since } if self.now.since(*since) >= self.patience.again => {
-                (*request, *since) = (self.place(out), self.now);
-            }
-            // The same again, whether it was done or not: who did it before finds it done.
-            Step::Committing { request, since, whole, holders } if self.now.since(*since) >= self.patience.again => {
-                *since = self.now;
-                out.push(Effect::Commit(*request, *whole, holders.clone()));
-            }
-            _ => {}
-        }
-        self.barriers.push_front(barrier);
-    }
-
-    /// Those who have all that the barrier is about, and were not told yet.
-    fn tell_to_flush(&mut self, barrier: &Barrier, out: &mut Vec<Effect>) {
-        let upto = barrier.upto;
-        for (store, follower) in &mut self.followers {
-            if follower.state == State::Following && follower.acked >= upto && follower.flushed.is_none() {
-                (follower.flushed, follower.heard) = (Some(Flushed::Told), self.now);
-                let stream = follower.stream;
-                let tell = match barrier.kind {
-                    Kind::Sync => ToReplica::Sync { stream, upto },
-                    Kind::Close => ToReplica::Complete { stream, upto },
-                };
-                out.push(Effect::Tell(*store, tell));
-            }
-        }
-    }
-
-    fn all_are_flushed(&self, kind: Kind) -> bool {
-        self.planted == Some(Planted::AnswerBeforeSync)
-            || self.followers.values().all(|follower| match kind {
-                Kind::Sync => follower.flushed == Some(Flushed::Synced),
-                Kind::Close => matches!(follower.flushed, Some(Flushed::Whole(_))),
-            })
-    }
-
-    fn commit(&mut self, whole: Whole, out: &mut Vec<Effect>) -> Step {
-        let mut holders = vec![self.me.store];
-        for (store, follower) in &self.followers {
-            match follower.flushed {
-                Some(Flushed::Whole(other)) if other != whole => out.push(Effect::Differs(*store)),
-                _ => holders.push(*store),
-            }
-        }
-        self.requests += 1;
-        out.push(Effect::Commit(self.requests, whole, holders.clone()));
-        Step::Committing { request: self.requests, since: self.now, whole, holders }
     }
 }

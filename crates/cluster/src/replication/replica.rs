@@ -96,6 +96,12 @@ impl Replica {
         self.floor
     }
 
+    /// The way that it follows.
+    #[must_use]
+    pub fn stream(&self) -> Option<Stream> {
+        self.stream
+    }
+
     /// When it was told something last: one of whom nobody wants anything any more may go.
     #[must_use]
     pub fn heard(&self) -> Time {
@@ -143,10 +149,7 @@ impl Replica {
     }
 
     fn told(&mut self, told: ToReplica, out: &mut Vec<Effect>) {
-        let (ToReplica::Begin { stream, .. }
-        | ToReplica::Change { stream, .. }
-        | ToReplica::Sync { stream, .. }
-        | ToReplica::Complete { stream, .. }) = told;
+        let stream = told.stream();
         if stream.epoch < self.floor && self.planted != Some(Planted::EpochNotChecked) {
             out.push(Effect::Say(FromReplica::Fenced { stream, epoch: self.floor }));
             return;

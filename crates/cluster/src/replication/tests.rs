@@ -39,7 +39,7 @@ impl Story {
             participants: vec![participant(ME), participant(OTHER)],
             may_make: true,
         };
-        let primary = Primary::new(at(0), takes, Patience::default(), None, &mut out).unwrap();
+        let primary = Primary::new(at(0), VALID, takes, Patience::default(), None, &mut out).unwrap();
         let [PrimaryEffect::Tell(OTHER, ToReplica::Begin { stream, from: Seq(1), may_make: true, era: Era(1) })] =
             out[..]
         else {
@@ -92,7 +92,7 @@ fn who_is_silent_is_left_out_when_the_manager_has_written_it_down() {
     let commit = story.step(2600, VALID, PrimaryInput::Completed(Ok(WHOLE)));
     let [PrimaryEffect::Commit(request, WHOLE, holders)] = &commit[..] else { panic!("{commit:?}") };
     assert_eq!(holders, &[ME]);
-    let answered = story.step(2700, VALID, PrimaryInput::Committed(*request, Ok(())));
+    let answered = story.step(2700, VALID, PrimaryInput::Ended(*request, Ok(())));
     assert_eq!(answered[0], PrimaryEffect::Answer(Ask(6), Ok(())));
     let late = story.step(2800, VALID, PrimaryInput::Change(Ask(7)));
     assert_eq!(late, [PrimaryEffect::Answer(Ask(7), Err(ErrorCode::Stale))]);
@@ -154,7 +154,7 @@ fn a_primary_of_another_era_has_lost_what_it_had() {
         participants: vec![participant(ME)],
         may_make: true,
     };
-    let taken = Primary::new(at(0), takes, Patience::default(), None, &mut Vec::new());
+    let taken = Primary::new(at(0), VALID, takes, Patience::default(), None, &mut Vec::new());
     assert_eq!(taken.err(), Some(ErrorCode::Stale));
 }
 
@@ -168,7 +168,7 @@ fn what_comes_late_begins_nothing_anew() {
     let commit = story.step(5, VALID, PrimaryInput::Completed(Ok(WHOLE)));
     let [PrimaryEffect::Commit(request, ..)] = commit[..] else { panic!("{commit:?}") };
     assert_eq!(story.says(6, FromReplica::Missing { stream }), []);
-    story.step(7, VALID, PrimaryInput::Committed(request, Ok(())));
+    story.step(7, VALID, PrimaryInput::Ended(request, Ok(())));
     assert_eq!(story.says(8, FromReplica::Missing { stream }), []);
 }
 
@@ -259,4 +259,19 @@ fn a_replica_of_another_era_has_lost_what_it_had() {
     let begin = ToReplica::Begin { stream: stream(1, 1), era: Era(0), from: Seq(4), may_make: false };
     let failed = FromReplica::Failed { stream: stream(1, 1), why: ErrorCode::Stale };
     assert_eq!(follows.told(begin), [ReplicaEffect::Say(failed)]);
+}
+
+#[test]
+fn a_primary_whose_lease_has_run_out_tells_nobody_anything() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    // It may not be the primary any more, and whoever hears it may have begun anew and not know that.
+    assert_eq!(story.step(2, LAPSED, PrimaryInput::Change(Ask(5))), [PrimaryEffect::Apply(Seq(1))]);
+    assert_eq!(story.step(9000, LAPSED, PrimaryInput::Replica(OTHER, FromReplica::Missing { stream })), []);
+    // It is again: the replica was not waited for meanwhile.
+    let told = story.step(9100, VALID, PrimaryInput::Tick);
+    let [PrimaryEffect::Tell(OTHER, ToReplica::Begin { stream: other, from: Seq(1), .. })] = told[..] else {
+        panic!("{told:?}")
+    };
+    assert!(other > stream);
 }

@@ -216,7 +216,8 @@ impl DiskFile for SimFile {
 
     fn drop_cache(&self, _offset: u64, _len: u64) {
         let world = &mut *self.world.lock();
-        if let Ok(file) = world.file(DiskOp::Read, &self.path, self.node)
+        if !world.refuses_direct
+            && let Ok(file) = world.file(DiskOp::Read, &self.path, self.node)
             && file.diverged
         {
             file.current = file.device_view();

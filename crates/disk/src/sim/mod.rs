@@ -81,6 +81,12 @@ impl SimDisk {
         self.world.lock().free = bytes;
     }
 
+    /// From now on files are opened without direct I/O, as file systems do that know none, and nothing leaves the page cache: after a
+    /// failed sync what is read need not be what the device has.
+    pub fn refuse_direct(&self) {
+        self.world.lock().refuses_direct = true;
+    }
+
     /// Flips one bit of the byte at `offset`, in what is durable and in what is read. False if there is no such byte.
     pub fn rot(&self, path: &str, offset: u64) -> bool {
         self.world.lock().rot(path, offset)
@@ -130,7 +136,10 @@ impl Disk for SimDisk {
         if options.access == crate::Access::CreateNew {
             call_planned(&self.world, DiskOp::Create);
         }
-        let node = self.world.lock().open(path, options)?;
+        let mut world = self.world.lock();
+        let options = OpenOptions { direct: options.direct && !world.refuses_direct, ..options };
+        let node = world.open(path, options)?;
+        drop(world);
         Ok(Arc::new(file::SimFile::new(Arc::clone(&self.world), node, path, options)))
     }
     fn remove(&self, path: &str) -> Result<(), DiskError> {

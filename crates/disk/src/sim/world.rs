@@ -38,6 +38,8 @@ pub(super) struct World {
     next_node: NodeId,
     name_changes: Vec<NameChange>,
     pub(super) free: u64,
+    /// Files are opened without direct I/O.
+    pub(super) refuses_direct: bool,
     planned: Vec<Planned>,
     calls: Vec<(DiskOp, u64, PlannedCall)>,
     pub(super) rng: SmallRng,
@@ -59,6 +61,7 @@ impl World {
             next_node: ROOT + 1,
             name_changes: Vec::new(),
             free: FREE_AT_FIRST,
+            refuses_direct: false,
             planned: Vec::new(),
             calls: Vec::new(),
             rng: SmallRng::seed_from_u64(seed),
@@ -130,6 +133,7 @@ impl World {
         world.next_node = self.next_node;
         world.name_changes = name_changes;
         world.free = self.free;
+        world.refuses_direct = self.refuses_direct;
         world.drop_unreachable();
         world
     }

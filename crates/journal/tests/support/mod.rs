@@ -41,6 +41,8 @@ pub struct Hits {
     pub acknowledged: u64,
     pub unacknowledged_survived: u64,
     pub unacknowledged_lost: u64,
+    /// Bytes that were in the kernel are gone without a power failure, and the log says that this can be.
+    pub losses_told: u64,
 }
 
 /// What the log promised.
@@ -53,6 +55,8 @@ struct Promises {
     written: u64,
     /// Nothing from here on may have been trimmed.
     needed_from: u64,
+    /// A write or a sync of the log has failed.
+    failed: bool,
 }
 
 pub struct Story {
@@ -61,6 +65,10 @@ pub struct Story {
     promises: Promises,
     disk: SimDisk,
     counter: u64,
+    /// What the log said when it was opened last.
+    losses: u64,
+    /// The power went since.
+    power_lost: bool,
 }
 
 pub fn config_for(seed: u64, planted: Option<Planted>) -> JournalConfig {
@@ -77,12 +85,18 @@ pub fn config_for(seed: u64, planted: Option<Planted>) -> JournalConfig {
 
 impl Story {
     pub fn new(seed: u64, planted: Option<Planted>) -> Self {
+        let disk = SimDisk::new(seed);
+        if seed % 3 == 0 {
+            disk.refuse_direct();
+        }
         Self {
             rng: SmallRng::seed_from_u64(seed),
             config: config_for(seed, planted),
             promises: Promises { needed_from: 1, ..Promises::default() },
-            disk: SimDisk::new(seed),
+            disk,
             counter: 0,
+            losses: 0,
+            power_lost: false,
         }
     }
 
@@ -117,6 +131,7 @@ impl Story {
         let (after, report) = disk.crash(&mut self.rng, faults);
         hits.faults.add(&report);
         self.promises.written = self.promises.synced;
+        self.power_lost = true;
         self.disk = after;
     }
 
@@ -138,7 +153,7 @@ impl Story {
             hits.cut_tails += 1;
         }
         let found = read_all(&journal)?;
-        self.check(&found, opened.last.0, hits)?;
+        self.check(&found, opened.last.0, journal.losses(), hits)?;
         // What is shown has to be durable: a crash right now must not take it back.
         let (later, _) = self.disk.crash(&mut self.rng, CrashFaults::all_lost());
         let (again, _) = open(&later, &self.config)?;
@@ -150,12 +165,25 @@ impl Story {
     }
 
     /// Compares what is there with what was promised, and goes on from what is there.
-    fn check(&mut self, found: &[(u64, StreamId, Vec<u8>)], last: u64, hits: &mut Hits) -> Result<(), String> {
+    fn check(
+        &mut self,
+        found: &[(u64, StreamId, Vec<u8>)],
+        last: u64,
+        losses: u64,
+        hits: &mut Hits,
+    ) -> Result<(), String> {
+        let told = losses > self.losses;
+        if told && !self.promises.failed && !self.power_lost {
+            return Err("nothing had failed, and the log says that something may be lost".to_owned());
+        }
+        (self.losses, self.power_lost) = (losses, false);
         let promises = &mut self.promises;
         if last < promises.synced {
             return Err(format!("record {} was acknowledged, the log ends with {last}", promises.synced));
         }
-        if last < promises.written {
+        if last < promises.written && told {
+            hits.losses_told += 1;
+        } else if last < promises.written {
             return Err(format!("record {} was in the kernel, the log ends with {last}", promises.written));
         }
         let first = found.first().map_or(last + 1, |r| r.0);
@@ -189,6 +217,7 @@ impl Story {
         // Opening has made durable what it shows.
         promises.synced = last;
         promises.written = last;
+        promises.failed = false;
         Ok(())
     }
 
@@ -202,18 +231,18 @@ impl Story {
             if let Some(frozen) = self.disk.frozen() {
                 // What this very step was told does not count: the crash came before the answer.
                 let failed = matches!(outcome, Err(JournalError::Poisoned { .. }));
+                // Nor is the failure written down yet.
                 let written = if failed { synced } else { written };
-                return Ok((frozen, Promises { synced, written, ..self.promises.clone() }));
+                return Ok((frozen, Promises { synced, written, failed, ..self.promises.clone() }));
             }
             match outcome {
                 Ok(()) => {}
                 Err(JournalError::Poisoned { reason }) => {
+                    self.promises.failed = true;
                     if reason.contains("write") {
                         hits.poisoned_by_write += 1;
                     } else {
                         hits.poisoned_by_sync += 1;
-                        // The kernel has given the bytes up: what was only written may be gone.
-                        self.promises.written = self.promises.synced;
                     }
                     let mut refused = vec![journal.append(A, &[b"x"]).map(drop), journal.mark_synced()];
                     // What was durable before stays so, and may be said.

@@ -527,6 +527,8 @@ impl World {
                 None => open.resume_visible.then_some(ns::Resume::Visible),
             },
             placement: types::Placement::single_node(),
+            stripe: None,
+            unit_of: None,
         };
         let real = self.change(user, request)?;
         let model = self.model.open(user, &open);

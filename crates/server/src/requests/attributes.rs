@@ -1,10 +1,8 @@
 //! stat and statx, and how an inode is shown.
 
 use std::fmt::Display;
-use std::sync::Arc;
 
 use namespace::{FileState, Inode, Kind, Want};
-use store::Writer;
 use types::{BodyId, NsPath, PieceId, PrincipalId, Timestamp};
 use wire::request::{Stat, StatOptions, Statx, Target};
 use wire::response::{StatExtra, StatFlags, StatReply, VfsReply};
@@ -12,6 +10,7 @@ use wire::{ErrorNumber, StreamId};
 
 use crate::config::Planted;
 use crate::connection::Connection;
+use crate::making::Making;
 use crate::node::Node;
 use crate::refusal::Refusal;
 use crate::requests::read::len_of;
@@ -63,7 +62,7 @@ impl Connection {
             Target::Handle(handle) => {
                 let file = self.file(*handle)?;
                 let len = len_of(&file);
-                match self.node.namespace.read(|read| namespace::stat_ino(read, file.ino)) {
+                match self.node.read_names(|read| namespace::stat_ino(read, file.ino)) {
                     Ok(inode) => StatReply { size: len, ..self.node.show(&inode) },
                     // An upload to a free name, or a file whose name has been removed: what the handle knows.
                     Err(_) => shown_bare(file.ino.0, len, file.mode, crate::node::wall_clock()),
@@ -108,8 +107,7 @@ pub(crate) fn shown_bare(id: u64, size: u64, mode: u16, now: Timestamp) -> StatR
 impl Node {
     /// What is at `path`; `verb` says for what it is looked up.
     pub(crate) fn stat(&self, verb: &dyn Display, path: &NsPath) -> Result<Inode, Refusal> {
-        self.namespace
-            .read(|read| namespace::stat(read, &self.config.actor, path))
+        self.read_names(|read| namespace::stat(read, &self.config.actor, path))
             .map_err(|error| Refusal::of_namespace(verb, &error))
     }
 
@@ -161,7 +159,7 @@ impl Node {
 
     /// The writer of `body`, if `viewer` is the session that writes it, or one of the same process. Such a one sees at once what it was
     /// told is written; all others see what is durable.
-    pub(crate) fn own_writer(&self, viewer: &Session, body: BodyId) -> Option<Arc<Writer>> {
+    pub(crate) fn own_writer(&self, viewer: &Session, body: BodyId) -> Option<Making> {
         let (owner, lease) = {
             let writers = self.writers.lock();
             (writers.holder(body)?, writers.lease(body)?)
@@ -181,7 +179,8 @@ impl Node {
         if let Some(writer) = lease.and_then(|lease| lease.writer()) {
             return if self.config.has(Planted::ShowUndurable) { writer.len() } else { writer.durable_prefix() };
         }
-        match self.store.status(PieceId::first(body)) {
+        let piece = PieceId::first(body);
+        match self.store_of(piece).and_then(|store| store.status(piece)) {
             Ok(Some(status)) => match status.state {
                 store::PieceState::InMaking { durable_prefix, .. } => durable_prefix,
                 _ => status.len,

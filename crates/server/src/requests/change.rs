@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use namespace::{Durability, NsError, Operation};
+use namespace::{Durability, How, NsError, OpenWrite, Operation};
 use wire::StreamId;
 use wire::request::{Chmod, Mkdir, MkdirOptions, Mv, Rm, Rmdir, Target, Truncate};
 
 use crate::connection::{Connection, Stop};
 use crate::endings;
+use crate::node::Role;
 use crate::open_file::{Access, Lease, LeaseFacts, LeaseState};
 use crate::refusal::Refusal;
 use crate::requests::{parse_new_path, parse_path};
@@ -75,7 +76,7 @@ impl Connection {
         let done = move |result: Result<O::Reply, NsError>| {
             reply.settle(result.map(|_| ()).map_err(|error| Refusal::of_namespace(&"remove", &error)));
         };
-        self.node.namespace.change_urgent(Durability::Synced, self.node.context(), op, done);
+        self.node.change_urgent(Durability::Synced, op, done);
         Ok(Ok(()))
     }
 
@@ -87,7 +88,7 @@ impl Connection {
         let done = move |result: Result<O::Reply, NsError>| {
             reply.settle(result.map(|_| ()).map_err(|error| Refusal::of_namespace(&verb, &error)));
         };
-        self.node.namespace.change(Durability::Synced, self.node.context(), op, done);
+        self.node.change(Durability::Synced, op, done);
         Ok(Ok(()))
     }
 
@@ -112,13 +113,24 @@ impl Connection {
                     if cut.is_ok() {
                         access.lease.missing.lock().cut(r.len);
                     }
-                    cut.map_err(|error| Refusal::of_store(&format_args!("truncate {}", file.path), &error))
+                    cut.map_err(|error| error.refusal(&format_args!("truncate {}", file.path)))
                 });
                 self.out.back();
                 Ok(result.and_then(|()| self.ok(stream, |_| ())))
             }
             Target::Path(target) => match parse_path(&target.path) {
-                Ok(path) => self.truncate_path(stream, path, r.len),
+                Ok(path) => match &self.node.role {
+                    Role::Alone { .. } => self.truncate_path(stream, path, r.len),
+                    Role::Manager(manager) => {
+                        let manager = Arc::clone(manager);
+                        let client = self.identity();
+                        let op = OpenWrite::new(path, How::Update, client, self.node.config.boot);
+                        let reply = self.hand_on(stream)?;
+                        self.redirect_truncate(&manager, target, op, reply);
+                        Ok(Ok(()))
+                    }
+                    Role::Disk(_) => self.truncate_granted(stream, target, path, r.len),
+                },
                 Err(refusal) => Ok(Err(refusal)),
             },
         }
@@ -131,7 +143,6 @@ impl Connection {
         let client = Arc::new(self.identity());
         let owner = Owner(self.session.number);
         let op = namespace::Truncate { path: path.clone(), len, client: (*client).clone(), boot: node.config.boot };
-        let context = node.context();
         let inner = node.clone();
         let done = move |result: Result<Option<namespace::OpenedWrite>, NsError>| match result {
             Ok(None) => reply.ok(|_| ()),
@@ -151,7 +162,7 @@ impl Connection {
                 inner.must_do(reply, move |reply| endings::truncate(&node, &lease, len, reply));
             }
         };
-        node.namespace.change(Durability::Written, context, op, done);
+        node.change(Durability::Written, op, done);
         Ok(Ok(()))
     }
 }

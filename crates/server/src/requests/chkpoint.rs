@@ -8,6 +8,7 @@ use wire::response::ChkpointReply;
 use wire::{ErrorNumber, FileHandle, Request, RequestHeader, RequestKind, StreamId};
 
 use crate::connection::{Connection, Stop};
+use crate::making::MakingError;
 use crate::open_file::{Access, Hold, OpenFile};
 use crate::refusal::Refusal;
 
@@ -72,7 +73,7 @@ impl Connection {
         match access.hold()?.writer().checkpoint() {
             Ok(Some(_)) => Ok(()),
             Ok(None) => Err(no_checkpoint(&file)),
-            Err(error) => Err(Refusal::of_store(&format_args!("change {} under a checkpoint", file.path), &error)),
+            Err(error) => Err(error.refusal(&format_args!("change {} under a checkpoint", file.path))),
         }
     }
 }
@@ -118,9 +119,9 @@ fn end_or_begin(file: &OpenFile, op: &ChkpointOp) -> Result<Option<ChkpointReply
         });
     };
     let hold = access.hold()?;
-    let refused = |verb: &str, error: &StoreError| match error {
-        StoreError::NoCheckpoint { .. } => no_checkpoint(file),
-        error => Refusal::of_store(&format_args!("{verb} {}", file.path), error),
+    let refused = |verb: &str, error: &MakingError| match error {
+        MakingError::Here(StoreError::NoCheckpoint { .. }) => no_checkpoint(file),
+        error => error.refusal(&format_args!("{verb} {}", file.path)),
     };
     match op {
         ChkpointOp::Begin => hold.begin_checkpoint().map(|()| None).map_err(|e| refused("begin a checkpoint of", &e)),
@@ -139,8 +140,7 @@ fn end_or_begin(file: &OpenFile, op: &ChkpointOp) -> Result<Option<ChkpointReply
 
 fn sizes(file: &OpenFile, hold: &Hold<'_>) -> Result<ChkpointReply, Refusal> {
     let size = hold.writer().checkpoint();
-    let size =
-        size.map_err(|error| Refusal::of_store(&format_args!("query the checkpoint of {}", file.path), &error))?;
+    let size = size.map_err(|error| error.refusal(&format_args!("query the checkpoint of {}", file.path)))?;
     let size = size.ok_or_else(|| no_checkpoint(file))?;
     let number = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
     Ok(ChkpointReply { limit: number(size.max), used: number(size.used) })

@@ -15,6 +15,8 @@ const INLINE_MAX: u64 = 64 << 10;
 
 impl Connection {
     /// kXR_close.
+    // As with an open: seldom asked for, and large on the stack.
+    #[inline(never)]
     pub(crate) fn close(&mut self, stream: StreamId, r: &Close) -> Result<Result<(), Refusal>, Stop> {
         let file = match self.file(r.handle) {
             Ok(file) => file,

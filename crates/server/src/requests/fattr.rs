@@ -118,12 +118,12 @@ impl Connection {
                 // A handle that another has taken the place of has no say any more.
                 drop(access.hold()?);
                 let writer = access.lease.token();
-                if self.node.namespace.read(|read| namespace::is_hidden_upload(read, &writer)).map_err(refuse)? {
+                if self.node.read_names(|read| namespace::is_hidden_upload(read, &writer)).map_err(refuse)? {
                     return Ok(XattrOf::Upload(writer));
                 }
             }
         }
-        self.node.namespace.read(|read| namespace::stat_ino(read, file.ino)).map_err(refuse)?;
+        self.node.read_names(|read| namespace::stat_ino(read, file.ino)).map_err(refuse)?;
         Ok(XattrOf::Inode(file.ino))
     }
 
@@ -152,8 +152,7 @@ impl Connection {
         let actor = &self.node.config.actor;
         let results = self
             .node
-            .namespace
-            .read(|read| {
+            .read_names(|read| {
                 let mut results = Vec::with_capacity(names.len());
                 for name in names {
                     let (number, value) = match namespace::get_xattr(read, actor, of, &inner_name(&name)) {
@@ -172,7 +171,7 @@ impl Connection {
     }
 
     fn fattr_list(&mut self, stream: StreamId, of: &XattrOf, with_values: bool) -> Result<Result<(), Refusal>, Stop> {
-        let listed = self.node.namespace.read(|read| namespace::list_xattrs(read, &self.node.config.actor, of));
+        let listed = self.node.read_names(|read| namespace::list_xattrs(read, &self.node.config.actor, of));
         let listed = match listed {
             Ok(listed) => listed,
             Err(error) => return Ok(Err(Refusal::of_namespace(&"list the attributes of", &error))),
@@ -205,7 +204,7 @@ impl Connection {
         let gathered = Arc::new(Mutex::new(Gathered { missing: results.len(), results, reply: Some(reply) }));
         for (at, op) in ops.enumerate() {
             let gathered = Arc::clone(&gathered);
-            self.node.namespace.change(Durability::Synced, self.node.context(), op, move |result| {
+            self.node.change(Durability::Synced, op, move |result| {
                 gathered.lock().done(at, result);
             });
         }

@@ -31,7 +31,7 @@ impl Connection {
             Err(refusal) => return Ok(Err(refusal)),
         };
         let actor = &self.node.config.actor;
-        let looked_up = self.node.namespace.read(|read| {
+        let looked_up = self.node.read_names(|read| {
             let directory = namespace::lookup(read, actor, &path)?;
             if !directory.is_dir() {
                 return Err(NsError::NotDirectory(path.to_string()));
@@ -53,7 +53,7 @@ impl Connection {
         let mut after: Option<FileName> = None;
         let mut unlistable = 0u64;
         loop {
-            let page = self.node.namespace.read(|read| {
+            let page = self.node.read_names(|read| {
                 let mut last: Option<Vec<u8>> = None;
                 let mut full = false;
                 let from = after.as_ref().map(FileName::as_bytes);

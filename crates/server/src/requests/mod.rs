@@ -3,10 +3,12 @@
 //! connection.
 
 mod attributes;
+mod batch;
 mod change;
 mod chkpoint;
 mod clone;
 mod close;
+mod elsewhere;
 mod fattr;
 mod listing;
 mod open;

@@ -1,6 +1,7 @@
 //! open: for reading at once, from a view of the namespace and the store; for writing through the committer, whose
 //! completion makes the piece and answers.
 
+mod granted;
 mod reading;
 mod writing;
 
@@ -17,6 +18,7 @@ use wire::{ErrorNumber, StreamId};
 use crate::connection::{Connection, Stop};
 use crate::endings;
 use crate::handles::NoHandle;
+use crate::node::Role;
 use crate::open_file::{Copying, OpenFile};
 use crate::refusal::Refusal;
 use crate::requests::{own, parse_new_path, parse_path};
@@ -31,6 +33,8 @@ const FILE_MODE: u16 = 0o644;
 
 impl Connection {
     /// kXR_open.
+    // What it has on the stack would otherwise be on that of each connection, idle ones included.
+    #[inline(never)]
     pub(crate) fn open(&mut self, stream: StreamId, r: &Open) -> Result<Result<(), Refusal>, Stop> {
         let has = |option| r.options.has(option);
         let makes = has(OpenOptions::NEW) || has(OpenOptions::DELETE);
@@ -39,6 +43,12 @@ impl Connection {
             Ok(path) => path,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        // A client that comes back to the manager brings along what it was given there before.
+        if let Role::Disk(_) = &self.node.role
+            && let Some(capability) = r.target.get(types::capability::OPAQUE_KEY.as_bytes())
+        {
+            return self.open_granted(stream, r, path, capability);
+        }
         let part = match Part::of(&r.target) {
             Ok(part) => part,
             Err(refusal) => return Ok(Err(refusal)),
@@ -56,10 +66,7 @@ impl Connection {
                     let text = "A third-party copy gets its content from elsewhere, and not from a template";
                     Ok(Err(Refusal::new(ErrorNumber::ARG_INVALID, text)))
                 }
-                Part::Target { .. } if !makes => {
-                    let text = "The target of a third-party copy is a new file, or replaces one";
-                    Ok(Err(Refusal::new(ErrorNumber::ARG_INVALID, text)))
-                }
+                Part::Target { .. } if !makes => Ok(Err(no_new_target())),
                 Part::Target { key, server, path: source } => {
                     let source = self.source_of(r, &path, key, server, source);
                     source.map_or_else(
@@ -67,11 +74,14 @@ impl Connection {
                         |source| self.open_to_write(stream, r, path, Some(source), None),
                     )
                 }
-                Part::Source { .. } | Part::Fetch { .. } => {
-                    let text = "The source of a third-party copy is opened for reading";
-                    Ok(Err(Refusal::new(ErrorNumber::ARG_INVALID, text)))
-                }
+                Part::Source { .. } | Part::Fetch { .. } => Ok(Err(source_to_write())),
             };
+        }
+        if let Role::Manager(manager) = &self.node.role {
+            return Ok(Err(self.redirect_reader(manager, r, &path)));
+        }
+        if let (Role::Disk(_), Part::Fetch { key, origin }) = (&self.node.role, &part) {
+            return self.fetch_of_granted(stream, r, path, None, (key, origin));
         }
         let opening = Reading {
             node: self.node.clone(),
@@ -90,7 +100,8 @@ impl Connection {
                 let client = self.identity();
                 let origin = format!("{}.{}", client.user, client.pid).into_bytes();
                 self.node.on_worker(reply, move |reply| {
-                    let grant = addresses_of(&dst).map(|to| Grant { path: opening.path.clone(), to, origin });
+                    let grant =
+                        addresses_of(&dst).map(|to| Grant { path: opening.path.clone(), to, origin, permission: None });
                     let allowed = grant.and_then(|grant| opening.node.rendezvous.allow(key, grant));
                     let copying = allowed.map(|registration| Copying::Allowed { _registration: registration });
                     opening.answer(copying, reply);
@@ -101,8 +112,8 @@ impl Connection {
                 let reply = self.hand_on(stream)?;
                 let asking = Asking { path: opening.path.clone(), from: self.session.peer.ip(), origin };
                 let rendezvous = Arc::clone(&self.node.rendezvous);
-                let then = Box::new(move |allowed: Result<(), Refusal>| {
-                    opening.answer(allowed.map(|()| Copying::ForAnother), reply);
+                let then = Box::new(move |allowed: Result<Option<Vec<u8>>, Refusal>| {
+                    opening.answer(allowed.map(|_| Copying::ForAnother), reply);
                 });
                 rendezvous.ask(&key, asking, Instant::now(), then);
                 Ok(Ok(()))
@@ -127,17 +138,15 @@ impl Connection {
         self.node.pulls.allow(&server)?;
         let client = self.identity();
         let origin = format!("{}.{}", client.user, client.pid);
-        let expected_len = std::str::from_utf8(r.target.get(b"oss.asize").unwrap_or_default()).ok();
-        let expected_len = expected_len.and_then(|len| len.parse().ok());
         let client = self.session.peer.ip().to_canonical();
-        Ok(PullSource { server, path, key, origin, client, expected_len })
+        Ok(PullSource { server, path, key, origin, client, expected_len: announced_len(r) })
     }
 
     /// Whether this client has this file in the making. XrdCl opens again what it had opened with `new` alone by
     /// asking for nothing: neither to read nor to update.
     fn writes(&self, path: &NsPath) -> bool {
         let client = self.identity();
-        let found = self.node.namespace.read(|read| namespace::find_writer(read, &client, path));
+        let found = self.node.read_names(|read| namespace::find_writer(read, &client, path));
         found.is_ok_and(|found| !found.is_empty())
     }
 
@@ -161,8 +170,7 @@ impl Connection {
             return Ok(Err(Refusal::new(ErrorNumber::NO_SPACE, text)));
         }
         let client = Arc::new(self.identity());
-        let number = |key: &[u8]| std::str::from_utf8(r.target.get(key)?).ok()?.parse::<u64>().ok();
-        let expected_len = number(b"oss.asize");
+        let expected_len = announced_len(r);
         // Who comes back to what it writes has room already; told to wait, it would lose it.
         let room = if how == How::Update && self.writes(&path) {
             None
@@ -174,7 +182,7 @@ impl Connection {
             }
             room
         };
-        let resume = match number(b"weir.upload") {
+        let resume = match number_of(r, b"weir.upload") {
             Some(upload) => Some(Resume::Upload(UploadId(upload))),
             None => (r.target.get(b"weir.resume") == Some(b"1")).then_some(Resume::Visible),
         };
@@ -183,7 +191,7 @@ impl Connection {
             how,
             // The stock server takes `async`, which all its clients send, for `mkpath`: whoever makes a file over root:// counts on it.
             mkpath: r.options.has(OpenOptions::MKPATH) || r.options.has(OpenOptions::ASYNC),
-            mode: if r.mode.0 & 0o777 == 0 { FILE_MODE } else { r.mode.0 & 0o777 },
+            mode: mode_of(r),
             // What is fetched shows when it is whole.
             posc: r.options.has(OpenOptions::POSC) || fetched.is_some(),
             client: (*client).clone(),
@@ -194,7 +202,18 @@ impl Connection {
             vouched: None,
             resume: if how == How::Update { resume } else { None },
             placement: types::Placement::single_node(),
+            stripe: None,
+            unit_of: None,
         };
+        if let Role::Manager(manager) = &self.node.role {
+            if template.is_some() {
+                return Ok(Err(Refusal::unsupported("To clone a file, in a cluster,")));
+            }
+            let manager = Arc::clone(manager);
+            let reply = self.hand_on(stream)?;
+            self.redirect_writer(&manager, &r.target, op, reply);
+            return Ok(Ok(()));
+        }
         let mut reply = self.hand_on(stream)?;
         let (granted, filling) = match template {
             Some(template) => {
@@ -268,6 +287,34 @@ impl Connection {
     pub(crate) fn identity(&self) -> ClientIdentity {
         self.session.client().map(|client| (*client).clone()).unwrap_or_default()
     }
+}
+
+fn no_new_target() -> Refusal {
+    Refusal::new(ErrorNumber::ARG_INVALID, "The target of a third-party copy is a new file, or replaces one")
+}
+
+fn source_to_write() -> Refusal {
+    Refusal::new(ErrorNumber::ARG_INVALID, "The source of a third-party copy is opened for reading")
+}
+
+/// A number in the opaque part.
+fn number_of(r: &Open, key: &[u8]) -> Option<u64> {
+    std::str::from_utf8(r.target.get(key)?).ok()?.parse().ok()
+}
+
+/// The length that the client announces.
+fn announced_len(r: &Open) -> Option<u64> {
+    number_of(r, b"oss.asize")
+}
+
+/// The permission bits of a file that is made.
+fn mode_of(r: &Open) -> u16 {
+    mode_or_usual(r.mode.0)
+}
+
+/// The same of any.
+pub(super) fn mode_or_usual(mode: u16) -> u16 {
+    if mode & 0o777 == 0 { FILE_MODE } else { mode & 0o777 }
 }
 
 fn no_handle(reason: NoHandle) -> Refusal {

@@ -1,10 +1,12 @@
 //! What weir's own client asks and the protocol has no request for, as a query with a path (kXR_Qopaquf):
-//! `path?weir.op=link&weir.target=existing`, `path?weir.op=symlink&weir.target=text`, `path?weir.op=touch[&weir.mtime=ns]`.
+//! `path?weir.op=link&weir.target=existing`, `path?weir.op=symlink&weir.target=text`, `path?weir.op=touch[&weir.mtime=ns]`,
+//! `path?weir.op=complete&weir.writer=…[&weir.sums=…][&weir.mtime=ns]` of a striped file.
 //! `weir.target` stands last: all that follows it belongs to it. `weir.mtime` is the time of the last change in nanoseconds since
 //! 1970; an open for writing takes it too, for the content that it makes.
 
-use namespace::{Link, Symlink, Utimes};
+use namespace::{CommitStriped, Link, Sums, Symlink, Utimes, WriterToken};
 use types::Timestamp;
+use types::striping::{SUMS_KEY, UNIT_WRITER_KEY, parse_sums, parse_writer};
 use wire::request::Query;
 use wire::{ErrorNumber, StreamId};
 
@@ -44,6 +46,19 @@ impl Connection {
                 }
                 Err(refusal) => Ok(Err(refusal)),
             },
+            // Of a striped file, when its units are closed.
+            Some(b"complete") => match (parse_path(&target.path), writer_of(&target)) {
+                (Ok(_), Some(writer)) => self.change(
+                    stream,
+                    "close",
+                    CommitStriped { writer, mtime: mtime_of(&target), sums: sums_of(&target) },
+                ),
+                (Err(refusal), _) => Ok(Err(refusal)),
+                (Ok(_), None) => {
+                    let text = format!("Cannot close a striped file: {UNIT_WRITER_KEY} is missing, or no writer");
+                    Ok(Err(Refusal::new(ErrorNumber::ARG_MISSING, text)))
+                }
+            },
             _ => {
                 let known = parse_path(&target.path);
                 Ok(known.and_then(|_| Err(Refusal::unsupported("A query of the implementation's own kind"))))
@@ -55,6 +70,17 @@ impl Connection {
 /// The time that a client wants a file to show as that of its last change.
 pub(crate) fn mtime_of(target: &wire::PathArg) -> Option<Timestamp> {
     std::str::from_utf8(target.get(MTIME)?).ok()?.parse().ok().map(Timestamp)
+}
+
+/// What whoever has written a striped file says of the whole: how long it is, and its checksums.
+fn sums_of(target: &wire::PathArg) -> Option<(u64, Sums)> {
+    let (len, adler32, crc32c) = parse_sums(std::str::from_utf8(target.get(SUMS_KEY.as_bytes())?).ok()?)?;
+    Some((len, Sums { adler32, crc32c }))
+}
+
+/// Who writes a striped file.
+fn writer_of(target: &wire::PathArg) -> Option<WriterToken> {
+    parse_writer(std::str::from_utf8(target.get(UNIT_WRITER_KEY.as_bytes())?).ok()?)
 }
 
 fn split_target(args: &[u8]) -> (&[u8], Option<&[u8]>) {

@@ -62,7 +62,7 @@ impl Connection {
             let found = parse_line(line).and_then(|path| self.node.stat(&"find", &path));
             let error_text = match &found {
                 Ok(_) => String::new(),
-                Err(Refusal::Error { text, .. } | Refusal::Wait { text, .. }) => text.clone(),
+                Err(refusal) => refusal.text().to_owned(),
             };
             responses.push(json!({
                 "path": String::from_utf8_lossy(line),

@@ -11,7 +11,7 @@ use crate::answer::Reply;
 use crate::checksums::{Asker, Question};
 use crate::connection::{Connection, Stop};
 use crate::data_streams::STREAMS_MAX;
-use crate::node::Node;
+use crate::node::{Node, Role};
 use crate::refusal::Refusal;
 use crate::requests::read::{READV_SEGMENT_MAX, READV_SEGMENTS_MAX};
 use crate::requests::{own, parse_path};
@@ -153,7 +153,7 @@ impl Connection {
         if inode.xattrs == 0 {
             return None;
         }
-        let mark = match self.node.namespace.read(|read| namespace::xattr_of(read, inode.ino, DAMAGED_MARK)) {
+        let mark = match self.node.read_names(|read| namespace::xattr_of(read, inode.ino, DAMAGED_MARK)) {
             Ok(mark) => String::from_utf8_lossy(&mark?).into_owned(),
             Err(error) => return Some(Refusal::of_namespace(&"checksum", &error)),
         };
@@ -172,8 +172,7 @@ impl Connection {
             let file = self.file(r.handle)?;
             let inode = self
                 .node
-                .namespace
-                .read(|read| namespace::stat_ino(read, file.ino))
+                .read_names(|read| namespace::stat_ino(read, file.ino))
                 .map_err(|error| Refusal::of_namespace(&"checksum", &error))?;
             return Ok((inode, Algorithm::Adler32));
         }
@@ -238,12 +237,17 @@ impl Node {
             b"readv_ior_max" => READV_SEGMENT_MAX.to_string(),
             b"bind_max" => STREAMS_MAX.to_string(),
             b"pio_max" => "1".into(),
+            b"role" if matches!(self.role, Role::Manager(_)) => "manager".into(),
             b"role" => "server".into(),
             b"sitename" => self.config.site.clone(),
             b"version" => format!("v{} weir", env!("CARGO_PKG_VERSION")),
             // A value of one character would say that it is not offered; the line end makes two of it.
             b"tpc" if self.pulls.is_offered() => "1".into(),
             own::MTIME => "1".into(),
+            word if word == wire::batch::CONFIG_KEY.as_bytes() => match self.batch_limits() {
+                Some(limits) => limits.to_text(),
+                None => return word.to_vec(),
+            },
             b"fattr" => format!("{FATTR_NAME_MAX} {FATTR_VALUE_MAX}"),
             b"cms" => "none|".into(),
             b"start" => self.started.secs().to_string(),

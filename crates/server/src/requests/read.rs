@@ -4,8 +4,8 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use store::{AtRest, StoreError};
-use types::{Crc32c, PAGE_SIZE};
+use store::AtRest;
+use types::PAGE_SIZE;
 use wire::page::SUM_LEN;
 use wire::request::{Pgread, Read, Readv, Segment};
 use wire::response::{ReadvSegment, ResultKind};
@@ -16,8 +16,9 @@ use crate::config::SMALL_TRANSFER_BYTES;
 use crate::connection::{Connection, Stop};
 use crate::data_streams::Task;
 use crate::fair::Class;
+use crate::making::MakingError;
 use crate::node::Counters;
-use crate::open_file::{Access, OpenFile};
+use crate::open_file::{Access, OpenFile, with_sums};
 use crate::refusal::Refusal;
 use crate::transfers::Turn;
 
@@ -49,7 +50,7 @@ impl Connection {
         }
         self.out.leave()?;
         let mut buffer = self.node.buffers.take(wanted);
-        let mut turn = self.node.transfers.of(&self.session, self.number, file.class(), wanted);
+        let mut turn = self.node.transfers.of(&self.session, self.number, file.class(), file.in_turns(wanted));
         let (mut at, mut left) = (r.offset, wanted);
         loop {
             let step = left.min(buffer.len());
@@ -98,7 +99,7 @@ impl Connection {
         }
         self.out.leave()?;
         let mut buffer = self.node.buffers.take(wanted);
-        let mut turn = self.node.transfers.of(&self.session, self.number, file.class(), wanted);
+        let mut turn = self.node.transfers.of(&self.session, self.number, file.class(), file.in_turns(wanted));
         let (mut at, mut left) = (r.offset, wanted);
         loop {
             // Steps end where pages end.
@@ -137,7 +138,10 @@ impl Connection {
         let total: u64 = r.reply_len();
         let wanted = usize::try_from(total).unwrap_or(usize::MAX);
         let mut answer = self.node.buffers.take_growing(wanted);
-        let mut turn = self.node.transfers.of(&self.session, self.number, Class::Read, wanted);
+        // One striped file among them is enough.
+        let in_turns = |segment: &Segment| self.file(segment.handle).map_or(wanted, |file| file.in_turns(wanted));
+        let in_turns = r.segments.iter().map(in_turns).min().unwrap_or(0);
+        let mut turn = self.node.transfers.of(&self.session, self.number, Class::Read, in_turns);
         self.out.leave()?;
         let mut known: Option<(wire::FileHandle, Vectored)> = None;
         for segment in &r.segments {
@@ -217,7 +221,7 @@ struct Vectored {
 impl Vectored {
     fn new(file: Arc<OpenFile>) -> Result<Self, Refusal> {
         let at_rest = match &file.access {
-            Access::Read(reader) => reader.at_rest().map_err(|error| refuse(&file, &error))?,
+            Access::Read(shown) => shown.at_rest().map_err(|error| refuse(&file, &error))?,
             Access::Write(_) => None,
         };
         Ok(Self { file, at_rest })
@@ -233,10 +237,11 @@ impl Vectored {
 
     /// Reads `len` bytes to the beginning of `room`, which has [`AtRest::MARGIN`] bytes more.
     fn read(&self, offset: u64, len: usize, room: &mut [u8]) -> Result<usize, Refusal> {
-        if let Some(at_rest) = &self.at_rest
-            && at_rest.read(offset, len, room).map_err(|error| refuse(&self.file, &error))?
-        {
-            return Ok(len);
+        if let (Some(at_rest), Access::Read(shown)) = (&self.at_rest, &self.file.access) {
+            let read = at_rest.read(offset, len, room).map_err(MakingError::from);
+            if read.and_then(|read| shown.still_good(read)).map_err(|error| refuse(&self.file, &error))? {
+                return Ok(len);
+            }
         }
         read_file(&self.file, offset, &mut room[..len])
     }
@@ -255,7 +260,7 @@ fn bounded(file: &OpenFile, offset: u64, len: u32) -> usize {
 /// How long the file is for who has opened it so.
 pub(super) fn len_of(file: &OpenFile) -> u64 {
     match &file.access {
-        Access::Read(reader) => reader.len(),
+        Access::Read(shown) => shown.len(),
         Access::Write(access) => access.lease.writer().map_or(0, |writer| writer.len()),
     }
 }
@@ -264,16 +269,16 @@ fn within(end: u64, offset: u64, len: u32) -> usize {
     usize::try_from(end.saturating_sub(offset).min(u64::from(len))).unwrap_or(0)
 }
 
-fn refuse(file: &OpenFile, error: &StoreError) -> Refusal {
-    Refusal::of_store(&format_args!("read {}", file.path), error)
+fn refuse(file: &OpenFile, error: &MakingError) -> Refusal {
+    error.refusal(&format_args!("read {}", file.path))
 }
 
 pub(super) fn read_file(file: &OpenFile, offset: u64, into: &mut [u8]) -> Result<usize, Refusal> {
-    let result = match &file.access {
-        Access::Read(reader) => reader.read(offset, into),
+    match &file.access {
+        Access::Read(shown) => shown.read(offset, into),
         Access::Write(access) => access.hold()?.writer().read(offset, into),
-    };
-    result.map_err(|error| refuse(file, &error))
+    }
+    .map_err(|error| refuse(file, &error))
 }
 
 /// Bytes of `len` bytes of data at `offset` with the checksums of their pages.
@@ -288,19 +293,12 @@ fn read_pages(file: &OpenFile, offset: u64, len: usize, into: &mut [u8]) -> Resu
         return Ok(0);
     }
     match &file.access {
-        Access::Read(reader) => reader.read_pages_into(offset, len, into).map_err(|error| refuse(file, &error)),
+        Access::Read(shown) => shown.read_pages_into(offset, len, into).map_err(|error| refuse(file, &error)),
         Access::Write(access) => {
             let mut data = vec![0; len];
-            let n = access.hold()?.writer().read(offset, &mut data).map_err(|error| refuse(file, &error))?;
-            let (mut rest, mut into) = (&data[..n], into);
-            let mut room = PAGE_SIZE - usize::try_from(offset % PAGE_SIZE as u64).unwrap_or(0);
-            while !rest.is_empty() {
-                let (page, tail) = rest.split_at(room.min(rest.len()));
-                let (unit, after) = into.split_at_mut(SUM_LEN + page.len());
-                unit[..SUM_LEN].copy_from_slice(&Crc32c::of(page).0.to_be_bytes());
-                unit[SUM_LEN..].copy_from_slice(page);
-                (rest, into, room) = (tail, after, PAGE_SIZE);
-            }
+            let read = access.hold()?.writer().read(offset, &mut data);
+            let n = read.map_err(|error| refuse(file, &error))?;
+            with_sums(offset, &data[..n], into);
             Ok(n)
         }
     }

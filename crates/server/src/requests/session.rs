@@ -1,11 +1,14 @@
 //! protocol, login, endsess, set, locate: who is there, and what it can.
 
+use std::net::IpAddr;
+
 use types::ClientIdentity;
 use wire::request::{Endsess, Locate, LocateOptions, Login, Protocol, Set};
 use wire::response::{LocateReply, Location, LocationKind, LoginReply, ProtocolReply, ServerFlags};
 use wire::{ErrorNumber, PROTOCOL_VERSION, SessionId, StreamId};
 
 use crate::connection::Connection;
+use crate::node::Role;
 use crate::refusal::Refusal;
 use crate::requests::parse_path;
 use crate::session::Process;
@@ -13,7 +16,11 @@ use crate::session::Process;
 impl Connection {
     /// kXR_protocol.
     pub(crate) fn protocol(&mut self, stream: StreamId, r: &Protocol) -> Result<(), Refusal> {
-        let flags = ServerFlags::IS_SERVER | ServerFlags::SUPPORTS_PGRW | ServerFlags::SUPPORTS_POSC;
+        let what = match &self.node.role {
+            Role::Manager(_) => ServerFlags::IS_MANAGER,
+            Role::Alone { .. } | Role::Disk(_) => ServerFlags::IS_SERVER,
+        };
+        let flags = what | ServerFlags::SUPPORTS_PGRW | ServerFlags::SUPPORTS_POSC;
         // No security part, as there are no requirements: 8 bytes, as the stock server answers.
         tracing::trace!(client = %self.session, version = r.client_version, "protocol");
         self.client_version = r.client_version;
@@ -84,11 +91,24 @@ impl Connection {
         let path = r.target.path.strip_prefix(b"*").unwrap_or(&r.target.path);
         if !path.is_empty() {
             let path = parse_path(path)?;
+            if let Role::Manager(manager) = &self.node.role {
+                let found = manager.locate(&self.asking(&r.target), &path);
+                let found = found.map_err(|error| Refusal::of_opening(&path, &error))?;
+                if !found.is_empty() {
+                    let at = |(host, port): (String, u16)| Location {
+                        kind: LocationKind::Server,
+                        writable: true,
+                        address: address(&host, port),
+                    };
+                    let locations = found.into_iter().map(at).collect();
+                    return self.ok(stream, |out| LocateReply { locations }.encode(out));
+                }
+            }
             self.node
-                .namespace
-                .read(|read| namespace::lookup(read, &self.node.config.actor, &path))
+                .read_names(|read| namespace::lookup(read, &self.node.config.actor, &path))
                 .map_err(|error| Refusal::of_namespace(&"locate", &error))?;
         }
+        // What is about names is asked here, whatever the server is.
         let address = self.own_address(r.options.has(LocateOptions::PREFER_NAMES));
         let location = Location { kind: LocationKind::Server, writable: true, address };
         self.ok(stream, |out| LocateReply { locations: vec![location] }.encode(out))
@@ -97,11 +117,22 @@ impl Connection {
     /// Where the client reaches this server: the address that it has used. There is no name to prefer on one node.
     fn own_address(&self, _prefer_names: bool) -> Vec<u8> {
         let address = self.out.socket().local_addr().unwrap_or(self.node.address);
-        let port = address.port();
-        match address.ip().to_canonical() {
-            // as the stock server writes it, and its clients read it
-            std::net::IpAddr::V4(ip) => format!("[::{ip}]:{port}").into_bytes(),
-            std::net::IpAddr::V6(ip) => format!("[{ip}]:{port}").into_bytes(),
-        }
+        shown(address.ip(), address.port())
+    }
+}
+
+/// Of another server.
+fn address(host: &str, port: u16) -> Vec<u8> {
+    match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        Ok(ip) => shown(ip, port),
+        Err(_) => format!("{host}:{port}").into_bytes(),
+    }
+}
+
+fn shown(ip: IpAddr, port: u16) -> Vec<u8> {
+    match ip.to_canonical() {
+        // as the stock server writes it, and its clients read it
+        IpAddr::V4(ip) => format!("[::{ip}]:{port}").into_bytes(),
+        IpAddr::V6(ip) => format!("[{ip}]:{port}").into_bytes(),
     }
 }

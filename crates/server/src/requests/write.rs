@@ -97,7 +97,7 @@ impl Connection {
         }
         self.out.leave()?;
         let (node, session) = (Arc::clone(&self.node), Arc::clone(&self.session));
-        let mut turn = node.transfers.of(&session, self.number, Class::Record, len);
+        let mut turn = node.transfers.of(&session, self.number, Class::Record, file.in_turns(len));
         // The data lies in the buffer as it will lie in the file's pages, so that it can go to the disk as it is.
         let mut lead = lead_of(offset);
         let mut spare = None;
@@ -225,7 +225,7 @@ impl Connection {
         let mut pages = Pages::default();
         let believe = self.node.config.has(Planted::StoreBadPages);
         let (node, session) = (Arc::clone(&self.node), Arc::clone(&self.session));
-        let mut turn = node.transfers.of(&session, self.number, Class::Record, wire_len);
+        let mut turn = node.transfers.of(&session, self.number, Class::Record, file.in_turns(wire_len));
         let mut lead = lead_of(offset);
         let mut spare = None;
         let mut claimed = Vec::new();
@@ -431,10 +431,7 @@ fn sync_file(file: &OpenFile) -> Result<(), Refusal> {
         Access::Read(_) => Ok(()),
         Access::Write(access) => {
             let hold = access.hold()?;
-            hold.writer()
-                .sync()
-                .map(|_| ())
-                .map_err(|error| Refusal::of_store(&format_args!("sync {}", file.path), &error))
+            hold.writer().sync().map_err(|error| error.refusal(&format_args!("sync {}", file.path)))
         }
     }
 }

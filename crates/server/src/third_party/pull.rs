@@ -225,6 +225,6 @@ impl PullSink for Sink<'_> {
         }
         let hold = self.access.hold().map_err(|refusal| refusal.text().to_owned())?;
         Counters::add(&self.node.counters.bytes_written, data.len() as u64);
-        hold.writer_to_change().write(offset, data).map_err(|error| error.to_string())
+        hold.writer_to_change().write(offset, data, None).map_err(|error| error.to_string())
     }
 }

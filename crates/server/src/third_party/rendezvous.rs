@@ -26,6 +26,8 @@ pub(crate) struct Grant {
     pub(crate) to: Vec<IpAddr>,
     /// The client, `user.pid`.
     pub(crate) origin: Vec<u8>,
+    /// In a cluster: the client's permission to read it here. A secret.
+    pub(crate) permission: Option<Vec<u8>>,
 }
 
 /// A server that asks for a file.
@@ -38,7 +40,8 @@ pub(crate) struct Asking {
     pub(crate) origin: Vec<u8>,
 }
 
-type Then = Box<dyn FnOnce(Result<(), Refusal>) + Send>;
+/// Is told the client's permission, if it has one.
+type Then = Box<dyn FnOnce(Result<Option<Vec<u8>>, Refusal>) + Send>;
 
 struct Waiting {
     key: Vec<u8>,
@@ -131,18 +134,21 @@ fn denied(why: &str) -> Refusal {
     Refusal::new(ErrorNumber::NOT_AUTHORIZED, format!("Cannot give the file to this third-party copy: {why}"))
 }
 
-fn matches(grant: &Grant, asking: &Asking) -> Result<(), Refusal> {
+fn matches(grant: &Grant, asking: &Asking) -> Result<Option<Vec<u8>>, Refusal> {
     if grant.path != asking.path {
         return Err(denied("its key is for another file"));
     }
-    if !grant.to.contains(&asking.from.to_canonical()) {
+    let from = asking.from.to_canonical();
+    // All loopback addresses are this machine's, whichever of them a server listens at.
+    let is_here = from.is_loopback() && grant.to.iter().any(IpAddr::is_loopback);
+    if !is_here && !grant.to.contains(&from) {
         return Err(denied("its key is for another server"));
     }
     let client = asking.origin.split(|byte| *byte == b'@').next().unwrap_or_default();
     if client != grant.origin {
         return Err(denied("its key is another client's"));
     }
-    Ok(())
+    Ok(grant.permission.clone())
 }
 
 /// The addresses of a host by its name. Asks the resolver: may take long.
@@ -169,7 +175,12 @@ mod tests {
     }
 
     fn grant() -> Grant {
-        Grant { path: NsPath::parse(b"/a").unwrap(), to: vec![ip("10.0.0.1")], origin: b"ana.7".to_vec() }
+        Grant {
+            path: NsPath::parse(b"/a").unwrap(),
+            to: vec![ip("10.0.0.1")],
+            origin: b"ana.7".to_vec(),
+            permission: None,
+        }
     }
 
     fn ask(all: &Rendezvous, path: &str, from: &str, origin: &str, now: Instant) -> Receiver<bool> {
@@ -202,6 +213,16 @@ mod tests {
         {
             assert_eq!(ask(&all, path, from, origin, Instant::now()).try_recv(), Ok(false), "{path} {from} {origin}");
         }
+    }
+
+    #[test]
+    fn every_loopback_address_is_this_machine() {
+        let here = |text: &str| Grant { to: vec![ip(text)], ..grant() };
+        let asking = |text: &str| Asking { path: grant().path, from: ip(text), origin: b"ana.7@h".to_vec() };
+        assert!(matches(&here("127.0.0.3"), &asking("127.0.0.1")).is_ok());
+        assert!(matches(&here("127.0.0.3"), &asking("::1")).is_ok());
+        assert!(matches(&here("10.0.0.3"), &asking("127.0.0.1")).is_err());
+        assert!(matches(&here("127.0.0.3"), &asking("10.0.0.3")).is_err());
     }
 
     #[test]

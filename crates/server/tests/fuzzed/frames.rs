@@ -46,6 +46,7 @@ const TRUNCATE: u16 = 3028;
 const SIGVER: u16 = 3029;
 const PGREAD: u16 = 3030;
 const WRITEV: u16 = 3031;
+const BATCH: u16 = 0x7765;
 const EXECUTE: u8 = 4;
 
 /// A request on its way to the wire.
@@ -202,7 +203,7 @@ fn place(handle: [u8; 4], c: &mut Choices<'_>) -> Vec<u8> {
 
 /// A request of any kind.
 pub fn any(c: &mut Choices<'_>, handle: [u8; 4], session: [u8; 16], port: u16) -> Frame {
-    match c.below(64) {
+    match c.below(65) {
         0..=11 => {
             // read, update, new, delete and what goes with them; the mode
             let how = c.of(&[0x10u16, 0x20, 0x28, 0x22, 0x28, 0x22, 0x08, 0x02, 0x200, 0x30]);
@@ -255,6 +256,7 @@ pub fn any(c: &mut Choices<'_>, handle: [u8; 4], session: [u8; 16], port: u16) -
         60 => login(c),
         61 => Frame::new(c.of(&[AUTH, GPFILE]), &c.array::<16>(), c.bytes(40).to_vec()),
         62 => Frame::new(PROTOCOL, &c.array::<8>(), Vec::new()),
+        63 => batch(c, port),
         _ => Frame::new(PING, &[], Vec::new()),
     }
 }
@@ -297,6 +299,26 @@ fn segments(c: &mut Choices<'_>, handle: [u8; 4]) -> Vec<u8> {
         listed.extend_from_slice(&offset(c));
     }
     listed
+}
+
+/// Some entries in one frame; now and then with a sum that is not theirs.
+fn batch(c: &mut Choices<'_>, port: u16) -> Frame {
+    let (mut list, mut contents) = (wire::batch::List::default(), Vec::new());
+    for _ in 0..=c.below(6) {
+        let content = if c.one_in(3) { Vec::new() } else { data(c) };
+        let sum = types::Crc32c::of(&content).0 ^ u32::from(c.one_in(8));
+        let create = wire::batch::Op::Create { replace: c.one_in(2), mode: 0o644, crc32c: sum };
+        let op = c.of(&[create, create, wire::batch::Op::Stat, wire::batch::Op::Remove, wire::batch::Op::Unknown(9)]);
+        let content = if op == create { content } else { Vec::new() };
+        if list.push(op, &path(c, port), content.len()).is_ok() {
+            contents.extend_from_slice(&content);
+        }
+    }
+    let numbers = list.request();
+    let params =
+        [&[wire::batch::VERSION, 0, 0, 0][..], &numbers.entries.to_be_bytes(), &numbers.list_len.to_be_bytes()]
+            .concat();
+    Frame::new(BATCH, &params, [list.bytes(), &contents].concat())
 }
 
 fn attributes(c: &mut Choices<'_>, handle: [u8; 4], port: u16) -> Frame {

@@ -77,7 +77,11 @@ impl World {
             StoreConfig { floor: Some(0), ..StoreConfig::default() },
         )
         .unwrap();
-        let server = Server::start(self.config.clone(), Arc::clone(&namespace), Arc::clone(&store)).unwrap();
+        let server = Server::start(
+            self.config.clone(),
+            server::Role::Alone { namespace: Arc::clone(&namespace), store: Arc::clone(&store) },
+        )
+        .unwrap();
         let indexes = vec![names, records];
         self.running = Some(Running { server, embedded, journal, store, namespace, indexes });
     }

@@ -25,6 +25,7 @@ struct Counts {
     trimmed: u64,
     completed: u64,
     bytes_dropped: u64,
+    losses_told: u64,
 }
 
 /// How a run is to go.
@@ -45,8 +46,14 @@ struct Run {
     armed: bool,
     /// The models as they were when the copy was taken.
     at_freeze: Option<(SimDisk, BTreeMap<u64, Model>)>,
-    /// A sync fails, or will: what only the kernel had may be lost without a power failure.
+    /// A sync fails, or will.
     sync_fails: bool,
+    /// A sync had failed before this step.
+    had_failed: bool,
+    /// The copy was taken in the step in which a sync failed: the stop may have come before that could be written down.
+    stopped_before_the_mark: bool,
+    /// The losses that the log had counted at the last opening.
+    losses: u64,
     /// The log has stopped: nothing but a restart helps.
     stopped: bool,
 }
@@ -92,7 +99,11 @@ fn written<T>(world: &World, result: Result<T, StoreError>) -> Result<T, StoreEr
 impl Run {
     fn new(seed: u64, plan: Plan) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let world = World::open(SimDisk::new(rng.random()), config(plan.planted)).unwrap();
+        let disk = SimDisk::new(rng.random());
+        if seed.is_multiple_of(3) {
+            disk.refuse_direct();
+        }
+        let world = World::open(disk, config(plan.planted)).unwrap();
         Self {
             world,
             models: BTreeMap::new(),
@@ -103,6 +114,9 @@ impl Run {
             armed: false,
             at_freeze: None,
             sync_fails: false,
+            had_failed: false,
+            stopped_before_the_mark: false,
+            losses: 0,
             stopped: false,
         }
     }
@@ -156,6 +170,7 @@ impl Run {
                 self.counts.under_way += 1;
             }
             self.at_freeze = Some((disk, models));
+            self.stopped_before_the_mark = self.world.journal.has_failed() && !self.had_failed;
         }
     }
 
@@ -421,9 +436,7 @@ impl Run {
                 disk
             }
         };
-        if self.sync_fails {
-            stop = Stop::Power;
-        }
+        let had_failed = self.world.journal.has_failed();
         // Sometimes the recovery itself is stopped, somewhere.
         while self.rng.random_bool(0.3) {
             disk.freeze_after(self.rng.random_range(0..30));
@@ -442,6 +455,16 @@ impl Run {
         self.world =
             World::open(disk, config(self.plan.planted)).unwrap_or_else(|e| panic!("{stop:?}: does not open: {e}"));
         self.counts.bytes_dropped += self.world.recovery.bytes_dropped;
+        let losses = self.world.journal.losses();
+        if stop == Stop::Kill && losses > self.losses {
+            assert!(had_failed, "nothing had failed, and a kill was taken for a loss");
+            self.counts.losses_told += 1;
+        }
+        // What only the kernel had may be lost after a failed sync; but then whoever wrote it can be told.
+        if losses > self.losses || self.stopped_before_the_mark {
+            stop = Stop::Power;
+        }
+        self.losses = losses;
         let found = Self::check(&self.world, &models, stop);
         // Unexplained files never go away. Only one reason is good enough: the file came to its end and was synced, and then the power
         // went before the log was, so that not even its number is known.
@@ -469,6 +492,7 @@ impl Run {
             })
             .collect();
         (self.armed, self.stopped, self.sync_fails) = (false, false, false);
+        (self.had_failed, self.stopped_before_the_mark) = (false, false);
     }
 
     fn go(mut self, steps: usize) -> Counts {
@@ -478,6 +502,7 @@ impl Run {
                 self.armed = true;
             }
             self.act();
+            self.had_failed = self.world.journal.has_failed();
             if self.at_freeze.is_some() || self.stopped {
                 self.stop_and_recover();
             }
@@ -510,6 +535,7 @@ impl Counts {
         self.trimmed += other.trimmed;
         self.completed += other.completed;
         self.bytes_dropped += other.bytes_dropped;
+        self.losses_told += other.losses_told;
     }
 }
 
@@ -564,13 +590,14 @@ fn failing_disks_lose_nothing_that_was_acknowledged() {
     println!("{counts:?}");
     assert!(counts.errors.get("Io").is_some_and(|n| *n > 0), "{counts:?}");
     assert!(counts.errors.get("NoSpace").is_some_and(|n| *n > 0), "{counts:?}");
+    assert!(counts.losses_told > 0, "{counts:?}");
 }
 
 /// Seeds until the bug is found, or the bound.
-fn found_by(planted: Planted, bound: u64) {
+fn found_by(planted: Planted, errors: bool, bound: u64) {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let plan = Plan { planted: Some(planted), errors: false };
+    let plan = Plan { planted: Some(planted), errors };
     let found = (0..bound).find(|seed| std::panic::catch_unwind(|| Run::new(*seed, plan).go(150)).is_err());
     std::panic::set_hook(hook);
     assert!(found.is_some(), "{planted:?} was not found with {bound} seeds");
@@ -588,6 +615,9 @@ fn planted_bugs_are_found() {
         Planted::OverwriteBeforeLog,
         Planted::BelieveRanges,
     ] {
-        found_by(planted, 300);
+        found_by(planted, false, 300);
+    }
+    for planted in [Planted::ForgetFailure, Planted::BelieveCache] {
+        found_by(planted, true, 3000);
     }
 }

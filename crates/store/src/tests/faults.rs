@@ -163,6 +163,62 @@ fn a_failed_sync_stops_the_writer_and_what_was_durable_is_kept() {
     }
 }
 
+/// A sync of a piece fails, and so does writing that down; then a kill. Whether every loss that the opening found was counted, once and for all.
+fn losses_found_are_counted(planted: Option<Planted>) -> (u64, bool) {
+    let (mut found, mut counted) = (0, true);
+    for seed in 0..30 {
+        let world = World::new(seed);
+        let content = bytes(1, 61_440);
+        let writer = world.create(1, Some(100_000));
+        writer.write(0, &content[..28_672]).unwrap();
+        writer.sync().unwrap();
+        writer.write(28_672, &content[28_672..]).unwrap();
+        let before = world.journal.losses();
+        world.disk.fail_next(DiskOp::Rename, 1, ErrorKind::Other);
+        world.disk.fail_next_under(DiskOp::Sync, "store", 1, ErrorKind::Other);
+        assert!(writer.sync().is_err() && world.journal.has_failed() && world.journal.poisoned().is_none());
+        let world = World::open(world.disk.kill(), with(planted)).unwrap();
+        let losses = world.journal.losses();
+        if world.recovery.bytes_dropped > 0 {
+            found += 1;
+            counted &= losses > before;
+        } else {
+            assert_eq!((losses, world.read_by_writer(1)), (before, content), "seed {seed}");
+        }
+        // What was found is written down as all there was: it is not found a second time, and not forgotten.
+        let again = world.killed();
+        assert_eq!((again.recovery.bytes_dropped, again.journal.losses()), (0, losses), "seed {seed}");
+    }
+    (found, counted)
+}
+
+#[test]
+fn what_recovery_does_not_find_is_counted_as_lost() {
+    let (found, counted) = losses_found_are_counted(None);
+    assert!(found > 5 && counted, "{found}");
+    assert!(!losses_found_are_counted(Some(Planted::ForgetLoss)).1, "the planted bug was not found");
+}
+
+#[test]
+fn a_failed_sync_of_a_piece_is_told_by_the_next_opening_whatever_became_of_the_piece() {
+    for interrupted in [false, true] {
+        let world = World::new(3);
+        let writer = world.create(1, Some(100_000));
+        writer.write(0, &bytes(1, 60_000)).unwrap();
+        world.disk.fail_next_under(DiskOp::Sync, "store", 2, ErrorKind::Other);
+        assert!(writer.sync().is_err());
+        if interrupted {
+            world.store.interrupt(piece(1)).unwrap();
+            world.journal.sync_to(world.journal.appended()).unwrap();
+        }
+        let before = world.journal.losses();
+        let world = world.killed();
+        assert_eq!(world.journal.losses(), before + 1 + u64::from(world.recovery.bytes_dropped > 0));
+        let losses = world.journal.losses();
+        assert_eq!(world.killed().journal.losses(), losses, "it is told once");
+    }
+}
+
 #[test]
 fn a_piece_too_scattered_is_refused_with_the_reason() {
     let world = World::new(1);

@@ -1,5 +1,6 @@
 //! Tests of the store as a whole, on simulated disks.
 
+mod anew;
 mod at_rest;
 mod basic;
 mod checkpoint;

@@ -100,6 +100,13 @@ impl World {
         bytes
     }
 
+    pub(crate) fn read_by_writer(&self, body: u64) -> Vec<u8> {
+        let writer = self.store.reopen(piece(body)).unwrap();
+        let mut bytes = vec![0; writer.len() as usize];
+        assert_eq!(writer.read(0, &mut bytes).unwrap(), bytes.len());
+        bytes
+    }
+
     /// Makes a complete, durable piece.
     pub(crate) fn put(&self, body: u64, bytes: &[u8]) {
         let writer = self.create(body, None);

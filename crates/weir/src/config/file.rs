@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::Config;
-use super::keys::{Given, KEYS};
+use super::keys::{Given, KEYS, STORE_KEYS};
+use super::{Config, StoreTable};
 
 /// What is wrong with a configuration file.
 #[derive(Debug, thiserror::Error)]
@@ -90,12 +90,12 @@ impl Nearest {
     #[must_use]
     pub fn to(key: &str) -> Self {
         let last = |name: &str| name.rsplit('.').next().unwrap_or("").to_owned();
-        let best = KEYS
-            .iter()
+        let names = KEYS.iter().map(|known| known.name).chain(STORE_KEYS.iter().map(|known| known.name));
+        let best = names
             .map(|known| {
-                let whole = strsim::jaro_winkler(key, known.name);
-                let part = strsim::jaro_winkler(&last(key), &last(known.name));
-                (known.name, whole.max(part))
+                let whole = strsim::jaro_winkler(key, known);
+                let part = strsim::jaro_winkler(&last(key), &last(known));
+                (known, whole.max(part))
             })
             .max_by(|(_, a), (_, b)| a.total_cmp(b));
         Self(best.filter(|(_, likeness)| *likeness >= 0.7).map(|(name, _)| name))
@@ -163,11 +163,49 @@ fn table_into(
             key: known.name,
             reason,
         };
+        if known.name == "store" {
+            let DeValue::Array(list) = value.get_ref() else {
+                return Err(wrong("takes a table for each store: write [[store]] above its keys".into()));
+            };
+            let tables = list.iter().map(|table| store_of(path, text, table)).collect::<Result<Vec<_>, _>>()?;
+            (known.set)(config, Given::Stores(&tables)).map_err(wrong)?;
+            continue;
+        }
         let mut words = Vec::new();
         let given = given(value, &mut words).map_err(wrong)?;
         (known.set)(config, given).map_err(wrong)?;
     }
     Ok(())
+}
+
+fn store_of(path: &Path, text: &str, table: &Spanned<DeValue<'_>>) -> Result<StoreTable, ConfigError> {
+    let wrong = |at: usize, key, reason: String| ConfigError::WrongValue {
+        path: path.to_owned(),
+        place: Place::of(text, at),
+        key,
+        reason,
+    };
+    let start = table.span().start;
+    let DeValue::Table(keys) = table.get_ref() else {
+        return Err(wrong(start, "store", "takes a table for each store: write [[store]] above its keys".into()));
+    };
+    let mut entries: Vec<_> = keys.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    let mut store = StoreTable::default();
+    for (key, value) in entries {
+        let name = format!("store.{}", key.get_ref());
+        let Some(known) = STORE_KEYS.iter().find(|known| known.name == name) else {
+            let (nearest, place) = (Nearest::to(&name), Place::of(text, key.span().start));
+            return Err(ConfigError::UnknownKey { path: path.to_owned(), place, key: name, nearest });
+        };
+        let mut words = Vec::new();
+        let set = given(value, &mut words).and_then(|given| (known.set)(&mut store, given));
+        set.map_err(|reason| wrong(value.span().start, known.name, reason))?;
+    }
+    if store.dir.as_os_str().is_empty() {
+        return Err(wrong(start, "store.dir", "is missing: each [[store]] says which directory it is".into()));
+    }
+    Ok(store)
 }
 
 /// `words` holds those of a list.
@@ -262,6 +300,40 @@ mod tests {
         assert!(parse("listen = [1]\n").unwrap_err().contains("array"));
         assert!(parse("listen = \n").unwrap_err().starts_with("weir.toml:1:"));
         assert!(parse("files = 3\n").unwrap_err().contains("unknown key `files`"));
+    }
+
+    #[test]
+    fn stores_are_tables_of_their_own() {
+        let text = "role = \"disk\"\nplace = \"cern/r1/d1\"\nmanagers = [\"mgr1:1095\", \"[::1]:1095\"]\n\
+            [[store]]\ndir = \"/data1\"\nplace = \"cern/r2/d1\"\nclass = \"t1\"\nreserve = \"10GiB\"\n[[store]]\ndir = \"/data2\"\n";
+        let config = parse(text).unwrap();
+        assert_eq!((config.role, config.managers.len()), (Some(crate::config::ClusterRole::Disk), 2));
+        let first = StoreTable {
+            dir: "/data1".into(),
+            place: Some("cern/r2/d1".parse().unwrap()),
+            class: Some("t1".parse().unwrap()),
+            reserve: Some(10 << 30),
+        };
+        assert_eq!(config.stores, [first, StoreTable { dir: "/data2".into(), ..StoreTable::default() }]);
+        for (wrong, words) in [
+            ("[store]\ndir = \"/d\"\n", "weir.toml:1:1: `store` takes a table for each store: write [[store]]"),
+            ("store = [1]\n", "weir.toml:1:10: `store` takes a table"),
+            ("[[store]]\nclass = \"t1\"\n", "`store.dir` is missing"),
+            ("[[store]]\ndirr = \"/d\"\n", "weir.toml:2:1: unknown key `store.dirr`; did you mean `store.dir`?"),
+            (
+                "[[store]]\ndir = \"/d\"\nplace = \"cern\"\n",
+                "weir.toml:3:9: `store.place` is wrong: `cern` is not a place",
+            ),
+            ("[[store]]\ndir = \"/d\"\nreserve = 5\n", "takes a size with its unit"),
+            ("class = \"a b\"\n", "`class` is no name of a class"),
+            ("role = \"king\"\n", "it is \"manager\" or \"disk\""),
+            ("managers = [\"mgr1\"]\n", "write HOST:PORT"),
+            ("advertise = \"d1:0\"\n", "write HOST:PORT"),
+            ("advertise = \"::1:5\"\n", "write HOST:PORT"),
+        ] {
+            let said = parse(wrong).unwrap_err();
+            assert!(said.contains(words), "{said}");
+        }
     }
 
     #[test]

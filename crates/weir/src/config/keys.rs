@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Config;
+use types::{Place, StoreClass};
+
 use super::units::{parse_duration, parse_size};
+use super::{ClusterRole, Config, StoreTable};
 
 /// A value as it was given.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -17,6 +19,8 @@ pub enum Given<'a> {
     Switch(bool),
     /// A list of strings.
     List(&'a [&'a str]),
+    /// A table for each store.
+    Stores(&'a [StoreTable]),
 }
 
 /// One key.
@@ -43,10 +47,74 @@ pub const KEYS: &[Key] = &[
         live: false,
     },
     Key {
+        name: "role",
+        default: None,
+        set: |c, v| {
+            c.role = match text(v)? {
+                "manager" => Some(ClusterRole::Manager),
+                "disk" => Some(ClusterRole::Disk),
+                other => return Err(format!("is `{other}`; it is \"manager\" or \"disk\"")),
+            };
+            Ok(())
+        },
+        same: |a, b| a.role == b.role,
+        live: false,
+    },
+    Key {
         name: "listen",
         default: Some(Given::Text("127.0.0.1:1094")),
         set: |c, v| text(v).map(|v| c.listen = v.to_owned()),
         same: |a, b| a.listen == b.listen,
+        live: false,
+    },
+    Key {
+        name: "nodes",
+        default: Some(Given::Text("127.0.0.1:1095")),
+        set: |c, v| text(v).map(|v| c.nodes = v.to_owned()),
+        same: |a, b| a.nodes == b.nodes,
+        live: false,
+    },
+    Key {
+        name: "advertise",
+        default: None,
+        set: |c, v| address(text(v)?).map(|v| c.advertise = Some(v)),
+        same: |a, b| a.advertise == b.advertise,
+        live: false,
+    },
+    Key {
+        name: "managers",
+        default: Some(Given::List(&[])),
+        set: |c, v| {
+            let Given::List(managers) = v else { return Err("takes a list, as in [\"mgr1:1095\"]".into()) };
+            c.managers = managers.iter().map(|manager| address(manager)).collect::<Result<_, _>>()?;
+            Ok(())
+        },
+        same: |a, b| a.managers == b.managers,
+        live: false,
+    },
+    Key {
+        name: "place",
+        default: None,
+        set: |c, v| place(v).map(|v| c.place = Some(v)),
+        same: |a, b| a.place == b.place,
+        live: false,
+    },
+    Key {
+        name: "class",
+        default: None,
+        set: |c, v| class(v).map(|v| c.class = Some(v)),
+        same: |a, b| a.class == b.class,
+        live: false,
+    },
+    Key {
+        name: "store",
+        default: None,
+        set: |c, v| {
+            let Given::Stores(stores) = v else { return Err("takes a table for each store: [[store]]".into()) };
+            c.stores = stores.to_vec();
+            Ok(())
+        },
+        same: |a, b| a.stores == b.stores,
         live: false,
     },
     Key {
@@ -216,7 +284,47 @@ pub const KEYS: &[Key] = &[
         same: |a, b| a.scrub_period == b.scrub_period,
         live: false,
     },
+    Key {
+        name: "copies.rate",
+        default: Some(Given::Text("100MiB")),
+        set: |c, v| size(v, 1 << 10, 1 << 40).map(|v| c.copies_rate = v),
+        same: |a, b| a.copies_rate == b.copies_rate,
+        live: true,
+    },
 ];
+
+/// The keys of a `[[store]]`.
+pub const STORE_KEYS: &[StoreKey] = &[
+    StoreKey { name: "store.dir", set: |s, v| text(v).map(|v| s.dir = PathBuf::from(v)) },
+    StoreKey { name: "store.place", set: |s, v| place(v).map(|v| s.place = Some(v)) },
+    StoreKey { name: "store.class", set: |s, v| class(v).map(|v| s.class = Some(v)) },
+    StoreKey { name: "store.reserve", set: |s, v| size(v, 0, 1 << 50).map(|v| s.reserve = Some(v)) },
+];
+
+/// One key of a `[[store]]`.
+pub struct StoreKey {
+    /// Its name, with `store.` before it.
+    pub name: &'static str,
+    /// Puts a value in its place, or says what would be right.
+    pub set: fn(&mut StoreTable, Given<'_>) -> Result<(), String>,
+}
+
+fn place(given: Given<'_>) -> Result<Place, String> {
+    text(given)?.parse().map_err(|error: types::PlaceError| format!("is wrong: {error}"))
+}
+
+fn class(given: Given<'_>) -> Result<StoreClass, String> {
+    text(given)?.parse().map_err(|_| "is no name of a class: 1 to 32 letters, digits, `.`, `_` and `-`".to_owned())
+}
+
+/// `host:port`; whether there is such a host is found out when it is needed.
+pub(crate) fn address(text: &str) -> Result<String, String> {
+    let wrong = || format!("has `{text}`, which is no address; write HOST:PORT, as in mgr1.example.org:1095");
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let is_host = host.starts_with('[') && host.ends_with(']') || !host.contains([':', '/', ' ', '@']);
+    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+    if !host.is_empty() && is_host && is_port && text.len() <= 255 { Ok(text.to_owned()) } else { Err(wrong()) }
+}
 
 fn text(given: Given<'_>) -> Result<&str, String> {
     match given {

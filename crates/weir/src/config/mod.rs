@@ -3,21 +3,41 @@
 
 mod file;
 pub mod keys;
+mod store_table;
 pub use types::units;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use file::ConfigError;
+pub use store_table::StoreTable;
+use types::{Place, StoreClass};
 
 use crate::cli::ServeArgs;
+
+/// What a node of a cluster is for.
+#[derive(clap::ValueEnum, serde::Serialize, serde::Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClusterRole {
+    /// It has the names, and decides.
+    Manager,
+    /// It has stores.
+    Disk,
+}
 
 /// Everything that can be set. Sizes in bytes. The keys' meanings stand in [`keys::KEYS`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct Config {
     pub data: Option<PathBuf>,
+    pub role: Option<ClusterRole>,
     pub listen: String,
+    pub nodes: String,
+    pub advertise: Option<String>,
+    pub managers: Vec<String>,
+    pub place: Option<Place>,
+    pub class: Option<StoreClass>,
+    pub stores: Vec<StoreTable>,
     pub insecure: bool,
     pub existing: bool,
     pub log: String,
@@ -40,6 +60,7 @@ pub struct Config {
     pub third_party_sources: Vec<String>,
     pub scrub_rate: u64,
     pub scrub_period: Duration,
+    pub copies_rate: u64,
 }
 
 impl Config {
@@ -48,7 +69,14 @@ impl Config {
     pub fn defaults() -> Self {
         let mut config = Self {
             data: None,
+            role: None,
             listen: String::new(),
+            nodes: String::new(),
+            advertise: None,
+            managers: Vec::new(),
+            place: None,
+            class: None,
+            stores: Vec::new(),
             insecure: false,
             existing: false,
             log: String::new(),
@@ -71,6 +99,7 @@ impl Config {
             third_party_sources: Vec::new(),
             scrub_rate: 0,
             scrub_period: Duration::ZERO,
+            copies_rate: 0,
         };
         for key in keys::KEYS {
             if let Some(default) = key.default {
@@ -93,6 +122,7 @@ impl Config {
             request_time: new.request_time,
             answer_time: new.answer_time,
             login_time: new.login_time,
+            copies_rate: new.copies_rate,
             ..self.clone()
         }
     }
@@ -111,6 +141,21 @@ impl Config {
     pub fn with_flags(mut self, args: &ServeArgs) -> Self {
         if let Some(data) = &args.data {
             self.data = Some(data.clone());
+        }
+        if let Some(role) = args.role {
+            self.role = Some(role);
+        }
+        if let Some(nodes) = &args.nodes {
+            self.nodes.clone_from(nodes);
+        }
+        if let Some(advertise) = &args.advertise {
+            self.advertise = Some(advertise.clone());
+        }
+        if let Some(place) = &args.place {
+            self.place = Some(place.clone());
+        }
+        if let Some(class) = &args.class {
+            self.class = Some(class.clone());
         }
         if let Some(listen) = &args.listen {
             self.listen.clone_from(listen);
@@ -136,12 +181,13 @@ mod tests {
 
     /// A configuration in which nothing is as it is by default.
     fn other() -> Config {
-        let text = "data = \"/d\"\nlisten = \"x\"\ninsecure = true\nexisting = true\nlog = \"debug\"\nlog_format = \"json\"\n\
+        let text = "data = \"/d\"\nrole = \"disk\"\nlisten = \"x\"\nnodes = \"x\"\nadvertise = \"x:1\"\nmanagers = [\"x:1\"]\nplace = \"a/b/c\"\n\
+            class = \"t1\"\ninsecure = true\nexisting = true\nlog = \"debug\"\nlog_format = \"json\"\n\
             grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\n\
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\
-            third_party_copy = false\nthird_party_sources = [\"a\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\n";
+            third_party_copy = false\nthird_party_sources = [\"a\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\ncopies.rate = \"1MiB\"\n[[store]]\ndir = \"/s\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
         Config::load(Some(file.path())).unwrap()

@@ -9,6 +9,8 @@ use super::{Ask, LINE_MAX, SOCKET, server};
 
 /// How long the node may be silent: some answers need the disk first.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Longest answer that follows a line.
+const LONG_MAX: u64 = 1 << 30;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +24,9 @@ pub enum AskError {
     /// The node did not do it.
     #[error("the node refused: {0}")]
     Refused(String),
+    /// The node did not do it: what it is about is not there.
+    #[error("{0}")]
+    Absent(String),
     /// The connection failed.
     #[error("the node's control socket {path}: {source}")]
     Io {
@@ -51,7 +56,15 @@ pub fn ask(data: &Path, ask: &Ask) -> Result<(serde_json::Value, BufReader<UnixS
     let broken = || failed(io::Error::new(io::ErrorKind::UnexpectedEof, "it was closed before the answer"));
     let mut answer: serde_json::Value = serde_json::from_slice(&line).map_err(|_| broken())?;
     match answer.get("error").and_then(|error| error.as_str()) {
+        Some(what) if answer.get("absent").is_some() => Err(AskError::Absent(what.to_owned())),
         Some(error) => Err(AskError::Refused(error.to_owned())),
         None => Ok((answer.get_mut("ok").map(serde_json::Value::take).ok_or_else(broken)?, answers)),
     }
+}
+
+/// The same for what is answered at length ([`super::Reply::long`]).
+pub fn ask_long<T: serde::de::DeserializeOwned>(data: &Path, what: &Ask) -> Result<T, AskError> {
+    let (_, following) = ask(data, what)?;
+    serde_json::from_reader(following.take(LONG_MAX))
+        .map_err(|error| AskError::Io { path: data.join(SOCKET), source: error.into() })
 }

@@ -166,6 +166,7 @@ fn say(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
     let line = match reply {
         Reply::Done(value) | Reply::Stream(value, _) => serde_json::json!({ "ok": value }),
         Reply::Refused(why) => serde_json::json!({ "error": why }),
+        Reply::Absent(what) => serde_json::json!({ "error": what, "absent": true }),
     };
     stream.write_all(format!("{line}\n").as_bytes())
 }

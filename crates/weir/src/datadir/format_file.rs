@@ -10,13 +10,53 @@ use types::{Crc32c, Incarnation, StoreId, Timestamp};
 
 /// The version that this program writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
-/// Feature bits without which the directory cannot be read rightly. None yet.
-pub const KNOWN_INCOMPATIBLE: u64 = 0;
+/// Feature bits without which the directory cannot be read rightly.
+pub const KNOWN_INCOMPATIBLE: u64 = OF_A_CLUSTER;
+/// The directory belongs to a node of a cluster; the line `role` says what it is.
+const OF_A_CLUSTER: u64 = 1;
 /// Feature bits that older programs may ignore. None yet.
 pub const KNOWN_COMPATIBLE: u64 = 0;
 
 const LENGTH_MAX: u64 = 64 * 1024;
 const HEADING: &str = "# weir data directory; docs/formats.md tells what the lines mean. Do not edit.\n";
+
+/// What a directory is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirRole {
+    /// A single node's: names and contents.
+    Single,
+    /// That of a cluster's manager: names, the cluster's authority.
+    Manager,
+    /// That of a disk server: who it is.
+    Disk,
+    /// A store of a disk server: contents.
+    Store,
+}
+
+impl DirRole {
+    /// Those that have a line.
+    const OF_A_CLUSTER: [(DirRole, &'static str); 3] =
+        [(DirRole::Manager, "manager"), (DirRole::Disk, "disk"), (DirRole::Store, "store")];
+
+    fn word(self) -> Option<&'static str> {
+        Self::OF_A_CLUSTER.into_iter().find(|(role, _)| *role == self).map(|(_, word)| word)
+    }
+
+    fn from_word(word: &str) -> Option<Self> {
+        Self::OF_A_CLUSTER.into_iter().find(|(_, known)| *known == word).map(|(role, _)| role)
+    }
+}
+
+impl std::fmt::Display for DirRole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            DirRole::Single => "a single node's data directory",
+            DirRole::Manager => "the data directory of a cluster's manager",
+            DirRole::Disk => "a disk server's data directory",
+            DirRole::Store => "a disk server's store",
+        })
+    }
+}
 
 /// What the FORMAT file holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +73,8 @@ pub struct Format {
     pub incarnation: Incarnation,
     /// When the directory was made.
     pub created: Timestamp,
+    /// What it is.
+    pub role: DirRole,
 }
 
 /// Why a FORMAT file was not accepted.
@@ -68,20 +110,27 @@ pub enum FormatError {
 }
 
 impl Format {
-    /// A new one, with random ids.
+    /// A new one for a single node, with random ids.
     pub fn fresh(now: Timestamp) -> io::Result<Self> {
+        Self::fresh_as(DirRole::Single, now)
+    }
+
+    /// The same for what is to be a `role`. A disk server's cluster is not known before it has joined: it is 0 until then.
+    pub fn fresh_as(role: DirRole, now: Timestamp) -> io::Result<Self> {
         let mut random = [0u8; 24];
         File::open("/dev/urandom")?.read_exact(&mut random)?;
         let (cluster, store) = random.split_at(16);
         let number = |bytes: &[u8]| bytes.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
+        let has_store = matches!(role, DirRole::Single | DirRole::Store);
         Ok(Self {
-            incompatible: 0,
+            incompatible: if role == DirRole::Single { 0 } else { OF_A_CLUSTER },
             compatible: 0,
-            cluster: number(cluster),
-            // Never 0, and positive for languages without unsigned numbers.
-            store: StoreId(u64::try_from(number(store) >> 1).unwrap_or(1).max(1)),
+            cluster: if role == DirRole::Disk { 0 } else { number(cluster) },
+            // Never 0 where there is one, and positive for languages without unsigned numbers.
+            store: StoreId(if has_store { u64::try_from(number(store) >> 1).unwrap_or(1).max(1) } else { 0 }),
             incarnation: Incarnation(1),
             created: now,
+            role,
         })
     }
 
@@ -94,6 +143,9 @@ impl Format {
             "format = {FORMAT_VERSION}\nincompatible = {:#018x}\ncompatible = {:#018x}\ncluster = {:032x}\nstore = {}\nincarnation = {}\ncreated = {}\n",
             self.incompatible, self.compatible, self.cluster, self.store, self.incarnation, self.created
         );
+        if let Some(word) = self.role.word() {
+            let _ = writeln!(text, "role = {word}");
+        }
         let sum = Crc32c::of(text.as_bytes());
         let _ = writeln!(text, "crc32c = {:08x}", sum.0);
         text
@@ -136,6 +188,10 @@ impl Format {
         if unknown != 0 {
             return Err(FormatError::UnknownFeatures { unknown });
         }
+        let role = match incompatible & OF_A_CLUSTER {
+            0 => DirRole::Single,
+            _ => DirRole::from_word(field("role")?).ok_or_else(|| damaged("`role` is none that is known"))?,
+        };
         let created = field("created")?;
         let (secs, nanos) = created.split_once('.').ok_or_else(|| damaged("`created` is no time"))?;
         let (Ok(secs), Ok(nanos)) = (secs.parse::<i64>(), nanos.parse::<i64>()) else {
@@ -148,6 +204,7 @@ impl Format {
             store: StoreId(decimal("store")?),
             incarnation: Incarnation(decimal("incarnation")?),
             created: Timestamp(secs.saturating_mul(1_000_000_000).saturating_add(nanos)),
+            role,
         })
     }
 }
@@ -172,6 +229,7 @@ mod tests {
             store: StoreId(77),
             incarnation: Incarnation(3),
             created: Timestamp(1_700_000_000_000_000_123),
+            role: DirRole::Single,
         }
     }
 
@@ -195,9 +253,30 @@ mod tests {
     #[test]
     fn there_and_back() {
         assert_eq!(Format::from_text(&sample().to_text()).unwrap(), sample());
-        let fresh = Format::fresh(Timestamp(5)).unwrap();
-        assert_eq!(Format::from_text(&fresh.to_text()).unwrap(), fresh);
-        assert_ne!(fresh.cluster, Format::fresh(Timestamp(5)).unwrap().cluster);
+        for role in [DirRole::Single, DirRole::Manager, DirRole::Disk, DirRole::Store] {
+            let fresh = Format::fresh_as(role, Timestamp(5)).unwrap();
+            assert_eq!(Format::from_text(&fresh.to_text()).unwrap(), fresh);
+            assert_eq!(fresh.store.0 == 0, matches!(role, DirRole::Manager | DirRole::Disk));
+        }
+        let fresh = || Format::fresh(Timestamp(5)).unwrap();
+        assert_ne!(fresh().cluster, fresh().cluster);
+    }
+
+    /// The line `role` and its bit stand or fall together.
+    #[test]
+    fn what_a_directory_is_for_is_pinned() {
+        let store = Format { role: DirRole::Store, incompatible: OF_A_CLUSTER, ..sample() };
+        let text = store.to_text();
+        assert!(text.contains("\nincompatible = 0x0000000000000001\n"), "{text}");
+        assert!(text.ends_with("\nrole = store\ncrc32c = 259a0acc\n"), "{text}");
+        let resummed = |text: String| {
+            let summed = text.rsplit_once("crc32c = ").unwrap().0.to_owned();
+            let sum = Crc32c::of(summed.as_bytes()).0;
+            Format::from_text(&format!("{summed}crc32c = {sum:08x}\n"))
+        };
+        assert_eq!(resummed(text.clone()).unwrap(), store);
+        assert!(matches!(resummed(text.replace("role = store\n", "")), Err(FormatError::Damaged { .. })));
+        assert!(matches!(resummed(text.replace("role = store", "role = king")), Err(FormatError::Damaged { .. })));
     }
 
     #[test]

@@ -8,9 +8,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use types::{Incarnation, StoreId, Timestamp};
+use types::{ClusterId, Incarnation, StoreId, Timestamp};
 
-pub use format_file::{FORMAT_VERSION, Format, FormatError, KNOWN_COMPATIBLE, KNOWN_INCOMPATIBLE};
+pub use format_file::{DirRole, FORMAT_VERSION, Format, FormatError, KNOWN_COMPATIBLE, KNOWN_INCOMPATIBLE};
 pub use lock::{Lock, LockError};
 
 use crate::Failure;
@@ -87,6 +87,30 @@ pub enum DataDirError {
         /// Whose it is.
         store: StoreId,
     },
+    /// It is something else than what it was given as.
+    #[error("{path} is {is}, and not {wanted}; nothing was touched. {hint}")]
+    OtherRole {
+        /// The directory.
+        path: PathBuf,
+        /// What it is.
+        is: DirRole,
+        /// What it was given as.
+        wanted: DirRole,
+        /// What would help.
+        hint: &'static str,
+    },
+    /// It belongs to another cluster.
+    #[error(
+        "{path} belongs to cluster {is}, and this node to cluster {ours}; nothing was touched. Give it a directory of its own cluster, or an empty one"
+    )]
+    OtherCluster {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        is: ClusterId,
+        /// Whose the node is.
+        ours: ClusterId,
+    },
     /// The system said no.
     #[error("cannot {what} {path}: {source}")]
     Io {
@@ -133,9 +157,25 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Accepts, or makes, the data directory at `path`, and locks it. `now` is when it is made, should it be.
+    /// Accepts, or makes, the data directory of a single node at `path`, and locks it. `now` is when it is made, should it be.
     pub fn open(path: &Path, if_new: IfNew, now: Timestamp) -> Result<Self, DataDirError> {
-        let format = look(path)?;
+        Self::open_as(path, DirRole::Single, None, if_new, now)
+    }
+
+    /// Accepts, or makes, the directory at `path` as a `role`, and locks it. With a `cluster` it has to be of that, and is made for it.
+    pub fn open_as(
+        path: &Path,
+        role: DirRole,
+        cluster: Option<ClusterId>,
+        if_new: IfNew,
+        now: Timestamp,
+    ) -> Result<Self, DataDirError> {
+        let look = || {
+            let found = look(path)?;
+            found.iter().try_for_each(|format| check(path, format, role, cluster))?;
+            Ok(found)
+        };
+        let format: Option<Format> = look()?;
         if format.is_none() && if_new == IfNew::Refuse {
             return Err(DataDirError::Missing { path: path.to_owned() });
         }
@@ -145,9 +185,9 @@ impl DataDir {
         let lock = Lock::take(&path.join(LOCK_FILE))
             .map_err(|source| DataDirError::Locked { path: path.to_owned(), source })?;
         // Once more under the lock: two first starts may have come at the same time.
-        let (format, fresh) = match look(path)? {
+        let (format, fresh) = match look()? {
             Some(format) => (format, false),
-            None => (write_first(path, now)?, true),
+            None => (write_first(path, role, cluster, now)?, true),
         };
         Ok(Self { path: path.to_owned(), format, fresh, _lock: lock })
     }
@@ -158,6 +198,7 @@ impl DataDir {
             Err(DataDirError::Foreign { .. }) if holds_parts_alone(path)? => None,
             found => found?,
         };
+        found.iter().try_for_each(|format| check(path, format, DirRole::Single, None))?;
         let ours = |format: &Format| (format.cluster, format.store) == (cluster, store);
         if let Some(other) = found.as_ref().filter(|format| !ours(format)) {
             return Err(DataDirError::OtherNode { path: path.to_owned(), cluster: other.cluster, store: other.store });
@@ -171,8 +212,9 @@ impl DataDir {
         let format = match found {
             Some(format) => format,
             None => {
-                let format =
-                    Format { incompatible: 0, compatible: 0, cluster, store, incarnation: Incarnation(1), created };
+                let role = DirRole::Single;
+                let incarnation = Incarnation(1);
+                let format = Format { incompatible: 0, compatible: 0, cluster, store, incarnation, created, role };
                 write_format(path, &format)?;
                 format
             }
@@ -217,6 +259,31 @@ fn holds_parts_alone(path: &Path) -> Result<bool, DataDirError> {
         contents |= name == "store";
     }
     Ok(contents)
+}
+
+/// Whether the directory at `path` is a `role`, and of `cluster`.
+fn check(path: &Path, format: &Format, role: DirRole, cluster: Option<ClusterId>) -> Result<(), DataDirError> {
+    if format.role != role {
+        let hint = match (format.role, role) {
+            (DirRole::Single, _) => {
+                "A single node cannot become a part of a cluster yet; give an empty directory, and copy the files over"
+            }
+            (DirRole::Manager, DirRole::Single) => {
+                "Start its node with --role manager; other commands do not work on it yet"
+            }
+            (DirRole::Manager, _) => "Start its node with --role manager",
+            (DirRole::Disk, DirRole::Single) => "Start its node with --role disk; other commands do not work on it yet",
+            (DirRole::Disk, _) => "Start its node with --role disk",
+            (DirRole::Store, _) => "Name it as `dir` of a [[store]] of its disk server",
+        };
+        return Err(DataDirError::OtherRole { path: path.to_owned(), is: format.role, wanted: role, hint });
+    }
+    match cluster {
+        Some(ours) if ours.0 != format.cluster => {
+            Err(DataDirError::OtherCluster { path: path.to_owned(), is: ClusterId(format.cluster), ours })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The format of the data directory at `path`; `None` where there is nothing at all. Touches nothing.
@@ -265,9 +332,10 @@ fn make_folder(path: &Path) -> Result<(), DataDirError> {
 }
 
 /// Writes FORMAT in full, or not at all: under another name first, synced, renamed, and the folder synced.
-fn write_first(path: &Path, now: Timestamp) -> Result<Format, DataDirError> {
+fn write_first(path: &Path, role: DirRole, cluster: Option<ClusterId>, now: Timestamp) -> Result<Format, DataDirError> {
     let io = |what| move |source| DataDirError::Io { what, path: path.to_owned(), source };
-    let format = Format::fresh(now).map_err(io("take random numbers for"))?;
+    let fresh = Format::fresh_as(role, now).map_err(io("take random numbers for"))?;
+    let format = Format { cluster: cluster.map_or(fresh.cluster, |cluster| cluster.0), ..fresh };
     write_format(path, &format)?;
     Ok(format)
 }
@@ -318,6 +386,35 @@ mod tests {
         fs::create_dir(temp.path().join("lost+found")).unwrap();
         assert!(open(temp.path()).unwrap().fresh);
         assert!(!temp.path().join(FORMAT_FILE_NEW).exists());
+    }
+
+    #[test]
+    fn a_directory_is_taken_for_what_it_is_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let roles = [DirRole::Single, DirRole::Manager, DirRole::Disk, DirRole::Store];
+        for is in roles {
+            let path = temp.path().join(format!("{is:?}"));
+            drop(DataDir::open_as(&path, is, None, IfNew::Make, NOW).unwrap());
+            for wanted in roles {
+                match DataDir::open_as(&path, wanted, None, IfNew::Make, NOW) {
+                    Ok(found) => assert!(is == wanted && !found.fresh),
+                    Err(error) => {
+                        assert!(is != wanted && error.to_string().contains("nothing was touched"), "{error}");
+                        assert_eq!(error.exit(), Exit::DataDirectory);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_is_of_its_cluster_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let open = |cluster| DataDir::open_as(temp.path(), DirRole::Store, Some(ClusterId(cluster)), IfNew::Make, NOW);
+        assert_eq!(open(5).unwrap().format.cluster, 5);
+        open(5).unwrap();
+        let error = open(6).unwrap_err();
+        assert!(matches!(error, DataDirError::OtherCluster { is: ClusterId(5), ours: ClusterId(6), .. }), "{error}");
     }
 
     #[test]

@@ -1,8 +1,45 @@
 //! Running other programs with a bound on their time; nothing that the demo starts outlives it.
 
 use std::io::{self, Read as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// Whether the demo is to end: Ctrl-C, or another signal that asks for it.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// From now on set by signals. Those never end the process themselves, since it has things to take with it.
+    pub fn by_signals() -> io::Result<Self> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&flag))?;
+        }
+        Ok(Self(flag))
+    }
+
+    /// For what has to come to its end.
+    #[must_use]
+    pub fn never() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Whether it is to end.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// An error if it is to end.
+    pub fn check(&self) -> io::Result<()> {
+        if self.is_asked() { Err(io::Error::new(io::ErrorKind::Interrupted, "stopped")) } else { Ok(()) }
+    }
+}
 
 /// What a program said and how it ended.
 #[derive(Debug)]
@@ -30,20 +67,14 @@ impl Outcome {
 pub struct Owned(Child);
 
 impl Owned {
-    /// Starts `command`.
+    /// Starts `command`, out of reach of a terminal's Ctrl-C: the demo ends it.
     pub fn start(command: &mut Command) -> io::Result<Self> {
-        command.spawn().map(Self)
+        command.process_group(0).spawn().map(Self)
     }
 
     /// The child itself, for its pipes and id.
     pub fn child(&mut self) -> &mut Child {
         &mut self.0
-    }
-
-    /// Its process id, as signals want it.
-    pub fn pid(&self) -> io::Result<rustix::process::Pid> {
-        rustix::process::Pid::from_raw(i32::try_from(self.0.id()).unwrap_or(0))
-            .ok_or_else(|| io::Error::other("a child without a process id"))
     }
 
     /// SIGKILL, and waits until it is gone.
@@ -52,13 +83,19 @@ impl Owned {
         self.0.wait()
     }
 
-    /// Waits at most `patience`; `None`: it is still running.
-    pub fn wait(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
+    /// How it ended; `None`: it is still running.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.0.try_wait()
+    }
+
+    /// Waits at most `patience`, or until `stop`.
+    fn wait(&mut self, patience: Duration, stop: &Stop) -> io::Result<Option<ExitStatus>> {
         let end = Instant::now() + patience;
         loop {
-            if let Some(status) = self.0.try_wait()? {
+            if let Some(status) = self.ended()? {
                 return Ok(Some(status));
             }
+            stop.check()?;
             if Instant::now() >= end {
                 return Ok(None);
             }
@@ -75,13 +112,13 @@ impl Drop for Owned {
     }
 }
 
-/// Runs `command` to its end, or kills it when `patience` is over.
-pub fn run(command: &mut Command, patience: Duration) -> io::Result<Outcome> {
+/// Runs `command` to its end, or kills it when `patience` is over or the demo is to stop.
+pub fn run(command: &mut Command, patience: Duration, stop: &Stop) -> io::Result<Outcome> {
     let begin = Instant::now();
     let mut child = Owned::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
     let stdout = read_all(child.child().stdout.take());
     let stderr = read_all(child.child().stderr.take());
-    let status = match child.wait(patience)? {
+    let status = match child.wait(patience, stop)? {
         Some(status) => status,
         None => {
             child.kill()?;
@@ -113,15 +150,24 @@ mod tests {
     #[test]
     fn a_program_that_hangs_is_killed() {
         let begin = Instant::now();
-        let error = run(Command::new("sleep").arg("60"), Duration::from_millis(50)).unwrap_err();
+        let error = run(Command::new("sleep").arg("60"), Duration::from_millis(50), &Stop::never()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(begin.elapsed() < Duration::from_secs(10));
     }
 
     #[test]
+    fn a_stop_ends_a_program_that_is_waited_for() {
+        let stop = Stop(Arc::new(AtomicBool::new(true)));
+        let begin = Instant::now();
+        let error = run(Command::new("sleep").arg("60"), Duration::from_secs(60), &stop).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        assert!(begin.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
     fn last_words() {
-        let outcome =
-            run(Command::new("sh").args(["-c", "echo a >&2; echo b >&2; echo >&2; echo c"]), Duration::from_secs(10));
+        let script = "echo a >&2; echo b >&2; echo >&2; echo c";
+        let outcome = run(Command::new("sh").args(["-c", script]), Duration::from_secs(10), &Stop::never());
         let outcome = outcome.unwrap();
         assert_eq!((outcome.last_words().as_str(), outcome.stdout.as_slice()), ("b", b"c\n".as_slice()));
     }

@@ -1,92 +1,81 @@
-//! The stock XRootD clients, `xrdcp` and `xrdfs`, as they are installed.
+//! Clients that copy whole files: the stock XRootD client where it is installed, and weir's own.
 
 use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use types::Adler32;
 
-use super::child::{self, Outcome, Owned};
+use super::child::{self, Outcome, Stop};
 
-/// No single client call of the demo may take longer.
+/// No single copy of the demo may take longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Calls clients on the node at `base` (`root://HOST:PORT/`).
-#[derive(Clone, Debug)]
-pub struct Clients {
-    base: String,
+/// What copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Client {
+    /// `xrdcp`, as it is installed.
+    Stock,
+    /// `weir cp`.
+    Ours,
 }
 
-impl Clients {
-    /// For the node that said `ready` with this address.
+impl Client {
+    /// How it is called.
     #[must_use]
-    pub fn new(base: &str) -> Self {
-        Self { base: base.to_owned() }
-    }
-
-    /// What the installed client calls itself, or why there is none.
-    pub fn version() -> io::Result<String> {
-        let outcome = child::run(Command::new("xrdcp").arg("--version"), PATIENCE)?;
-        let text = format!("{}{}", String::from_utf8_lossy(&outcome.stdout), outcome.stderr);
-        Ok(text.trim().to_owned())
-    }
-
-    /// The address of `path` on the node.
-    #[must_use]
-    pub fn url(&self, path: &str) -> String {
-        format!("{}/{}", self.base.trim_end_matches('/'), path)
-    }
-
-    /// Copies a local file in; with `force` over what is there.
-    pub fn put(&self, local: &Path, path: &str, force: bool) -> io::Result<Outcome> {
-        let mut command = client("xrdcp");
-        command.args(["--nopbar", "--silent", "--path"]);
-        if force {
-            command.arg("--force");
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stock => "xrdcp",
+            Self::Ours => "weir cp",
         }
-        child::run(command.arg(local).arg(self.url(path)), PATIENCE)
     }
 
-    /// Copies a file out; `query` (as in `weir.partial=1`) goes to the node with the path.
-    pub fn get(&self, path: &str, query: &str, local: &Path) -> io::Result<Outcome> {
-        let url = if query.is_empty() { self.url(path) } else { format!("{}?{query}", self.url(path)) };
-        child::run(client("xrdcp").args(["--nopbar", "--silent", "--force"]).arg(url).arg(local), PATIENCE)
+    /// Copies a local file in.
+    pub fn put(self, local: &Path, url: &str, stop: &Stop) -> io::Result<Outcome> {
+        child::run(self.command()?.arg(local).arg(url), PATIENCE, stop)
     }
 
-    /// The adler32 that the node keeps for a file, or what it says instead.
-    pub fn checksum(&self, path: &str) -> io::Result<Result<Adler32, String>> {
-        let outcome = self.fs(&["query", "checksum", path])?;
-        let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
-        let mut words = text.split_whitespace();
-        let sum = match (words.next(), words.next()) {
-            (Some("adler32"), Some(digits)) => u32::from_str_radix(digits, 16).ok(),
-            _ => None,
+    /// Copies a file out.
+    pub fn get(self, url: &str, local: &Path, stop: &Stop) -> io::Result<Outcome> {
+        child::run(self.command()?.arg("--force").arg(url).arg(local), PATIENCE, stop)
+    }
+
+    fn command(self) -> io::Result<Command> {
+        let mut command = match self {
+            Self::Stock => stock("xrdcp"),
+            Self::Ours => Command::new(std::env::current_exe()?),
         };
-        Ok(sum.map(Adler32).ok_or_else(|| outcome.last_words()))
-    }
-
-    /// `xrdfs` with `arguments`.
-    pub fn fs(&self, arguments: &[&str]) -> io::Result<Outcome> {
-        let host = self.base.trim_end_matches('/');
-        child::run(client("xrdfs").arg(host).args(arguments), PATIENCE)
-    }
-
-    /// Starts an `xrdcp` that records what comes on its standard input, in chunks of 256 KiB so that it sends what it
-    /// has instead of collecting 8 MiB first.
-    pub fn record(&self, path: &str, force: bool) -> io::Result<Owned> {
-        let mut command = client("xrdcp");
-        command.env("XRD_CPCHUNKSIZE", "262144").args(["--nopbar", "--silent", "--path"]);
-        if force {
-            command.arg("--force");
-        }
-        command.arg("-").arg(self.url(path));
-        Owned::start(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()))
+        match self {
+            Self::Stock => command.args(["--nopbar", "--silent", "--path"]),
+            Self::Ours => command.arg("cp"),
+        };
+        Ok(command)
     }
 }
 
-/// A client without the settings of whoever runs the demo.
-fn client(program: &str) -> Command {
+/// What the stock client calls itself; `None`: it is not installed, or does not work.
+pub fn stock_version(stop: &Stop) -> Option<String> {
+    let outcome = child::run(stock("xrdcp").arg("--version"), PATIENCE, stop).ok()?;
+    let text = format!("{}{}", String::from_utf8_lossy(&outcome.stdout), outcome.stderr);
+    outcome.status.success().then(|| text.trim().to_owned())
+}
+
+/// The adler32 that stock clients are told of a file, or what they are told instead.
+pub fn stock_checksum(base: &str, path: &str, stop: &Stop) -> io::Result<Result<Adler32, String>> {
+    let host = base.trim_end_matches('/');
+    let outcome = child::run(stock("xrdfs").arg(host).args(["query", "checksum", path]), PATIENCE, stop)?;
+    let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    let mut words = text.split_whitespace();
+    let sum = match (words.next(), words.next()) {
+        (Some("adler32"), Some(digits)) => u32::from_str_radix(digits, 16).ok(),
+        _ => None,
+    };
+    Ok(sum.map(Adler32).ok_or_else(|| outcome.last_words()))
+}
+
+/// A stock client without the settings of whoever runs the demo.
+fn stock(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("XRD_") {

@@ -82,6 +82,16 @@ pub fn stream_bytes(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// In what `got` differs from what was `sent`, in words.
+#[must_use]
+pub fn difference(sent: &[u8], got: &[u8]) -> Option<String> {
+    if sent == got {
+        return None;
+    }
+    let same = sent.iter().zip(got).take_while(|(sent, got)| sent == got).count();
+    Some(format!("{} bytes were sent, {} came back, the first {same} are the same", sent.len(), got.len()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +106,19 @@ mod tests {
             assert!(fs::read(&file.path).unwrap().starts_with(b"root"), "{}", file.name);
         }
         assert!(root_files(place.path(), Some(&empty.path().join("missing"))).is_err());
+    }
+
+    #[test]
+    fn a_stream_that_is_cut_off_too_long_or_changed_is_noticed() {
+        let sent = stream_bytes(1, 1001);
+        assert_eq!(difference(&sent, &sent), None);
+        let mut changed = sent.clone();
+        changed[500] ^= 1;
+        let mut longer = sent.clone();
+        longer.push(0);
+        for (got, same) in [(&sent[..1000], 1000), (&changed, 500), (&longer, 1001), (&[], 0)] {
+            assert!(difference(&sent, got).unwrap().contains(&format!("the first {same} are the same")));
+        }
     }
 
     #[test]

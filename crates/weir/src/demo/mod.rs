@@ -1,29 +1,28 @@
-//! `weir demo`: one node, stock clients, and everything that is promised, tried in front of the user's eyes. Each line
-//! with a tick was checked at that moment against what this process computed or sent itself; the first thing that is
-//! not as it should be ends the demo with [`Exit::Wrong`].
+//! `weir demo`: a cluster on this machine, streams that are recorded into it, a disk server that is killed, and everything that is promised, tried in
+//! front of the user's eyes. Each line with a tick was checked at that moment against what this process computed or sent itself, or was said
+//! by the manager; the first thing that is not as it should be ends the demo with [`Exit::Wrong`].
 
 mod child;
 mod clients;
+mod cluster;
+mod copies;
 mod files;
-mod node;
+mod follower;
 mod play;
 mod recorder;
 mod screen;
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use crate::Failure;
 use crate::cli::DemoArgs;
 use crate::exit::Exit;
 
-use clients::Clients;
-use node::Home;
+use child::Stop;
+use clients::Client;
+use cluster::Cluster;
 use screen::Screen;
-
-/// How long the demo's node waits for writers that have gone: short, so that nobody has to wait for it.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// Why the demo ended early.
 #[derive(Debug)]
@@ -42,33 +41,38 @@ impl From<io::Error> for Trouble {
 
 /// Runs the demo.
 pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
-    let client = Clients::version().map_err(|error| {
-        let text = match error.kind() {
-            io::ErrorKind::NotFound => {
-                "the demo needs the stock XRootD client `xrdcp`; on Debian and Ubuntu: apt-get install xrootd-client"
-                    .to_owned()
-            }
-            _ => format!("`xrdcp --version` does not work: {error}"),
-        };
-        Failure::message(Exit::Failed, text)
-    })?;
+    let stop =
+        Stop::by_signals().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
     let within = args.within.clone().unwrap_or_else(std::env::temp_dir);
     let place = tempfile::Builder::new().prefix("weir-demo-").tempdir_in(&within).map_err(|error| {
         Failure::message(Exit::Failed, format!("cannot make a place in {}: {error}", within.display()))
     })?;
-    let home = Home { data: place.path().join("data"), log: place.path().join("node.log"), grace: GRACE };
-
     let mut screen = Screen::stdout();
-    let version = env!("CARGO_PKG_VERSION");
-    screen.title(&format!("weir {version} demo"), &format!("with xrdcp {client}, in {}", place.path().display()));
-    if node::in_memory(place.path()) {
+    screen.title(&format!("weir {} demo", env!("CARGO_PKG_VERSION")), &format!("in {}", place.path().display()));
+    if cluster::in_memory(place.path()) {
         screen.note("this place is kept in memory: rates say nothing about a disk; --within DIR picks another");
     }
-    let result = play::play(&mut screen, &home, place.path(), args.files.as_deref());
-    let exit = match result {
+    let client = match clients::stock_version(&stop) {
+        Some(version) => {
+            screen.note(&format!("the stock client is here: xrdcp {version}"));
+            Client::Stock
+        }
+        None => {
+            screen.note(
+                "the stock client xrdcp is not installed (apt-get install xrootd-client): its steps are left out, and weir cp copies the ROOT files",
+            );
+            Client::Ours
+        }
+    };
+    let exit = match play::play(&mut screen, place.path(), args.files.as_deref(), client, &stop) {
         Ok(()) => {
             screen.verdict(true, "Everything is as promised.");
             Exit::Done
+        }
+        // What was under way when the demo was stopped has failed for that reason.
+        Err(_) if stop.is_asked() => {
+            screen.verdict(false, "Stopped before the end; nothing that was started goes on.");
+            Exit::Failed
         }
         Err(trouble) => {
             let reason = match trouble {
@@ -76,8 +80,8 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
                 Trouble::Failed(error) => format!("the demo could not go on: {error}"),
             };
             screen.bad(&reason);
-            screen.verdict(false, "Not as it should be. The node's log ends:");
-            for line in home.log_end().lines() {
+            screen.verdict(false, "Not as it should be. The manager's log ends:");
+            for line in Cluster::log_end(&place.path().join("cluster")).lines() {
                 screen.note(line);
             }
             Exit::Wrong
@@ -85,7 +89,7 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
     };
     if args.keep {
         let kept: PathBuf = place.keep();
-        screen.note(&format!("kept in {}", kept.display()));
+        screen.note(&format!("kept in {}; `weir local up --dir {}/cluster` starts it", kept.display(), kept.display()));
     }
     Ok(exit)
 }

@@ -5,362 +5,360 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use types::Adler32;
-
 use super::Trouble;
-use super::clients::Clients;
+use super::child::Stop;
+use super::clients::{self, Client};
+use super::cluster::{Cluster, DISKS};
+use super::copies::{self, Standing};
 use super::files::{self, LocalFile};
-use super::node::{Home, Node};
-use super::recorder::Recorder;
+use super::follower::{Followed, Follower};
+use super::recorder::{Ended, Recorder};
 use super::screen::Screen;
 use crate::config::units::{show_duration, show_size};
 
-/// Bytes of the stream that shows the rate.
-const STREAM_LEN: usize = 256 << 20;
-/// Bytes of a slow recording: about six seconds of it.
-const SLOW_LEN: usize = 12 << 20;
-const SLOW_PAUSE: Duration = Duration::from_millis(60);
-/// What may be waited for in any one place.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Streams that are recorded at the same time.
+const STREAMS: u64 = 6;
+/// Bytes of each: ten seconds of it, if nothing holds it up.
+const STREAM_LEN: usize = 40 << 20;
+const PER_SECOND: u32 = 4 << 20;
+/// What holds for all files.
+const POLICY: &str = "replica(2) sync=2 spread=site";
+/// What that asks for.
+const COPIES: usize = 2;
+/// How much of the followed stream is recorded when the disk server is killed.
+const KILL_AT: u64 = STREAM_LEN as u64 / 3;
+/// The whole recording may take so long.
+const RECORDING_MAX: Duration = Duration::from_secs(120);
+/// What may be waited for in any other place.
+const PATIENCE: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_millis(20);
+/// Between two lines on what is going on.
+const NEWS: Duration = Duration::from_secs(2);
 
-/// One row of the table at the end.
-struct Row {
-    what: String,
-    files: usize,
+/// One stream.
+struct Stream {
+    name: String,
+    path: String,
+    bytes: Arc<Vec<u8>>,
+}
+
+/// A line of the rates at the end.
+struct Rate {
+    what: &'static str,
     bytes: u64,
     took: Duration,
 }
 
+/// What the recording was like.
+struct Recorded {
+    streams: Vec<Ended>,
+    followed: Followed,
+    victim: String,
+}
+
 struct Stage<'a> {
     screen: &'a mut Screen,
-    home: &'a Home,
+    cluster: &'a Cluster,
     place: &'a Path,
-    rows: Vec<Row>,
-    checks: usize,
-    /// Everything that was acknowledged: path on the node, and what it must be.
-    acknowledged: Vec<(String, LocalFile)>,
+    stop: &'a Stop,
+    /// What copies the ROOT files.
+    client: Client,
+    streams: Vec<Stream>,
+    rates: Vec<Rate>,
 }
 
 /// Plays all acts; the first thing that is not as it should be ends it.
-pub(super) fn play(screen: &mut Screen, home: &Home, place: &Path, more: Option<&Path>) -> Result<(), Trouble> {
+pub(super) fn play(
+    screen: &mut Screen,
+    place: &Path,
+    more: Option<&Path>,
+    client: Client,
+    stop: &Stop,
+) -> Result<(), Trouble> {
     let local = place.join("local");
     fs::create_dir_all(&local)?;
     let root_files = files::root_files(&local, more)?;
-    let mut stage = Stage { screen, home, place, rows: Vec::new(), checks: 0, acknowledged: Vec::new() };
+    screen.step(&format!("A cluster on this machine: a manager and {DISKS} disk servers, on two sites"));
+    let begin = Instant::now();
+    let mut cluster = Cluster::up(&place.join("cluster"))?;
+    screen.good(&format!("ready at {} after {}", cluster.base, show_duration(begin.elapsed())));
+    cluster.set_policy(POLICY)?;
+    screen.good(&format!("weir policy set / '{POLICY}': each file twice, on both sites, before a close returns"));
+    stop.check()?;
 
-    stage.screen.step("A node on an empty directory");
-    let node = home.start()?;
-    stage.good(&format!("ready at {} after {}", node.base, show_duration(node.took)));
-    let clients = Clients::new(&node.base);
+    let stream = |number| Stream {
+        name: format!("stream{number}"),
+        path: format!("/demo/stream{number}"),
+        bytes: Arc::new(files::stream_bytes(number, STREAM_LEN)),
+    };
+    let streams = (1..=STREAMS).map(stream).collect();
+    let mut stage = Stage { screen, cluster: &cluster, place, stop, client, streams, rates: Vec::new() };
+    stage.root_files(&root_files)?;
+    let recorded = stage.record()?;
+    stage.compare_streams("read back while a disk server is missing")?;
+    let restored = stage.restore(&recorded.victim)?;
+    stage.lose_another(&recorded.victim)?;
+    stage.table(&recorded, &restored);
 
-    stage.record(&clients, &root_files)?;
-    stage.read_back(&clients)?;
-    stage.follow(&clients)?;
-    let cut = stage.kill_in_the_middle(node, &clients)?;
-    let node = stage.start_again()?;
-    let clients = Clients::new(&node.base);
-    stage.nothing_is_lost(&clients, &cut)?;
-    stage.look_at_the_cut_recording(&clients, &cut)?;
-    stage.check_the_disk(node)?;
-    stage.table();
+    screen.step("Stop all nodes");
+    let took = cluster.down()?;
+    screen.good(&format!("all stopped cleanly in {}", show_duration(took)));
     Ok(())
 }
 
-/// What was going on when the node was killed.
-struct Cut {
-    /// The recording's path and all its bytes, had it come to its end.
-    path: String,
-    bytes: Arc<Vec<u8>>,
-    /// What readers had been shown of it.
-    shown: u64,
-    /// What xrdcp had been given.
-    fed: u64,
-    /// The file that was being overwritten.
-    overwritten: String,
-}
-
 impl Stage<'_> {
-    fn good(&mut self, what: &str) {
-        self.checks += 1;
-        self.screen.good(what);
-    }
-
-    /// Acts 2: real files in, each compared by the checksum that the node keeps.
-    fn record(&mut self, clients: &Clients, root_files: &[LocalFile]) -> Result<(), Trouble> {
-        self.screen.step("Record ROOT files and a stream with xrdcp");
-        let stream = self.place.join("local/stream.raw");
-        fs::write(&stream, files::stream_bytes(1, STREAM_LEN))?;
-        let stream = LocalFile::at(&stream)?;
-        let mut took_all = Duration::ZERO;
-        for file in root_files {
-            took_all += self.record_one(clients, file, "/demo/root")?;
-        }
-        let bytes = root_files.iter().map(|file| file.len).sum();
-        self.row("record ROOT files", root_files.len(), bytes, took_all);
-        let took = self.record_one(clients, &stream, "/demo/stream")?;
-        self.row("record a stream", 1, stream.len, took);
-        Ok(())
-    }
-
-    fn record_one(&mut self, clients: &Clients, file: &LocalFile, folder: &str) -> Result<Duration, Trouble> {
-        let path = format!("{folder}/{}", file.name);
-        let outcome = clients.put(&file.path, &path, false)?;
-        if !outcome.status.success() {
-            return Err(Trouble::Wrong(format!("xrdcp could not record {}: {}", file.name, outcome.last_words())));
-        }
-        match clients.checksum(&path)? {
-            Ok(sum) if sum == file.adler32 => {}
-            other => return Err(wrong_sum(&path, file.adler32, &other)),
-        }
-        self.good(&format!("{:<40} {:>9}   adler32 {:08x}", file.name, show_size(file.len), file.adler32.0));
-        self.acknowledged.push((path, file.clone()));
-        Ok(outcome.took)
-    }
-
-    /// Act 3: everything out again, compared byte for byte.
-    fn read_back(&mut self, clients: &Clients) -> Result<(), Trouble> {
-        self.screen.step("Read everything back");
-        let (small, large): (Vec<_>, Vec<_>) =
-            self.acknowledged.clone().into_iter().partition(|(_, file)| file.len < STREAM_LEN as u64);
-        for (what, files) in [("read ROOT files back", small), ("read the stream back", large)] {
-            let mut took = Duration::ZERO;
-            for (path, file) in &files {
-                took += self.compare(clients, path, file)?;
-            }
-            self.row(what, files.len(), files.iter().map(|(_, file)| file.len).sum(), took);
-        }
-        self.good(&format!("{} files, every byte as it was sent", self.acknowledged.len()));
-        Ok(())
-    }
-
-    fn compare(&mut self, clients: &Clients, path: &str, file: &LocalFile) -> Result<Duration, Trouble> {
+    /// Real files in and out again.
+    fn root_files(&mut self, root_files: &[LocalFile]) -> Result<(), Trouble> {
+        self.screen.step(&format!("Record ROOT files with {}, and read them back", self.client.name()));
         let back = self.place.join("back");
-        let outcome = clients.get(path, "", &back)?;
-        if !outcome.status.success() {
-            return Err(Trouble::Wrong(format!("{path} cannot be read back: {}", outcome.last_words())));
-        }
-        let (back_bytes, sent) = (fs::read(&back)?, fs::read(&file.path)?);
-        if back_bytes != sent {
-            return Err(Trouble::Wrong(format!("{path} came back different from what was sent")));
-        }
-        fs::remove_file(&back)?;
-        Ok(outcome.took)
-    }
-
-    /// Act 4: a reader follows a recording while it grows.
-    fn follow(&mut self, clients: &Clients) -> Result<(), Trouble> {
-        self.screen.step("Follow a recording while it grows");
-        let path = "/demo/live/run1.raw";
-        let bytes = Arc::new(files::stream_bytes(2, SLOW_LEN));
-        let local = self.place.join("local/run1.raw");
-        fs::write(&local, bytes.as_slice())?;
-        let begin = Instant::now();
-        let recorder = Recorder::start(clients, path, false, Arc::clone(&bytes), SLOW_PAUSE)?;
-        let mut seen: Vec<u64> = Vec::new();
-        while recorder.is_feeding() {
-            std::thread::sleep(Duration::from_millis(400));
-            let Some(prefix) = self.published(clients, path, &bytes)? else { continue };
-            if seen.last().is_none_or(|last| prefix > *last) && recorder.is_feeding() {
-                self.screen.note(&format!(
-                    "{:>4.1} s: {} recorded, a reader has {}",
-                    begin.elapsed().as_secs_f64(),
-                    show_size(recorder.fed()),
-                    show_size(prefix)
-                ));
-                seen.push(prefix);
-            }
-        }
-        let status = recorder.finish(PATIENCE)?;
-        if !status.is_some_and(|status| status.success()) {
-            return Err(Trouble::Wrong("the recorder did not come to its end".into()));
-        }
-        if seen.iter().filter(|prefix| **prefix > 0).count() < 2 {
-            return Err(Trouble::Wrong(format!("a reader did not see the recording grow (it saw {seen:?} bytes)")));
-        }
-        self.good("each time the reader had exactly the first bytes of the recording, never anything else");
-        let file = LocalFile::at(&local)?;
-        match clients.checksum(path)? {
-            Ok(sum) if sum == file.adler32 => {}
-            other => return Err(wrong_sum(path, file.adler32, &other)),
-        }
-        self.good(&format!("closed and complete  {}  adler32 {:08x}", show_size(file.len), file.adler32.0));
-        self.row("follow a slow recording", 1, file.len, begin.elapsed());
-        self.acknowledged.push((path.into(), file));
-        Ok(())
-    }
-
-    /// What a reader gets of a recording under way, compared with what was sent; `None`: nothing yet.
-    fn published(&mut self, clients: &Clients, path: &str, sent: &[u8]) -> Result<Option<u64>, Trouble> {
-        let back = self.place.join("followed");
-        let outcome = clients.get(path, "", &back)?;
-        if !outcome.status.success() {
-            return Ok(None);
-        }
-        let got = fs::read(&back)?;
-        if !sent.starts_with(&got) {
-            return Err(Trouble::Wrong(format!("a reader of {path} was given bytes that were never recorded")));
-        }
-        Ok(Some(got.len() as u64))
-    }
-
-    /// Act 5: SIGKILL for the node and its writers.
-    fn kill_in_the_middle(&mut self, node: Node, clients: &Clients) -> Result<Cut, Trouble> {
-        self.screen.step("Kill the node and the recorders in the middle (SIGKILL)");
-        let path = "/demo/live/run2.raw";
-        let overwritten = self.acknowledged.first().map(|(path, _)| path.clone()).unwrap_or_default();
-        let bytes = Arc::new(files::stream_bytes(3, SLOW_LEN));
-        let recorder = Recorder::start(clients, path, false, Arc::clone(&bytes), SLOW_PAUSE)?;
-        let over =
-            Recorder::start(clients, &overwritten, true, Arc::new(files::stream_bytes(4, SLOW_LEN)), SLOW_PAUSE)?;
-        let begin = Instant::now();
-        let mut shown = 0;
-        while shown < 1 << 20 {
-            if begin.elapsed() > PATIENCE || !recorder.is_feeding() {
-                return Err(Trouble::Wrong(format!("readers were not shown 1 MiB of {path} in time")));
-            }
-            std::thread::sleep(Duration::from_millis(100));
-            shown = self.published(clients, path, &bytes)?.unwrap_or(0);
-        }
-        let fed = recorder.fed();
-        let overwriting = over.is_feeding();
-        node.kill()?;
-        recorder.kill()?;
-        over.kill()?;
-        if !overwriting {
-            return Err(Trouble::Wrong(format!("the overwriting of {overwritten} ended before it could be killed")));
-        }
-        self.screen.note(&format!(
-            "run2.raw: {} handed to xrdcp, {} of them shown to readers; {overwritten}: being overwritten",
-            show_size(fed),
-            show_size(shown),
-        ));
-        self.good("killed: no process is left, nothing was flushed or closed");
-        Ok(Cut { path: path.into(), bytes, shown, fed, overwritten })
-    }
-
-    fn start_again(&mut self) -> Result<Node, Trouble> {
-        self.screen.step("Start again on what is left");
-        let node = self.home.start()?;
-        self.good(&format!("ready after {}, recovery included", show_duration(node.took)));
-        self.row("start after SIGKILL", self.acknowledged.len() + 2, 0, node.took);
-        Ok(node)
-    }
-
-    /// Act 6: all that was acknowledged.
-    fn nothing_is_lost(&mut self, clients: &Clients, cut: &Cut) -> Result<(), Trouble> {
-        for (path, file) in self.acknowledged.clone() {
-            match clients.checksum(&path)? {
-                Ok(sum) if sum == file.adler32 => {}
-                other => return Err(wrong_sum(&path, file.adler32, &other)),
-            }
-            self.compare(clients, &path, &file)?;
-        }
-        self.good(&format!("all {} acknowledged files are there, byte for byte", self.acknowledged.len()));
-        self.good(&format!("{} is still the old file: the overwriting never showed", cut.overwritten));
-        Ok(())
-    }
-
-    /// Act 7: the recording that was cut off.
-    fn look_at_the_cut_recording(&mut self, clients: &Clients, cut: &Cut) -> Result<(), Trouble> {
-        self.screen.step("The recording that was cut off");
-        self.screen.note(&format!("its writer has {} to come back (--grace-seconds)", show_duration(self.home.grace)));
-        std::thread::sleep(self.home.grace);
-        let back: PathBuf = self.place.join("cut");
-        let begin = Instant::now();
-        let refused = loop {
-            let outcome = clients.get(&cut.path, "", &back)?;
+        for file in root_files {
+            let path = format!("/demo/root/{}", file.name);
+            let url = self.cluster.url(&path);
+            let outcome = self.client.put(&file.path, &url, self.stop)?;
             if !outcome.status.success() {
-                break outcome.last_words();
+                return Err(Trouble::Wrong(format!("{} could not be recorded: {}", file.name, outcome.last_words())));
+            }
+            if self.client == Client::Stock {
+                match clients::stock_checksum(&self.cluster.base, &path, self.stop)? {
+                    Ok(sum) if sum == file.adler32 => {}
+                    said => {
+                        let sum = file.adler32.0;
+                        return Err(Trouble::Wrong(format!("{path} has adler32 {sum:08x}, xrdfs is told {said:?}")));
+                    }
+                }
+            }
+            let sent = fs::read(&file.path)?;
+            self.read_back(self.client, &path, &sent, &back)?;
+            let standing = self.standing(&path)?;
+            standing.must_be_whole(&path, file.len)?;
+            if standing.there.len() != COPIES {
+                return Err(Trouble::Wrong(format!("{path} is on {:?}, not on {COPIES} stores", standing.there)));
+            }
+            self.screen.good(&format!(
+                "{:<40} {:>9}   adler32 {:08x}   on {}",
+                file.name,
+                show_size(file.len),
+                file.adler32.0,
+                standing.there.join(" and ")
+            ));
+        }
+        Ok(())
+    }
+
+    /// The main act: six streams, a reader, and a disk server that is killed.
+    fn record(&mut self) -> Result<Recorded, Trouble> {
+        let each = show_size(u64::from(PER_SECOND));
+        self.screen.step(&format!("Record {STREAMS} streams at {each}/s each, while a reader follows the first"));
+        let begin = Instant::now();
+        let mut recorders = Vec::new();
+        for stream in &self.streams {
+            let says = self.place.join(format!("{}.err", stream.name));
+            let url = self.cluster.url(&stream.path);
+            recorders.push(Recorder::start(&url, Arc::clone(&stream.bytes), PER_SECOND, &says)?);
+        }
+        let first = &self.streams[0];
+        let path = first.path.clone();
+        let follower = Follower::start(&self.cluster.url(&path), Arc::clone(&first.bytes))?;
+        let mut victim: Option<String> = None;
+        let mut told = Instant::now();
+        loop {
+            self.stop.check()?;
+            let mut goes_on = !follower.is_done();
+            for (recorder, stream) in recorders.iter_mut().zip(&self.streams) {
+                match recorder.ended()? {
+                    Some(Ended { failed: Some(why), .. }) => {
+                        let name = &stream.name;
+                        return Err(Trouble::Wrong(format!("{name} is not whole: its weir cp ended with {why}")));
+                    }
+                    Some(_) => {}
+                    None => goes_on = true,
+                }
+            }
+            if !goes_on {
+                break;
+            }
+            if victim.is_none() && recorders[0].fed() >= KILL_AT && follower.has() > 0 {
+                victim = self.kill_one_of(&path, begin)?;
+            }
+            if told.elapsed() >= NEWS {
+                let fed = recorders.iter().map(Recorder::fed).sum();
+                self.news(begin, fed, recorders[0].fed(), follower.has());
+                told = Instant::now();
+            }
+            if begin.elapsed() > RECORDING_MAX {
+                let fed: Vec<String> = recorders.iter().map(|recorder| show_size(recorder.fed())).collect();
+                return Err(Trouble::Wrong(format!("the recording did not end; of the streams went out {fed:?}")));
+            }
+            std::thread::sleep(STEP);
+        }
+        let took = begin.elapsed();
+        let followed = follower.join().map_err(|why| Trouble::Wrong(format!("the reader of {path}: {why}")))?;
+        let Some(victim) = victim else {
+            return Err(Trouble::Wrong("the recording was over before a disk server could be killed".into()));
+        };
+        let mut streams = Vec::new();
+        for recorder in &mut recorders {
+            streams.extend(recorder.ended()?.cloned());
+        }
+        self.screen.good(&format!("all {STREAMS} streams were recorded to their end, without {victim}"));
+        self.screen.good(&format!(
+            "the reader got all of stream1, each byte as it was recorded; its longest wait for new ones was {}",
+            show_duration(followed.longest_pause)
+        ));
+        let bytes = self.total();
+        self.rates.push(Rate { what: "recorded, all streams together", bytes, took });
+        self.rates.push(Rate { what: "followed by the reader", bytes: STREAM_LEN as u64, took: followed.took });
+        Ok(Recorded { streams, followed, victim })
+    }
+
+    /// Kills the disk server that orders what is written to `path`; `None`: there is none yet.
+    fn kill_one_of(&mut self, path: &str, begin: Instant) -> Result<Option<String>, Trouble> {
+        let Some(victim) = self.cluster.file(path).and_then(|file| copies::primary(&file)) else { return Ok(None) };
+        let streams = self.streams.iter().filter_map(|stream| self.cluster.file(&stream.path));
+        let hit = streams.filter(|file| copies::writes_to(file, &victim)).count();
+        self.cluster.kill(&victim)?;
+        self.screen.note(&format!(
+            "{:>5.1} s: KILLED {victim} (SIGKILL), to which {hit} of the streams were written, stream1 among them",
+            begin.elapsed().as_secs_f64()
+        ));
+        Ok(Some(victim))
+    }
+
+    fn news(&mut self, begin: Instant, fed: u64, first: u64, has: u64) {
+        self.screen.note(&format!(
+            "{:>5.1} s: {} of {} handed over; of stream1 {}, the reader has {}",
+            begin.elapsed().as_secs_f64(),
+            show_size(fed),
+            show_size(self.total()),
+            show_size(first),
+            show_size(has)
+        ));
+    }
+
+    fn total(&self) -> u64 {
+        STREAMS * STREAM_LEN as u64
+    }
+
+    /// All streams out again, compared byte for byte.
+    fn compare_streams(&mut self, what: &'static str) -> Result<(), Trouble> {
+        let back = self.place.join("back");
+        let mut took = Duration::ZERO;
+        for stream in &self.streams {
+            took += self.read_back(Client::Ours, &stream.path, &stream.bytes, &back)?;
+            self.standing(&stream.path)?.must_be_whole(&stream.path, stream.bytes.len() as u64)?;
+        }
+        self.screen.good(&format!("all {STREAMS} streams are complete; read back, every byte is as it was recorded"));
+        self.rates.push(Rate { what, bytes: self.total(), took });
+        Ok(())
+    }
+
+    fn read_back(&self, client: Client, path: &str, sent: &[u8], back: &PathBuf) -> Result<Duration, Trouble> {
+        let outcome = client.get(&self.cluster.url(path), back, self.stop)?;
+        if !outcome.status.success() {
+            let (name, why) = (client.name(), outcome.last_words());
+            return Err(Trouble::Wrong(format!("{name} cannot read {path} back: {why}")));
+        }
+        let got = fs::read(back)?;
+        fs::remove_file(back)?;
+        match files::difference(sent, &got) {
+            Some(difference) => Err(Trouble::Wrong(format!("{path} is not whole: {difference}"))),
+            None => Ok(outcome.took),
+        }
+    }
+
+    fn standing(&self, path: &str) -> Result<Standing, Trouble> {
+        let file = self.cluster.file(path);
+        let file = file.ok_or_else(|| Trouble::Wrong(format!("the manager does not say where {path} is")))?;
+        Standing::of(&file).ok_or_else(|| Trouble::Wrong(format!("the manager says that {path} has no content")))
+    }
+
+    fn standings(&self) -> Result<Vec<Standing>, Trouble> {
+        self.streams.iter().map(|stream| self.standing(&stream.path)).collect()
+    }
+
+    /// The killed disk server comes back, and each stream gets its copies.
+    fn restore(&mut self, victim: &str) -> Result<Vec<Standing>, Trouble> {
+        self.screen.step(&format!("Start {victim} again, and see the copies restored"));
+        let count = |all: &[Standing]| all.iter().map(|one| one.there.len()).sum::<usize>();
+        let wanted = self.streams.len() * COPIES;
+        let before = count(&self.standings()?);
+        self.screen.note(&format!("before: {before} of {wanted} copies of the streams can be read"));
+        let took = self.cluster.start(victim)?;
+        self.screen.good(&format!("{victim} is online after {}", show_duration(took)));
+        let begin = Instant::now();
+        let mut told = before;
+        let after = loop {
+            self.stop.check()?;
+            let all = self.standings()?;
+            let there = count(&all);
+            if all.iter().all(|one| one.there.len() == COPIES) && self.cluster.status()?.owed.count == 0 {
+                break all;
+            }
+            if there != told {
+                self.screen.note(&format!("{:>5.1} s: {there} of {wanted} copies", begin.elapsed().as_secs_f64()));
+                told = there;
             }
             if begin.elapsed() > PATIENCE {
-                return Err(Trouble::Wrong(format!("{} was never marked interrupted", cut.path)));
+                let seconds = PATIENCE.as_secs();
+                return Err(Trouble::Wrong(format!("{there} of {wanted} copies are there {seconds} s later")));
             }
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(STEP * 5);
         };
-        if !refused.contains("interrupted") && !refused.contains("writer went away") {
-            return Err(Trouble::Wrong(format!("reading {} was refused for another reason: {refused}", cut.path)));
-        }
-        self.good("marked interrupted; an ordinary read is refused, so that nobody takes it for whole:");
-        // The stock client puts its own words before the node's.
-        let words = refused.rsplit_once("] ").map_or(refused.as_str(), |(_, words)| words);
-        let words = words.trim_end_matches(" (source)");
-        self.screen.note(words.trim_matches(|c: char| c.is_whitespace() || c == '\0'));
-        let outcome = clients.get(&cut.path, "weir.partial=1", &back)?;
-        if !outcome.status.success() {
-            return Err(Trouble::Wrong(format!("what was kept cannot be read: {}", outcome.last_words())));
-        }
-        let kept = fs::read(&back)?;
-        if !cut.bytes.starts_with(&kept) {
-            return Err(Trouble::Wrong(format!("what was kept of {} is not what was recorded", cut.path)));
-        }
-        let kept = kept.len() as u64;
-        if kept < cut.shown {
-            return Err(Trouble::Wrong(format!(
-                "{} bytes had been shown to readers, only {kept} were kept",
-                cut.shown
-            )));
-        }
-        self.good(&format!(
-            "kept: {} (readers had been shown {}, xrdcp had been given {}); read with ?weir.partial=1",
-            show_size(kept),
-            show_size(cut.shown),
-            show_size(cut.fed)
-        ));
-        Ok(())
+        let took = show_duration(begin.elapsed());
+        self.screen.good(&format!("{wanted} of {wanted} copies are there {took} later; nothing is owed any more"));
+        Ok(after)
     }
 
-    /// Act 8: a clean stop, and fsck.
-    fn check_the_disk(&mut self, node: Node) -> Result<(), Trouble> {
-        self.screen.step("Stop (SIGTERM) and check everything on the disk");
-        let (status, took) = node.stop()?;
-        if !status.success() {
-            return Err(Trouble::Wrong(format!("the node did not stop cleanly: {status}")));
-        }
-        self.good(&format!("stopped cleanly in {}", show_duration(took)));
-        let outcome = self.home.fsck()?;
-        let report: serde_json::Value = serde_json::from_slice(&outcome.stdout).unwrap_or_default();
-        let findings = report.get("findings").and_then(serde_json::Value::as_u64);
-        let bytes = report.get("bytes_read").and_then(serde_json::Value::as_u64).unwrap_or(0);
-        let pieces = report.get("pieces").and_then(serde_json::Value::as_u64).unwrap_or(0);
-        if !outcome.status.success() || findings != Some(0) {
-            let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
-            return Err(Trouble::Wrong(format!("weir fsck found something: {text}{}", outcome.stderr.trim())));
-        }
-        self.good(&format!("fsck read {pieces} contents, {}, and found nothing wrong", show_size(bytes)));
-        self.row("fsck, all pages read", usize::try_from(pieces).unwrap_or(0), bytes, outcome.took);
-        Ok(())
+    /// The manager says that the copies are there: they are read, too.
+    fn lose_another(&mut self, victim: &str) -> Result<(), Trouble> {
+        let standing = self.standing(&self.streams[0].path)?;
+        let Some(other) = standing.there.iter().find(|node| *node != victim) else {
+            return Err(Trouble::Wrong(format!("stream1 is on {victim} alone")));
+        };
+        self.screen.step(&format!("Kill {other}, which has the other copy of stream1: what was restored has to do"));
+        self.cluster.kill(other)?;
+        self.compare_streams("read back after that")
     }
 
-    fn row(&mut self, what: &str, files: usize, bytes: u64, took: Duration) {
-        self.rows.push(Row { what: what.into(), files, bytes, took });
-    }
-
-    fn table(&mut self) {
+    fn table(&mut self, recorded: &Recorded, standings: &[Standing]) {
+        self.screen.step("What was recorded, and how fast");
         let rows: Vec<Vec<String>> = self
-            .rows
+            .streams
             .iter()
-            .map(|row| {
-                #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-                // shown only
-                let rate = (row.bytes as f64 / row.took.as_secs_f64().max(1e-9)) as u64;
-                // A start moves no bytes.
-                let (size, rate) = match row.bytes {
-                    0 => (String::new(), String::new()),
-                    bytes => (show_size(bytes), format!("{}/s", show_size(rate))),
-                };
-                vec![row.what.clone(), row.files.to_string(), size, show_duration(row.took), rate]
+            .zip(&recorded.streams)
+            .zip(standings)
+            .map(|((stream, ended), standing)| {
+                let bytes = stream.bytes.len() as u64;
+                vec![
+                    stream.name.clone(),
+                    show_size(bytes),
+                    rate(bytes, ended.took),
+                    show_duration(ended.longest_pause),
+                    format!("{}, {}", standing.there.len(), standing.there.join(" ")),
+                ]
             })
             .collect();
-        self.screen.step("What was done, and how fast");
-        self.screen.table(&["", "files", "bytes", "time", "rate"], &rows);
-        self.screen
-            .note(&format!("{} checks; times of xrdcp and fsck include the start of their processes", self.checks));
+        self.screen.table(&["stream", "bytes", "rate", "longest pause", "copies"], &rows);
+        let rows: Vec<Vec<String>> = self
+            .rates
+            .iter()
+            .map(|line| {
+                let Rate { what, bytes, took } = line;
+                vec![(*what).to_owned(), show_size(*bytes), show_duration(*took), rate(*bytes, *took)]
+            })
+            .collect();
+        self.screen.table(&["", "bytes", "time", "rate"], &rows);
+        let wait = show_duration(recorded.followed.longest_pause);
+        self.screen.note(&format!(
+            "A pause is the longest time for which weir cp took nothing while the stream had more; it holds some MiB. The streams are paced at {}/s, \
+             so their rates are no measure of speed. The reader's longest wait was {wait}. The times of reading include the start of each weir cp.",
+            show_size(u64::from(PER_SECOND))
+        ));
     }
 }
 
-fn wrong_sum(path: &str, sent: Adler32, said: &Result<Adler32, String>) -> Trouble {
-    Trouble::Wrong(match said {
-        Ok(sum) => format!("{path} was sent with adler32 {:08x}, the node says {:08x}", sent.0, sum.0),
-        Err(reason) => format!("the node gives no checksum for {path}: {reason}"),
-    })
+fn rate(bytes: u64, took: Duration) -> String {
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // shown only
+    let rate = (bytes as f64 / took.as_secs_f64().max(1e-9)) as u64;
+    format!("{}/s", show_size(rate))
 }

@@ -1,15 +1,15 @@
-//! A slow recorder: bytes fed little by little into an `xrdcp` that takes them from its standard input, as a detector's
-//! read-out would.
+//! A recording: bytes fed at a steady pace into a `weir cp` that takes them from its standard input, as a detector's read-out would.
 
+use std::fs::File;
 use std::io::{self, Write as _};
-use std::process::ExitStatus;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::child::Owned;
-use super::clients::Clients;
 
 /// Bytes handed over at a time.
 const PORTION: usize = 128 << 10;
@@ -17,52 +17,77 @@ const PORTION: usize = 128 << 10;
 /// A recording under way.
 pub struct Recorder {
     process: Owned,
-    feeder: Option<JoinHandle<()>>,
+    feeder: Option<JoinHandle<Duration>>,
     fed: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
+    begin: Instant,
+    says: PathBuf,
+    ended: Option<Ended>,
+}
+
+/// How a recording came to its end.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// From its start until it was closed, safe on as many stores as the policy wants.
+    pub took: Duration,
+    /// The longest time for which nothing was taken although there was something.
+    pub longest_pause: Duration,
+    /// Why it failed.
+    pub failed: Option<String>,
 }
 
 impl Recorder {
-    /// Begins to record `bytes` as `path`, one portion each `pause`.
-    pub fn start(clients: &Clients, path: &str, force: bool, bytes: Arc<Vec<u8>>, pause: Duration) -> io::Result<Self> {
-        let mut process = clients.record(path, force)?;
-        let mut pipe = process.child().stdin.take().ok_or_else(|| io::Error::other("xrdcp has no standard input"))?;
+    /// Begins to record `bytes` at `url`, so many of them in a second. What was held up is caught up with. `says` gets what `weir cp` has to say.
+    pub fn start(url: &str, bytes: Arc<Vec<u8>>, per_second: u32, says: &Path) -> io::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        // One request at a time: little is buffered, so that what the feeder meets is what the cluster does.
+        command.args(["cp", "--window", "1", "-", url]);
+        let begin = Instant::now();
+        let mut process =
+            Owned::start(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(File::create(says)?))?;
+        let mut pipe = process.child().stdin.take().ok_or_else(|| io::Error::other("a child without its pipe"))?;
         let fed = Arc::new(AtomicU64::new(0));
         let stop = Arc::new(AtomicBool::new(false));
         let (fed_by, stopped) = (Arc::clone(&fed), Arc::clone(&stop));
         let feeder = std::thread::Builder::new().name("recorder".into()).spawn(move || {
+            let mut longest = Duration::ZERO;
+            let mut sent: u64 = 0;
             for portion in bytes.chunks(PORTION) {
-                // The pipe breaks when xrdcp is killed: that is one of the ways in which this ends.
+                let due = begin + Duration::from_millis(sent * 1000 / u64::from(per_second).max(1));
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                let before = Instant::now();
+                // The pipe breaks when weir cp ends: that is told by how it ended.
                 if stopped.load(Ordering::Relaxed) || pipe.write_all(portion).is_err() {
-                    return;
+                    break;
                 }
-                fed_by.fetch_add(portion.len() as u64, Ordering::Relaxed);
-                std::thread::sleep(pause);
+                longest = longest.max(before.elapsed());
+                sent += portion.len() as u64;
+                fed_by.store(sent, Ordering::Relaxed);
             }
+            longest
         })?;
-        Ok(Self { process, feeder: Some(feeder), fed, stop })
+        let says = says.to_owned();
+        Ok(Self { process, feeder: Some(feeder), fed, stop, begin, says, ended: None })
     }
 
-    /// Bytes handed to xrdcp so far.
+    /// Bytes handed over so far.
     #[must_use]
     pub fn fed(&self) -> u64 {
         self.fed.load(Ordering::Relaxed)
     }
 
-    /// Whether there is more to come.
-    #[must_use]
-    pub fn is_feeding(&self) -> bool {
-        self.feeder.as_ref().is_some_and(|feeder| !feeder.is_finished())
-    }
-
-    /// Waits until all is recorded and closed; `None`: it did not end in time.
-    pub fn finish(mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
-        self.process.wait(patience)
-    }
-
-    /// SIGKILL for the xrdcp.
-    pub fn kill(mut self) -> io::Result<ExitStatus> {
-        self.process.kill()
+    /// How it ended; `None`: it goes on.
+    pub fn ended(&mut self) -> io::Result<Option<&Ended>> {
+        if self.ended.is_none()
+            && let Some(status) = self.process.ended()?
+        {
+            let took = self.begin.elapsed();
+            let longest_pause = self.feeder.take().and_then(|feeder| feeder.join().ok()).unwrap_or_default();
+            let said = std::fs::read_to_string(&self.says).unwrap_or_default();
+            let failed = (!status.success()).then(|| format!("{status}, {}", said.trim()));
+            self.ended = Some(Ended { took, longest_pause, failed });
+        }
+        Ok(self.ended.as_ref())
     }
 }
 

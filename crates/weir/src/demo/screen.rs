@@ -75,11 +75,11 @@ impl Screen {
 
     /// A table with a heading; the first column to the left, the others to the right.
     pub fn table(&mut self, heading: &[&str], rows: &[Vec<String>]) {
-        self.line("");
         for (number, line) in table_lines(heading, rows).iter().enumerate() {
             let line = if number == 0 { self.coloured(BOLD, line) } else { line.clone() };
             self.line(&format!("   {line}"));
         }
+        self.line("");
     }
 
     fn coloured(&self, colour: &str, text: &str) -> String {

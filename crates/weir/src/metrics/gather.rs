@@ -1,10 +1,12 @@
-//! What the parts of the node say of themselves, put into families. docs/operate.md lists them all, and a test compares.
+//! What the parts of the node say of themselves, put into families. docs/operate.md and docs/cluster.md list them all, and tests compare.
 
 use std::sync::Arc;
 
-use journal::Journal;
+use journal::{Journal, JournalStats, SegmentInfo};
 use kv::{Embedded, LoggedIndex};
+use types::{Histogram, StoreId};
 
+use super::cluster::ClusterSource;
 use super::exposition::{Exposition, Kind, Scale};
 use super::process::Process;
 
@@ -12,10 +14,20 @@ use super::process::Process;
 pub struct Sources {
     /// The front door.
     pub server: server::Watch,
+    /// The logs.
+    pub logs: Vec<LogSource>,
+    /// The committer, where there are names.
+    pub embedded: Option<Arc<Embedded>>,
+    /// What a node of a cluster has beside that.
+    pub cluster: Option<ClusterSource>,
+}
+
+/// A log, and what is kept in it.
+pub struct LogSource {
+    /// On a disk server: the store that it belongs to.
+    pub store: Option<StoreId>,
     /// The log.
     pub journal: Arc<Journal>,
-    /// The committer.
-    pub embedded: Arc<Embedded>,
     /// The indexes, by name.
     pub indexes: Vec<(&'static str, Arc<LoggedIndex>)>,
 }
@@ -26,10 +38,19 @@ pub fn page(sources: &Sources) -> String {
     let version = env!("CARGO_PKG_VERSION");
     out.family("weir_build_info", Kind::Gauge, "1; the label says which version runs")
         .labelled(&[("version", version)], 1);
-    of_server(&mut out, &sources.server.figures());
-    of_journal(&mut out, &sources.journal);
-    of_committer(&mut out, &sources.embedded);
-    of_indexes(&mut out, &sources.indexes);
+    let mut figures = sources.server.figures();
+    if let Some(cluster) = &sources.cluster {
+        figures.space = cluster.own_space(figures.space);
+    }
+    of_server(&mut out, &figures);
+    of_journals(&mut out, &sources.logs);
+    if let Some(embedded) = &sources.embedded {
+        of_committer(&mut out, embedded);
+    }
+    of_indexes(&mut out, &sources.logs);
+    if let Some(cluster) = &sources.cluster {
+        cluster.tell(&mut out);
+    }
     match Process::look() {
         Ok(process) => of_process(&mut out, &process),
         Err(error) => tracing::debug!("cannot tell how much the process uses: {error}"),
@@ -55,6 +76,8 @@ fn of_server(out: &mut Exposition, figures: &server::Figures) {
         out.labelled(&[("error", number.name()), ("number", &number.0.to_string())], count);
     }
     out.family("weir_waits_total", Counter, "Answers that asked the client to come again later").sample(figures.waits);
+    out.family("weir_redirects_total", Counter, "Answers that sent the client to another server")
+        .sample(figures.redirects);
     out.family("weir_read_bytes_total", Counter, "Bytes of files that clients have read").sample(figures.bytes_read);
     out.family("weir_written_bytes_total", Counter, "Bytes that clients have sent to be written")
         .sample(figures.bytes_written);
@@ -96,28 +119,39 @@ fn of_server(out: &mut Exposition, figures: &server::Figures) {
     }
 }
 
-fn of_journal(out: &mut Exposition, journal: &Journal) {
+fn of_store(store: &Option<String>) -> Option<(&str, &str)> {
+    store.as_deref().map(|store| ("store", store))
+}
+
+fn of_journals(out: &mut Exposition, logs: &[LogSource]) {
     use Kind::{Counter, Gauge};
-    let stats = journal.stats();
-    let segments = journal.segments();
-    out.family("weir_journal_records_total", Counter, "Records appended to the log").sample(stats.records);
-    out.family("weir_journal_payload_bytes_total", Counter, "Bytes in these records").sample(stats.payload_bytes);
-    out.family("weir_journal_writes_total", Counter, "Writes to the log's files").sample(stats.writes);
-    out.family("weir_journal_written_bytes_total", Counter, "Bytes of these writes").sample(stats.bytes_written);
-    out.family("weir_journal_sync_seconds", Kind::Histogram, "Time that the log's syncs took").histogram(
-        &[],
-        &stats.sync_micros,
-        Scale::TIMES,
-    );
-    out.family("weir_journal_sync_records", Kind::Histogram, "Records made durable by one sync").histogram(
-        &[],
-        &stats.sync_records,
-        Scale::COUNTS,
-    );
-    out.family("weir_journal_segments", Gauge, "Files of the log").sample(segments.len());
-    out.family("weir_journal_bytes", Gauge, "Bytes of the log").sample(segments.iter().map(|s| s.bytes).sum::<u64>());
-    out.family("weir_journal_panics_total", Counter, "Times that making a file of the log panicked")
-        .sample(stats.panics);
+    let all: Vec<_> = logs
+        .iter()
+        .map(|log| (log.store.map(|store| store.to_string()), log.journal.stats(), log.journal.segments()))
+        .collect();
+    let mut each = |name, kind, help, value: &dyn Fn(&JournalStats, &[SegmentInfo]) -> u64| {
+        out.family(name, kind, help);
+        for (store, stats, segments) in &all {
+            out.labelled(of_store(store).as_slice(), value(stats, segments));
+        }
+    };
+    each("weir_journal_records_total", Counter, "Records appended to the log", &|stats, _| stats.records);
+    each("weir_journal_payload_bytes_total", Counter, "Bytes in these records", &|stats, _| stats.payload_bytes);
+    each("weir_journal_writes_total", Counter, "Writes to the log's files", &|stats, _| stats.writes);
+    each("weir_journal_written_bytes_total", Counter, "Bytes of these writes", &|stats, _| stats.bytes_written);
+    each("weir_journal_segments", Gauge, "Files of the log", &|_, segments| segments.len() as u64);
+    each("weir_journal_bytes", Gauge, "Bytes of the log", &|_, segments| segments.iter().map(|s| s.bytes).sum());
+    each("weir_journal_panics_total", Counter, "Times that making a file of the log panicked", &|stats, _| {
+        stats.panics
+    });
+    let mut each = |name, help, scale, of: fn(&JournalStats) -> &Histogram| {
+        out.family(name, Kind::Histogram, help);
+        for (store, stats, _) in &all {
+            out.histogram(of_store(store).as_slice(), of(stats), scale);
+        }
+    };
+    each("weir_journal_sync_seconds", "Time that the log's syncs took", Scale::TIMES, |stats| &stats.sync_micros);
+    each("weir_journal_sync_records", "Records made durable by one sync", Scale::COUNTS, |stats| &stats.sync_records);
 }
 
 fn of_committer(out: &mut Exposition, embedded: &Embedded) {
@@ -139,13 +173,19 @@ fn of_committer(out: &mut Exposition, embedded: &Embedded) {
     }
 }
 
-fn of_indexes(out: &mut Exposition, indexes: &[(&'static str, Arc<LoggedIndex>)]) {
+fn of_indexes(out: &mut Exposition, logs: &[LogSource]) {
     use Kind::{Counter, Gauge};
-    let all: Vec<_> = indexes.iter().map(|(name, index)| (*name, index.stats())).collect();
+    let mut all = Vec::new();
+    for log in logs {
+        let store = log.store.map(|store| store.to_string());
+        all.extend(log.indexes.iter().map(|(name, index)| (*name, store.clone(), index.stats())));
+    }
     let mut each = |name, kind, help, value: &dyn Fn(&kv::IndexStats) -> u64| {
         out.family(name, kind, help);
-        for (index, stats) in &all {
-            out.labelled(&[("index", index)], value(stats));
+        for (index, store, stats) in &all {
+            let labels: Vec<_> =
+                [("index", *index)].into_iter().chain(store.as_deref().map(|store| ("store", store))).collect();
+            out.labelled(&labels, value(stats));
         }
     };
     each("weir_index_overlay_bytes", Gauge, "Changes in memory that the index on disk does not have yet", &|s| {

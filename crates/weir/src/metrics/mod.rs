@@ -1,5 +1,6 @@
 //! `/metrics`: what the node does, for Prometheus and for `weir top`, on a port of its own.
 
+mod cluster;
 pub mod exposition;
 mod gather;
 mod process;
@@ -7,7 +8,8 @@ mod process;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-pub use gather::Sources;
+pub use cluster::ClusterSource;
+pub use gather::{LogSource, Sources};
 
 use crate::Failure;
 use crate::exit::Exit;

@@ -217,17 +217,15 @@ impl Shared {
     }
 
     fn run(&self, work: &Work) {
-        let mut scrubber = Scrubber::default();
         while self.wait_for_a_pass(work) {
             let mut trouble = None;
-            match self.pass(work, &mut scrubber) {
+            // Of one pass: it takes memory, and has files open.
+            match self.pass(work, &mut Scrubber::default()) {
                 Ok(()) => {}
                 Err(Stopped::ByNode) => break,
                 Err(Stopped::ByHand) => {}
                 Err(Stopped::Trouble(what)) => trouble = Some(what),
             }
-            // Memory, and the files that it has open.
-            scrubber = Scrubber::default();
             let mut desk = self.desk();
             if trouble.is_some() && trouble != desk.trouble {
                 tracing::error!("the scrub cannot go on for now: {}", trouble.as_deref().unwrap_or_default());

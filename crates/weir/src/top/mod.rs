@@ -1,12 +1,14 @@
-//! `weir top`: what a node does just now, read from its `/metrics`.
+//! `weir top`: what a node does just now, read from its `/metrics`, or all nodes of a cluster, as its manager knows them.
 
+mod cluster;
+mod node;
 mod page;
 mod rates;
 mod screen;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
@@ -14,8 +16,7 @@ use signal_hook::iterator::Signals;
 use crate::Failure;
 use crate::cli::TopArgs;
 use crate::exit::Exit;
-use page::{Page, Target};
-use rates::Rates;
+use page::Target;
 
 /// Terminals that do not say how large they are.
 const USUAL_SIZE: Size = Size { columns: 80, rows: 24 };
@@ -37,52 +38,69 @@ enum Event {
     Stop,
 }
 
-/// Shows rates until it is told to stop; with `--once` once.
+/// What is looked at.
+trait Source {
+    /// What is seen now; `None`: it takes another look.
+    fn look(&mut self) -> Result<Option<Box<dyn Seen>>, Failure>;
+}
+
+/// What was seen.
+trait Seen {
+    /// On one line.
+    fn json(&self) -> String;
+    /// For people; on a terminal of `size` no more and no longer lines than fit, with the headings in bold.
+    fn lines(&self, size: Option<Size>) -> Vec<String>;
+}
+
+/// Shows what is seen until it is told to stop, or once.
 pub fn run(args: &TopArgs) -> Result<Exit, Failure> {
-    let target = Target::parse(&args.node).map_err(|error| Failure::new(Exit::Usage, error))?;
-    if !(0.1..=3600.0).contains(&args.interval) {
+    let mut source: Box<dyn Source> = match (&args.node, &args.data) {
+        (_, Some(data)) => Box::new(cluster::Cluster::new(data)),
+        (node, None) => {
+            let target = Target::parse(node.as_deref().unwrap_or_default());
+            Box::new(node::Node::new(target.map_err(|error| Failure::new(Exit::Usage, error))?))
+        }
+    };
+    let interval = args.interval.unwrap_or(1.0);
+    if !(0.1..=3600.0).contains(&interval) {
         return Err(Failure::message(Exit::Usage, "--interval takes seconds from 0.1 to 3600"));
     }
-    let interval = Duration::from_secs_f64(args.interval);
+    let interval = Duration::from_secs_f64(interval);
+    let once = args.once || (args.json && args.interval.is_none());
     let events = events().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
-    let look = || Page::fetch(&target).map(|page| (page, Instant::now()));
-    let mut before = look().map_err(|error| Failure::new(Exit::Failed, error))?;
-    let on_terminal = std::io::stdout().is_terminal() && !args.once && !args.json;
+    let mut shown = source.look()?;
+    let on_terminal = std::io::stdout().is_terminal() && !once && !args.json;
     let _screen = on_terminal.then(AlternateScreen::enter);
     let mut failures = 0;
-    let mut shown = None;
     loop {
+        if let Some(seen) = &shown {
+            let text = if args.json {
+                format!("{}\n", seen.json())
+            } else if on_terminal {
+                let lines = seen.lines(Some(size()));
+                let lines: Vec<_> = lines.iter().map(|line| format!("{line}\x1b[K")).collect();
+                format!("\x1b[H{}\x1b[J", lines.join("\r\n"))
+            } else {
+                format!("{}\n\n", seen.lines(None).join("\n"))
+            };
+            if !put(&text)? || once {
+                return Ok(Exit::Done);
+            }
+        }
         match wait(&events, interval) {
             Some(Event::Stop) => return Ok(Exit::Done),
             Some(Event::Resized) => {}
-            None => match look() {
-                Ok(now) => {
-                    failures = 0;
-                    let rates = Rates::between(&before.0, &now.0, now.1.duration_since(before.1));
-                    before = now;
-                    shown = Some(rates);
-                }
+            None => match source.look() {
+                Ok(seen) => (failures, shown) = (0, seen),
                 Err(error) => {
                     failures += 1;
                     if failures >= FAILURES_MAX || !on_terminal {
-                        return Err(Failure::new(Exit::Failed, error));
+                        return Err(error);
                     }
                     shown = None;
                     put(&format!("\x1b[H\x1b[J{error}\r\n"))?;
                 }
             },
-        }
-        let Some(rates) = &shown else { continue };
-        let text = if args.json {
-            format!("{}\n", rates.json())
-        } else if on_terminal {
-            let lines = screen::lines(&target.shown(), rates, Some(size()));
-            format!("\x1b[H{}\x1b[J", lines.iter().map(|line| format!("{line}\x1b[K")).collect::<Vec<_>>().join("\r\n"))
-        } else {
-            format!("{}\n\n", screen::lines(&target.shown(), rates, None).join("\n"))
-        };
-        if !put(&text)? || args.once {
-            return Ok(Exit::Done);
         }
     }
 }

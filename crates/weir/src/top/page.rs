@@ -132,7 +132,15 @@ impl Page {
         let bucket = format!("{name}_bucket");
         let fitting = self.samples.iter().filter(|sample| sample.name == bucket);
         let fitting = fitting.filter(|sample| label.is_none_or(|(label, value)| sample.label(label) == Some(value)));
-        fitting.filter_map(|sample| Some((number(sample.label("le")?)?, sample.value))).collect()
+        let mut buckets: Vec<(f64, f64)> = Vec::new();
+        for (bound, value) in fitting.filter_map(|sample| Some((number(sample.label("le")?)?, sample.value))) {
+            // Of several series (the logs of several stores) the sums.
+            match buckets.iter_mut().find(|(known, _)| *known == bound) {
+                Some((_, sum)) => *sum += value,
+                None => buckets.push((bound, value)),
+            }
+        }
+        buckets
     }
 }
 
@@ -233,11 +241,14 @@ mod tests {
     fn samples_with_and_without_labels() {
         let page = Page::parse(
             "# HELP a x\n# TYPE a counter\na 3\na_b{x=\"1\",y=\"q\\\"\\\\\\n}\"} 1.5e3 1700000000\nc{} -2\nnonsense\nd{x=\"1} 4\n\
-             t_bucket{le=\"0.5\"} 1\nt_bucket{le=\"+Inf\"} 2\n",
+             t_bucket{le=\"0.5\"} 1\nt_bucket{le=\"+Inf\"} 2\n\
+             u_bucket{s=\"1\",le=\"0.5\"} 1\nu_bucket{s=\"1\",le=\"+Inf\"} 2\nu_bucket{s=\"2\",le=\"0.5\"} 5\nu_bucket{s=\"2\",le=\"+Inf\"} 5\n",
         );
         assert_eq!((page.one("a"), page.one("c"), page.one("d"), page.one("a_b")), (Some(3.0), Some(-2.0), None, None));
         assert_eq!(page.labelled("a_b", "y", "q\"\\\n}"), Some(1500.0));
         assert_eq!(page.values_of("a_b", "x"), ["1"]);
         assert_eq!(page.buckets("t", None), [(0.5, 1.0), (f64::INFINITY, 2.0)]);
+        assert_eq!(page.buckets("u", None), [(0.5, 6.0), (f64::INFINITY, 7.0)]);
+        assert_eq!(page.buckets("u", Some(("s", "2"))), [(0.5, 5.0), (f64::INFINITY, 5.0)]);
     }
 }

@@ -56,11 +56,23 @@ pub fn lines(node: &str, rates: &Rates, size: Option<Size>) -> Vec<String> {
     if rates.requests.is_empty() {
         lines.push("no requests".into());
     }
-    let Some(size) = size else { return lines };
+    match size {
+        Some(size) => fitted(lines, size, &[0, heading]),
+        None => lines,
+    }
+}
+
+/// As much of `lines` as fits on a terminal of `size`, with how much does not; those of `bold` in bold.
+pub fn fitted(mut lines: Vec<String>, size: Size, bold: &[usize]) -> Vec<String> {
+    if lines.len() > size.rows && size.rows > 1 {
+        let more = format!("{} lines more", lines.len() + 1 - size.rows);
+        lines.truncate(size.rows - 1);
+        lines.push(more);
+    }
     lines.truncate(size.rows);
     for (place, line) in lines.iter_mut().enumerate() {
         *line = line.chars().take(size.columns).collect();
-        if place == 0 || place == heading {
+        if bold.contains(&place) {
             *line = format!("{BOLD}{line}{PLAIN}");
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{Algorithm, Client, ClientError, Endpoint, Settings, Stop, Url};
+use client::{Algorithm, BatchLimits, Client, ClientError, Endpoint, Settings, Stop, Url};
 use parking_lot::Mutex;
 
 use super::local::Direct;
@@ -44,6 +44,7 @@ pub struct Context {
     pub progress: Progress,
     sums: Mutex<HashMap<Endpoint, Option<Algorithm>>>,
     weir: Mutex<HashMap<Endpoint, bool>>,
+    batches: Mutex<HashMap<Endpoint, Option<BatchLimits>>>,
     notes: Mutex<BTreeSet<String>>,
     stop: Arc<AtomicBool>,
 }
@@ -55,8 +56,8 @@ impl Context {
         let stop: Arc<AtomicBool> = Arc::default();
         let asked = Arc::clone(&stop);
         let settings = Settings { stop: Stop::when(move || asked.load(Ordering::Relaxed)), ..settings };
-        let (sums, weir, notes) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { options, settings, progress: Progress::default(), sums, weir, notes, stop }
+        let (sums, weir, batches, notes) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        Self { options, settings, progress: Progress::default(), sums, weir, batches, notes, stop }
     }
 
     /// A client for what has to be done after everything else was told to stop: it does not wait for long.
@@ -96,6 +97,17 @@ impl Context {
         let weir = answer.first().is_some_and(|line| line == "1");
         self.weir.lock().insert(url.server.clone(), weir);
         Ok(weir)
+    }
+
+    /// The batches that a server takes, if it takes any.
+    pub fn batches(&self, client: &mut Client, url: &Url) -> Option<BatchLimits> {
+        if let Some(known) = self.batches.lock().get(&url.server) {
+            return *known;
+        }
+        // What could not be asked is asked again the next time.
+        let limits = client.batch_limits(url).ok()?;
+        self.batches.lock().insert(url.server.clone(), limits);
+        limits
     }
 
     /// Notes that a copy between these places was not compared although it was to be: one of their servers keeps no checksum for it.

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use client::{Client, Endpoint, ManyReader, ManyWriter, Session, SmallFile, Url};
+use client::{BatchWriter, Client, ClientError, Endpoint, ManyReader, ManyWriter, Session, SmallFile, Url, Written};
 use disk::ALIGNMENT;
 use parking_lot::Mutex;
 use types::Timestamp;
 use wire::ErrorNumber;
-use wire::response::StatReply;
+use wire::response::{ServerFlags, StatReply};
 
 use super::bulk::{Bulk, Copied};
 use super::context::Context;
@@ -168,10 +168,10 @@ fn small(len: u64) -> Copied {
 }
 
 /// A connection for files by the dozen, to a server that takes and gives pages with their checksums; `None`: they are copied one by
-/// one, and the first one's own attempt says what is wrong, if something is.
+/// one, and the first one's own attempt says what is wrong, if something is. One that sends each open elsewhere has made the file by then.
 fn session_with_pages(client: &mut Client, url: &Url) -> Option<Session> {
     let session = client.take_session(url).ok()?;
-    if session.has_pages() {
+    if session.has_pages() && !session.flags().has(ServerFlags::IS_MANAGER) {
         return Some(session);
     }
     client.give_back(session, url);
@@ -183,6 +183,53 @@ fn copied_again(context: &Context, error: &client::ClientError, count: usize) {
     if !context.stopping() {
         tracing::info!(%error, "{count} small files were under way: copying them again, one by one");
     }
+}
+
+/// How small files are sent.
+enum Many {
+    InBatches(BatchWriter<Item>),
+    OneByOne(ManyWriter<Item>),
+}
+
+impl Many {
+    fn has_room(&self) -> bool {
+        match self {
+            Many::InBatches(many) => many.has_room(),
+            Many::OneByOne(many) => many.under_way() < WINDOW,
+        }
+    }
+
+    fn put(&mut self, file: SmallFile<Item>) -> Result<(), ClientError> {
+        match self {
+            Many::InBatches(many) => many.put(file),
+            Many::OneByOne(many) => many.put(file),
+        }
+    }
+
+    fn wait(&mut self) -> Result<Option<Written<Item>>, ClientError> {
+        match self {
+            Many::InBatches(many) => many.wait(),
+            Many::OneByOne(many) => many.wait(),
+        }
+    }
+
+    fn unfinished(self) -> Vec<SmallFile<Item>> {
+        match self {
+            Many::InBatches(many) => many.unfinished(),
+            Many::OneByOne(many) => many.unfinished(),
+        }
+    }
+
+    fn into_session(self) -> Session {
+        match self {
+            Many::InBatches(many) => many.into_session(),
+            Many::OneByOne(many) => many.into_session(),
+        }
+    }
+}
+
+fn is_for_the_careful_way(error: &ClientError) -> bool {
+    matches!(error, ClientError::Unexpected { .. }) || error.kind() == client::Kind::Unsupported
 }
 
 /// Copies `first` and the small files behind it to a server. Gives back what has to be done one by one, and what is known of what is
@@ -197,13 +244,17 @@ fn up(
 ) -> Vec<(Item, Before)> {
     let wanted = way(first, context);
     let times = context.options.preserve && context.keeps_times(client, url);
+    let batches = context.batches(client, url);
     let Some(session) = session_with_pages(client, url) else { return vec![(first.clone(), Before::Nothing)] };
-    let mut many = ManyWriter::new(session);
+    let mut many = match batches {
+        Some(limits) => Many::InBatches(BatchWriter::new(session, limits)),
+        None => Many::OneByOne(ManyWriter::new(session)),
+    };
     let mut undone = Vec::new();
     let mut next = Some(first.clone());
     loop {
         let mut broken = None;
-        while many.under_way() < WINDOW && !context.stopping() {
+        while many.has_room() && !context.stopping() {
             // Whoever waits for answers anyway does not wait for the list.
             let fits = |item: &Item| way(item, context) == wanted;
             let Some(item) = next.take().or_else(|| queue.try_take(fits)) else { break };
@@ -243,8 +294,8 @@ fn up(
                         let path = item.to.to_string();
                         report(context, reports, &item, Err(TransferError::Exists { path }));
                     }
-                    // A redirect, for example: the careful way knows what to do.
-                    Err(client::ClientError::Unexpected { .. }) => {
+                    // A redirect, for example, or a server that has begun anew as one that takes no batches: the careful way knows what to do.
+                    Err(error) if is_for_the_careful_way(&error) => {
                         undone.push((item, if opened { Before::Begun(made) } else { Before::Nothing }));
                     }
                     Err(error) => {

@@ -1,13 +1,14 @@
 //! From bytes to requests.
 
 use super::{
-    Access, Auth, Bind, CLONE_RANGES_MAX, CapVer, Chkpoint, ChkpointOp, Chmod, CloneRange, CloneRanges, Close, Dirlist,
-    DirlistOptions, Endsess, Expect, FATTR_NAME_MAX, FATTR_VALUE_MAX, FATTR_VARS_MAX, Fattr, FattrOp, Gpfile, Locate,
-    LocateOptions, Login, LoginAbility, LoginAbility2, Mkdir, MkdirOptions, Mv, Open, OpenOptions, OpenOptions2,
-    PgFlags, Pgread, Pgwrite, Prepare, PrepareOptions, PrepareOptionsX, Protocol, ProtocolFlags, Query, QueryKind,
-    Read, Readv, Rm, Rmdir, SEGMENTS_MAX, Segment, Set, Sigver, Stat, StatOptions, Statx, Sync, Target, Truncate,
-    Unknown, Write, Writev, WritevOptions,
+    Access, Auth, Batch, Bind, CLONE_RANGES_MAX, CapVer, Chkpoint, ChkpointOp, Chmod, CloneRange, CloneRanges, Close,
+    Dirlist, DirlistOptions, Endsess, Expect, FATTR_NAME_MAX, FATTR_VALUE_MAX, FATTR_VARS_MAX, Fattr, FattrOp, Gpfile,
+    Locate, LocateOptions, Login, LoginAbility, LoginAbility2, Mkdir, MkdirOptions, Mv, Open, OpenOptions,
+    OpenOptions2, PgFlags, Pgread, Pgwrite, Prepare, PrepareOptions, PrepareOptionsX, Protocol, ProtocolFlags, Query,
+    QueryKind, Read, Readv, Rm, Rmdir, SEGMENTS_MAX, Segment, Set, Sigver, Stat, StatOptions, Statx, Sync, Target,
+    Truncate, Unknown, Write, Writev, WritevOptions,
 };
+use crate::batch;
 use crate::planted::{self, Bug};
 use crate::reader::Reader;
 use crate::{PathArg, Request, RequestHeader, RequestKind, SessionId, WireError};
@@ -23,6 +24,10 @@ pub(super) fn request(header: &RequestHeader, payload: &[u8]) -> Result<Request,
         RequestKind::Auth => {
             params.skip(12)?;
             Request::Auth(Auth { method: *params.array()?, credentials: payload.to_vec() })
+        }
+        RequestKind::Batch => {
+            nothing()?;
+            Request::Batch(batch(&mut params, header)?)
         }
         RequestKind::Bind => {
             nothing()?;
@@ -160,6 +165,29 @@ pub(super) fn request(header: &RequestHeader, payload: &[u8]) -> Result<Request,
             Request::Unknown(Unknown { code, params: header.params, payload: payload.to_vec() })
         }
     })
+}
+
+/// The numbers of a batch, bounded.
+fn batch(params: &mut Reader<'_>, header: &RequestHeader) -> Result<Batch, WireError> {
+    let version = params.u8()?;
+    if version != batch::VERSION {
+        let what = "version of a batch (1 is spoken here, not version)";
+        return Err(WireError::OutOfRange { what, value: i64::from(version) });
+    }
+    params.skip(3)?;
+    let (entries, list_len) = (params.u32()?, params.u32()?);
+    let len = data_len(header, 0)?;
+    if entries > batch::ENTRIES_MAX {
+        let (count, limit) = (entries as usize, batch::ENTRIES_MAX as usize);
+        return Err(WireError::TooMany { what: "entries of a batch", count, limit });
+    }
+    if entries == 0 {
+        return Err(WireError::Missing { what: "list of a batch" });
+    }
+    if list_len > len {
+        return Err(WireError::TooShort { what: "list of a batch", missing: (list_len - len) as usize });
+    }
+    Ok(Batch { entries, list_len, len })
 }
 
 /// The length of a payload that is not read into memory, with the end of the data below 2^63.

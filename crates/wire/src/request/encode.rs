@@ -4,6 +4,7 @@ use super::{
     CLONE_RANGES_MAX, Chkpoint, ChkpointOp, FATTR_NAME_MAX, FATTR_VALUE_MAX, FATTR_VARS_MAX, Fattr, FattrOp,
     SEGMENTS_MAX, Segment, Target,
 };
+use crate::batch;
 use crate::{FileHandle, PathArg, Request, RequestHeader, StreamId, WireError};
 
 /// The 16 bytes of a header, filled from the front.
@@ -64,6 +65,10 @@ pub(super) fn request(request: &Request, stream: StreamId, out: &mut Vec<u8>) ->
         Request::Auth(auth) => {
             payload.extend_from_slice(&auth.credentials);
             new().zeros(12).put(&auth.method)
+        }
+        Request::Batch(r) => {
+            streamed = r.len;
+            new().u8(batch::VERSION).zeros(3).u32(r.entries).u32(r.list_len)
         }
         Request::Bind(bind) => new().put(&bind.session.0),
         Request::Chkpoint(Chkpoint { handle, op }) => {

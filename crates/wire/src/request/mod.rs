@@ -32,6 +32,7 @@ pub const FATTR_VALUE_MAX: usize = 65_536;
 #[allow(missing_docs)] // each is described at its struct
 pub enum Request {
     Auth(Auth),
+    Batch(Batch),
     Bind(Bind),
     Chkpoint(Chkpoint),
     Chmod(Chmod),
@@ -84,6 +85,17 @@ pub struct Auth {
     pub method: [u8; 4],
     /// In the method's own form.
     pub credentials: Vec<u8>,
+}
+
+/// Many small requests in one frame ([`crate::batch`]). The list of entries and their contents follow on the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Batch {
+    /// Entries of the list, at least 1, at most [`crate::batch::ENTRIES_MAX`].
+    pub entries: u32,
+    /// Bytes of the list; at most `len`.
+    pub list_len: u32,
+    /// Bytes that follow: the list, then the contents.
+    pub len: u32,
 }
 
 /// Makes this connection a further data stream of a session. Answered with [`crate::response::BindReply`].
@@ -527,6 +539,7 @@ impl Request {
         use RequestKind as K;
         match self {
             Request::Auth(_) => K::Auth,
+            Request::Batch(_) => K::Batch,
             Request::Bind(_) => K::Bind,
             Request::Chkpoint(_) => K::Chkpoint,
             Request::Chmod(_) => K::Chmod,
@@ -564,13 +577,14 @@ impl Request {
     }
 
     /// Bytes of file data that follow this request on the connection and that [`Request::decode`] did not get: the
-    /// payload of `write` and `pgwrite`, the data of `writev`. A server that refuses such a request still has to read
+    /// payload of `write`, `pgwrite` and a batch, the data of `writev`. A server that refuses such a request still has to read
     /// them. For a checkpoint's [`ChkpointOp::Execute`] it is the inner request's payload (for an inner `writev`: its
     /// list, whose data follows that).
     #[must_use]
     pub fn following(&self) -> u64 {
         match self {
             Request::Write(write) => u64::from(write.len),
+            Request::Batch(batch) => u64::from(batch.len),
             Request::Pgwrite(write) => u64::from(write.wire_len),
             Request::Writev(_) if planted::is(Bug::WritevDataForgotten) => 0,
             Request::Writev(writev) => writev.data_len(),

@@ -83,7 +83,8 @@ fn free_form(request: &Request) -> bool {
         Request::Fattr(fattr) => matches!(fattr.op, FattrOp::List { .. }),
         Request::Pgread(pgread) => pgread.given < 2,
         Request::Read(read) => read.path_id.is_none(),
-        Request::Bind(_)
+        Request::Batch(_)
+        | Request::Bind(_)
         | Request::Chkpoint(_)
         | Request::Clone(_)
         | Request::Close(_)
@@ -147,6 +148,7 @@ pub fn decode_in_pieces(bytes: &[u8], lengths: &[usize]) -> Vec<Seen> {
 /// How much data a client sends behind a request: said here once more, without asking the code under test.
 fn data_of(request: &Request) -> u64 {
     match request {
+        Request::Batch(batch) => batch.len.into(),
         Request::Write(write) => write.len.into(),
         Request::Pgwrite(pgwrite) => pgwrite.wire_len.into(),
         Request::Writev(writev) => writev.segments.iter().map(|segment| u64::from(segment.len)).sum(),

@@ -213,6 +213,11 @@ fn file_requests(data: BoxedStrategy<u32>) -> BoxedStrategy<Request> {
             // a path leaves the handle's bytes zero
             Request::Truncate(Truncate { len, target })
         }),
+        (1..=512u32, 0..500u32, 0..4000u32).prop_map(|(entries, list_len, more)| Request::Batch(Batch {
+            entries,
+            list_len,
+            len: list_len + more
+        })),
         (handle(), offset(), any::<u8>(), data.clone())
             .prop_map(|(handle, offset, path_id, len)| Request::Write(Write { handle, offset, path_id, len })),
         (any::<u8>(), segments(1, data))

@@ -29,6 +29,9 @@ pub struct Small {
     /// When written bytes have to be on the disk.
     #[serde(default = "undurable")]
     pub durability: Durability,
+    /// Files are made as many with one request as the system takes, where it takes any: weir's batches.
+    #[serde(default)]
+    pub batch: bool,
     /// Operations a second of each client, at fixed times.
     pub rate: Option<u32>,
     /// Compares what is read with what was written.
@@ -76,6 +79,7 @@ impl Section for Small {
                     manner: Manner { direct: false, durability: self.durability, window: 1 },
                     rate: self.rate,
                     verify: self.verify,
+                    batch: self.batch,
                 })
             };
             Work {

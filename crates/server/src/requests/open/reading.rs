@@ -10,7 +10,7 @@ use wire::response::{OpenReply, StatReply};
 use super::no_handle;
 use crate::answer::Reply;
 use crate::node::Node;
-use crate::open_file::{Access, Copying, OpenFile};
+use crate::open_file::{Access, Copying, OpenFile, Shown};
 use crate::refusal::Refusal;
 use crate::session::Session;
 
@@ -33,16 +33,16 @@ impl Reading {
         let mut looks = 0;
         let (inode, body, reader) = loop {
             let inode = node
-                .namespace
-                .read(|read| namespace::open_read(read, actor, &path, partial))
+                .read_names(|read| namespace::open_read(read, actor, &path, partial))
                 .map_err(|error| Refusal::of_namespace(&"open", &error))?;
             let Some(body) = inode.content().map(|content| content.body) else {
                 return Err(Refusal::new(ErrorNumber::NOT_FILE, format!("Cannot open {path}: not a file")));
             };
+            let piece = PieceId::first(body);
             // What it has written itself, a client sees at once.
             let reader = match node.own_writer(&session, body) {
-                Some(_) => node.store.open_read_of_writer(PieceId::first(body)),
-                None => node.store.open_read(PieceId::first(body)),
+                Some(_) => node.store_of(piece).and_then(|store| store.open_read_of_writer(piece)),
+                None => node.store_of(piece).and_then(|store| store.open_read(piece)),
             };
             match reader {
                 Ok(reader) => break (inode, body, reader),
@@ -52,7 +52,7 @@ impl Reading {
         };
         let stat = with_stat.then(|| reader_stat(&node, &inode, &reader));
         let (ino, mode) = (inode.ino, inode.access.mode);
-        let file = OpenFile { ino, body, path, mode, access: Access::Read(reader), copying };
+        let file = OpenFile { ino, body, path, mode, access: Access::Read(Shown::new(reader, None)), copying };
         let handle = session.handles.insert(move |_| Arc::new(file)).map_err(no_handle)?;
         Ok(OpenReply { handle, compression: None, stat })
     }

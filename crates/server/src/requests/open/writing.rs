@@ -5,7 +5,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use namespace::{Durability, How, NsError, OpenKind, OpenWrite, OpenedWrite, Vouched};
-use store::{NewPiece, PieceState, StoreError, Writer};
+use store::{NewPiece, PieceState, StoreError};
 use types::{ClientIdentity, ErrorCode, PieceId, Timestamp};
 use wire::ErrorNumber;
 use wire::response::{OpenReply, StatReply};
@@ -14,6 +14,7 @@ use super::no_handle;
 use crate::answer::Reply;
 use crate::config::Planted;
 use crate::endings;
+use crate::making::{Making, MakingError};
 use crate::node::{Node, wall_clock};
 use crate::open_file::{Access, Copying, Lease, LeaseFacts, LeaseState, OpenFile, WriteAccess};
 use crate::refusal::Refusal;
@@ -44,7 +45,7 @@ impl Opening {
     pub(super) fn submit(self, reply: Reply) {
         let node = self.node.clone();
         let op = self.op.clone();
-        node.namespace.change(Durability::Written, node.context(), op, move |result| self.decided(result, reply));
+        node.change(Durability::Written, op, move |result| self.decided(result, reply));
     }
 
     /// Whether this client wrote hidden content for the same path before and went away without a close.
@@ -55,13 +56,13 @@ impl Opening {
     /// Bytes of an earlier boot that were not synced may be lost without a trace, so the store cannot say that all is
     /// there; but it says how much is.
     pub(super) fn after_a_boot(mut self, reply: Reply) {
-        let found = self.node.namespace.read(|read| namespace::find_writer(read, &self.client, &self.op.path));
+        let found = self.node.read_names(|read| namespace::find_writer(read, &self.client, &self.op.path));
         let found = match found {
             Ok(found) => found,
             Err(error) => return reply.refuse(&Refusal::of_namespace(&"open", &error)),
         };
         if let Some(record) = found.iter().find(|record| record.boot != self.node.config.boot) {
-            let kept_len = match self.node.store.status(record.piece()) {
+            let kept_len = match self.node.store_of(record.piece()).and_then(|store| store.status(record.piece())) {
                 Ok(Some(status)) => match status.state {
                     PieceState::InMaking { durable_prefix, .. } => durable_prefix,
                     _ => status.len,
@@ -109,7 +110,7 @@ impl Opening {
         }
         let node = self.node.clone();
         node.must_do(reply, move |reply| {
-            let found = self.node.namespace.read(|read| namespace::find_writer(read, &self.client, &self.op.path));
+            let found = self.node.read_names(|read| namespace::find_writer(read, &self.client, &self.op.path));
             let writers = self.node.writers.lock();
             let own = found.is_ok_and(|found| found.iter().any(|record| writers.is_detached(record.body)));
             drop(writers);
@@ -137,7 +138,7 @@ impl Opening {
                     self.grant(lease, 0, reply);
                 }
                 Err(error) => {
-                    let refusal = Refusal::of_store(&format_args!("open {}", self.op.path), &error);
+                    let refusal = error.refusal(&format_args!("open {}", self.op.path));
                     let (node, token) = (self.node.clone(), opened.writer);
                     node.must_do(reply, move |reply| {
                         endings::abandon(&self.node, token);
@@ -177,13 +178,14 @@ impl Opening {
         }
     }
 
-    fn create(&self, piece: PieceId) -> Result<Arc<Writer>, StoreError> {
+    fn create(&self, piece: PieceId) -> Result<Making, MakingError> {
         let path_hint = self.op.path.as_bytes();
-        let incarnation = self.node.namespace.incarnation();
-        self.node.store.create(piece, NewPiece { path_hint, expected_len: self.announced(), incarnation })
+        let incarnation = self.node.incarnation();
+        let new = NewPiece { path_hint, expected_len: self.announced(), incarnation };
+        Ok(Making::Here(self.node.store_of(piece)?.create(piece, new)?))
     }
 
-    fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<Arc<Writer>>) -> Arc<Lease> {
+    fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<Making>) -> Arc<Lease> {
         // It came back to something that has ended meanwhile, or that nobody knew of: the room that it was to find there is missing.
         let room = self
             .room
@@ -206,10 +208,10 @@ impl Opening {
     fn take_over(self, opened: &OpenedWrite, lease: Arc<Lease>, reply: Reply) {
         let owner = self.owner();
         let still = || self.node.writers.lock().is_attached(opened.body, owner);
-        let open = || match self.node.store.reopen(opened.piece) {
+        let open = || match self.node.store_of(opened.piece).and_then(|store| store.reopen(opened.piece)) {
             // Stopped between the namespace's record and the store's.
             Err(StoreError::NotFound { .. }) if lease.fresh => self.create(opened.piece),
-            result => result,
+            result => Ok(Making::Here(result?)),
         };
         match lease.hand_over(owner, opened.writer, still, open) {
             Ok(Some(writer)) => {
@@ -219,7 +221,7 @@ impl Opening {
             Ok(None) => reply.refuse(&Refusal::fenced(&self.op.path)),
             Err(error) => {
                 self.node.writers.lock().failed(opened.body, false, Instant::now());
-                reply.refuse(&Refusal::of_store(&format_args!("open {}", self.op.path), &error));
+                reply.refuse(&error.refusal(&format_args!("open {}", self.op.path)));
             }
         }
     }
@@ -231,7 +233,7 @@ impl Opening {
         if let Some(mtime) = self.mtime {
             lease.set_mtime(mtime);
         }
-        let found = self.node.namespace.read(|read| namespace::stat_ino(read, ino));
+        let found = self.node.read_names(|read| namespace::stat_ino(read, ino));
         // A file that is overwritten keeps its permission bits.
         let mode = found.as_ref().map_or_else(|_| *lease.mode.get_or_init(|| self.op.mode), |inode| inode.access.mode);
         let stat = self.with_stat.then(|| match &found {

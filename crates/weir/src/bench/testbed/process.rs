@@ -55,12 +55,15 @@ fn began(pid: i32) -> Option<u64> {
     of_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The 22nd field of `/proc/PID/stat`. The second, the name, may hold anything, `)` too.
+/// The 22nd field of `/proc/PID/stat`, unless all threads have ended. The second, the name, may hold anything, `)` too.
 fn of_stat(text: &str) -> Option<u64> {
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;
-    let began = fields.nth(18)?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(began)
+    let threads: u64 = fields.nth(16)?.parse().ok()?;
+    let began = fields.nth(1)?.parse().ok()?;
+    // A killed process is a zombie from when its first thread has ended; the others may hold its files and locks for a while yet.
+    let has_ended = matches!(state, "Z" | "X") && threads <= 1;
+    (!has_ended).then_some(began)
 }
 
 /// Asks them to end, waits, and ends those that do not; says which are still there.
@@ -150,6 +153,8 @@ mod tests {
         let rest = "1 7 7 0 -1 4194560 9 0 0 0 1 2 0 0 20 0 1 0 4242 0 0";
         assert_eq!(of_stat(&format!("7 (a) S (b) S {rest}")), Some(4242));
         assert_eq!(of_stat(&format!("7 (a) Z {rest}")), None);
+        let threads = rest.replace(" 20 0 1 0 ", " 20 0 3 0 ");
+        assert_eq!(of_stat(&format!("7 (a) Z {threads}")), Some(4242));
         assert_eq!(of_stat("7 (a"), None);
     }
 }

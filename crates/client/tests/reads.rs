@@ -1,4 +1,4 @@
-//! Vector reads against servers of a few lines: one that answers as it should, cut up in odd ways, and others that do not.
+//! Reads, mostly of many parts at once, against servers of a few lines: one that answers as it should, cut up in odd ways, and others that do not.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use weir_client::{Client, ClientError, OpenOptions, RemoteFile, SEGMENT_MAX, Settings, Span, Url};
+use weir_client::{Client, ClientError, OpenOptions, Reader, RemoteFile, SEGMENT_MAX, Settings, Span, Url};
 
 const OK: u16 = 0;
 const OK_SO_FAR: u16 = 4000;
 const ERROR: u16 = 4003;
+const REDIRECT: u16 = 4004;
 const WAIT: u16 = 4005;
+const READ: u16 = 3013;
 const READV: u16 = 3025;
 const LEN: usize = 8 << 20;
 
@@ -21,7 +23,7 @@ fn content() -> Vec<u8> {
     (0..LEN).map(|n| u8::try_from(n / 3 % 251).unwrap()).collect()
 }
 
-/// What a server sends to a vector read: status and body of each frame. Gets the request's number, and the right answer.
+/// What a server sends to a read: status and body of each frame. Gets the request's number, and the right answer.
 type Answers = dyn Fn(usize, Vec<u8>) -> Vec<(u16, Vec<u8>)> + Send + Sync;
 
 /// Serves one file of [`content`] under any name.
@@ -54,6 +56,7 @@ fn serve(mut socket: TcpStream, answers: &Answers, count: &AtomicUsize) -> std::
             3006 => vec![(OK, vec![0, 0, 5, 0x20, 0, 0, 0, 1])],
             3007 => vec![(OK, vec![7; 16])],
             3010 => vec![(OK, [&[1, 2, 3, 4][..], &[0; 8], format!("1 {LEN} 16 1000\0").as_bytes()].concat())],
+            READ => answers(count.fetch_add(1, Ordering::Relaxed), part(&head, &content)),
             READV => answers(count.fetch_add(1, Ordering::Relaxed), right(&data, &content)),
             _ => vec![(OK, vec![])],
         };
@@ -62,6 +65,12 @@ fn serve(mut socket: TcpStream, answers: &Answers, count: &AtomicUsize) -> std::
             socket.write_all(&[&head[..2], &status.to_be_bytes(), &len, &body].concat())?;
         }
     }
+}
+
+fn part(head: &[u8; 24], content: &[u8]) -> Vec<u8> {
+    let offset = usize::try_from(u64::from_be_bytes(head[8..16].try_into().unwrap())).unwrap();
+    let len = u32::from_be_bytes(head[16..20].try_into().unwrap()) as usize;
+    content[offset..offset + len].to_vec()
 }
 
 fn right(segments: &[u8], content: &[u8]) -> Vec<u8> {
@@ -120,6 +129,33 @@ fn answers_may_be_cut_anywhere() {
         assert!(found[..expected.len()] == expected[..], "{piece}");
         assert_eq!((trips.requests, trips.in_turn, count.load(Ordering::Relaxed)), (3, 1, 3));
     }
+}
+
+/// Answers the request of this number by sending the client away, and all others as they should be.
+fn sends_away(number: usize) -> impl Fn(usize, Vec<u8>) -> Vec<(u16, Vec<u8>)> + Send + Sync + 'static {
+    let elsewhere = [&1094_u32.to_be_bytes()[..], b"127.0.0.1"].concat();
+    move |asked, whole| vec![if asked == number { (REDIRECT, elsewhere.clone()) } else { (OK, whole) }]
+}
+
+#[test]
+fn what_a_server_sends_away_is_asked_for_again() {
+    let spans = spans();
+    let expected = expected(&spans);
+    let mut found = vec![0; expected.len()];
+    open(&server(sends_away(1)).0).read_spans(&spans, &mut found).unwrap();
+    assert!(found == expected);
+
+    const PART: usize = 100_000;
+    let mut reader = Reader::new(open(&server(sends_away(1)).0));
+    for n in 0..3 {
+        reader.ask((n * PART) as u64, PART, vec![0; PART]).unwrap();
+    }
+    let mut found = vec![0; 3 * PART];
+    while let Some(chunk) = reader.wait().unwrap() {
+        let at = usize::try_from(chunk.offset).unwrap();
+        found[at..at + chunk.len].copy_from_slice(&chunk.buffer[..chunk.len]);
+    }
+    assert!(found == content()[..3 * PART]);
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! A store that is gone for good is replaced in its groups: another one joins in its place, is given what was there before, and the lost one leaves
+//! when the others have all that it had. Where a group stands is in the namespace, so that this remembers nothing.
+
+use types::{Group, StoreId};
+
+use crate::placement::PlacementError;
+
+/// Contents of one group that are owed at a time: more are taken on when fewer are left. Copies of others wait for no longer list than that.
+pub const OWED_AT_A_TIME: usize = 256;
+
+/// What is done next in a group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Nothing is to be done.
+    Nothing,
+    /// This store takes the place of that member.
+    Join {
+        /// Who joins.
+        store: StoreId,
+        /// Whose place it takes.
+        in_place_of: StoreId,
+    },
+    /// This member is owed some more of what was there before.
+    Fill(StoreId),
+    /// This member leaves.
+    Leave(StoreId),
+    /// Copies have to be made first.
+    Copies,
+    /// No store can take the place of this member.
+    NoPlace(StoreId, PlacementError),
+}
+
+/// Decides what is done next in `group`. `is_lost`: a store that is gone for good. `owed`: contents of which somebody who stays is owed a copy, counted
+/// up to [`OWED_AT_A_TIME`]. `choose` is asked for who takes a lost member's place beside those that remain.
+pub fn next(
+    group: &Group,
+    is_lost: impl Fn(StoreId) -> bool,
+    owed: usize,
+    choose: impl FnOnce(&[StoreId], StoreId) -> Result<StoreId, PlacementError>,
+) -> Next {
+    let members = &group.members;
+    let mut without_place = None;
+    if let Some(lost) = members.iter().find(|member| is_lost(member.store) && !member.is_leaving()) {
+        let stay = members.iter().filter(|member| !member.is_leaving() && !is_lost(member.store));
+        let stay: Vec<StoreId> = stay.map(|member| member.store).collect();
+        // One that leaves is not taken in again before it has left.
+        let is_new = |store: &StoreId| members.iter().all(|member| member.store != *store);
+        match choose(&stay, lost.store) {
+            // Who takes the place of one that never had all has to wait until what it was the first to have is on others.
+            Ok(_) if !lost.is_current() && owed > 0 => {}
+            Ok(store) if is_new(&store) => return Next::Join { store, in_place_of: lost.store },
+            Ok(_) => {}
+            Err(error) => without_place = Some(Next::NoPlace(lost.store, error)),
+        }
+    }
+    let filling = members.iter().find(|member| !member.is_current() && !is_lost(member.store));
+    let leaving = members.iter().find(|member| member.is_leaving());
+    let next = match (filling, leaving) {
+        (Some(member), _) if owed < OWED_AT_A_TIME => Next::Fill(member.store),
+        (Some(_), _) => Next::Copies,
+        (None, Some(_)) if owed > 0 => Next::Copies,
+        (None, Some(_)) if members.iter().any(|member| !member.is_current()) => Next::Copies,
+        (None, Some(member)) => Next::Leave(member.store),
+        (None, None) => Next::Nothing,
+    };
+    match next {
+        Next::Nothing | Next::Copies => without_place.unwrap_or(next),
+        next => next,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{BodyId, GroupId, Member, Spread};
+
+    use super::*;
+
+    fn member(store: u64, since: u64, through: u64) -> Member {
+        Member { store: StoreId(store), since: BodyId(since), through: BodyId(through) }
+    }
+
+    fn group(members: Vec<Member>) -> Group {
+        Group { group: GroupId(2), epoch: 1, members }
+    }
+
+    /// With store 2 lost, and store 3 to take its place.
+    fn decide(members: Vec<Member>, owed: usize) -> Next {
+        next(
+            &group(members),
+            |store| store == StoreId(2),
+            owed,
+            |stay, lost| {
+                assert!(!stay.contains(&lost));
+                Ok(StoreId(3))
+            },
+        )
+    }
+
+    const LEAVES: u64 = Member::LEAVES.0;
+
+    #[test]
+    fn a_lost_store_is_replaced_step_by_step_and_leaves_last() {
+        let all = member(1, 1, 0);
+        let join = Next::Join { store: StoreId(3), in_place_of: StoreId(2) };
+        assert_eq!(decide(vec![all, member(2, 1, 0)], 0), join);
+        assert_eq!(decide(vec![all, member(2, 1, 0)], 9), join, "whatever is owed to others");
+        let filling = |through| vec![all, member(2, 1, LEAVES), member(3, 100, through)];
+        assert_eq!(decide(filling(0), 0), Next::Fill(StoreId(3)));
+        assert_eq!(decide(filling(40), OWED_AT_A_TIME - 1), Next::Fill(StoreId(3)));
+        assert_eq!(decide(filling(40), OWED_AT_A_TIME), Next::Copies);
+        // All is owed, and not all is there.
+        assert_eq!(decide(filling(99), 1), Next::Copies);
+        assert_eq!(decide(filling(99), 0), Next::Leave(StoreId(2)));
+        assert_eq!(decide(vec![all, member(3, 100, 99)], 0), Next::Nothing);
+        assert_eq!(decide(vec![all, member(3, 100, 99)], 5), Next::Nothing, "what is owed otherwise is nobody's hurry");
+    }
+
+    #[test]
+    fn who_takes_a_place_and_is_lost_itself_is_replaced_when_nothing_is_on_it_alone() {
+        let members = || vec![member(1, 1, 0), member(4, 1, LEAVES), member(2, 100, 40)];
+        assert_eq!(decide(members(), 0), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
+        assert_eq!(decide(members(), 1), Next::Copies);
+    }
+
+    #[test]
+    fn without_a_place_all_stays_as_it_is() {
+        let error = PlacementError::NoReplacement { lost: StoreId(2), spread: Spread::Host, class: None };
+        let none =
+            |members: Vec<Member>| next(&group(members), |store| store == StoreId(2), 0, |_, _| Err(error.clone()));
+        let stuck = Next::NoPlace(StoreId(2), error.clone());
+        assert_eq!(none(vec![member(1, 1, 0), member(2, 1, 0)]), stuck);
+        // But what can be done is done.
+        assert_eq!(none(vec![member(2, 1, 0), member(4, 1, LEAVES), member(3, 9, 0)]), Next::Fill(StoreId(3)));
+        assert_eq!(none(vec![member(1, 1, 0), member(3, 1, 0)]), Next::Nothing);
+    }
+}

@@ -1,0 +1,347 @@
+//! What the nodes of a cluster tell each other: plain data. How it becomes bytes, and on which connection it goes, is the shell's affair.
+//!
+//! All of it may be lost, come late or twice. Who sends it is known from the connection: a manager compares the node and the store in a message with
+//! that. Bytes of contents are never in a message; they go beside it.
+
+use serde::{Deserialize, Serialize};
+use types::{ErrorCode, GroupId, NodeId, Participant, PieceId, SessionId, StoreId, Timestamp, WriterToken};
+
+use crate::replication::{Epoch, FromReplica, ToReplica, Whole};
+use crate::{CopyId, Fence, LeaseTerms, Register, Registered};
+
+/// Pieces that one [`ToStore::Delete`] or [`FromStore::Deleted`] may name.
+pub const PIECES_MAX: usize = 256;
+
+/// What a copy is made of, and has to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Original {
+    /// A content that is whole.
+    Whole(Whole),
+    /// What was kept of a content when its writer went away: so many bytes, of which no checksum is known.
+    Kept {
+        /// Bytes.
+        len: u64,
+        /// It was whole, and was being changed in place.
+        was_whole: bool,
+    },
+}
+
+impl Original {
+    /// How long it is, in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Whole(whole) => whole.len,
+            Self::Kept { len, .. } => *len,
+        }
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Who ends a writing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ClosedBy {
+    /// The client closed.
+    Client,
+    /// The server did, at the end of the grace period: all that was announced is there, and the client may believe that it has closed.
+    GraceEnd,
+}
+
+/// What a disk server tells the manager.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ToManager {
+    /// It wants a session.
+    Register(Register),
+    /// It wants to keep its session.
+    Renew {
+        /// Who.
+        node: NodeId,
+        /// Which.
+        session: SessionId,
+        /// The number of this request.
+        number: u64,
+    },
+    /// One of its stores says something.
+    OfStore {
+        /// Which.
+        store: StoreId,
+        /// What.
+        message: FromStore,
+    },
+}
+
+/// What a store tells the manager.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum FromStore {
+    /// These take part in the writing, and no others: to be written down durably, if the writer's epoch still is this one, `session` is the present one
+    /// of the node, and nobody is about to take over.
+    Place {
+        /// The session in which it asks.
+        session: SessionId,
+        /// The piece.
+        piece: PieceId,
+        /// The writer.
+        writer: WriterToken,
+        /// The primary first.
+        participants: Vec<Participant>,
+        /// The number of this request.
+        request: u64,
+    },
+    /// What was written is to become the file. Asked for again, it is answered again.
+    Commit {
+        /// The piece.
+        piece: PieceId,
+        /// The group that it belongs to.
+        group: GroupId,
+        /// The writer.
+        writer: WriterToken,
+        /// What there is.
+        whole: Whole,
+        /// The stores that have it durably.
+        holders: Vec<StoreId>,
+        /// When it was changed, if the client said so.
+        mtime: Option<Timestamp>,
+        /// Who closed it.
+        by: ClosedBy,
+        /// The number of this request.
+        request: u64,
+    },
+    /// Its writer has gone: what there is is kept, and marked.
+    Interrupt {
+        /// The piece.
+        piece: PieceId,
+        /// The writer.
+        writer: WriterToken,
+        /// How much is kept, in bytes.
+        kept_len: u64,
+        /// The stores that have it durably.
+        holders: Vec<StoreId>,
+        /// The number of this request.
+        request: u64,
+    },
+    /// It is as the fence says.
+    Fenced(Fence),
+    /// A copy is there, or could not be made.
+    Copied {
+        /// The session in which it was ordered: managers number their orders anew.
+        session: SessionId,
+        /// Which.
+        copy: CopyId,
+        /// Whether it is there, durably.
+        is_there: bool,
+    },
+    /// These are deleted, durably; or were not there.
+    Deleted {
+        /// At most [`PIECES_MAX`].
+        pieces: Vec<PieceId>,
+    },
+}
+
+/// What the manager tells a disk server.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ToServer {
+    /// It has a session.
+    Registered {
+        /// Which.
+        registered: Registered,
+        /// What leases are.
+        terms: LeaseTerms,
+    },
+    /// It keeps its session.
+    Renewed {
+        /// Which.
+        session: SessionId,
+        /// The number of the request.
+        number: u64,
+    },
+    /// That session is over.
+    NoSession {
+        /// Which.
+        session: SessionId,
+    },
+    /// One of its stores is told something.
+    ToStore {
+        /// Which.
+        store: StoreId,
+        /// What.
+        message: ToStore,
+    },
+}
+
+/// What the manager tells a store.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ToStore {
+    /// The answer to [`FromStore::Place`].
+    Placed {
+        /// The piece.
+        piece: PieceId,
+        /// The writer's epoch.
+        epoch: Epoch,
+        /// The number of the request.
+        request: u64,
+        /// What came of it.
+        result: Result<(), ErrorCode>,
+    },
+    /// The answer to [`FromStore::Commit`] and to [`FromStore::Interrupt`].
+    Ended {
+        /// The piece.
+        piece: PieceId,
+        /// The writer's epoch.
+        epoch: Epoch,
+        /// The number of the request.
+        request: u64,
+        /// What came of it.
+        result: Result<(), ErrorCode>,
+    },
+    /// Nobody with a lower epoch may answer for this piece.
+    Fence(Fence),
+    /// It is owed a copy, and is to fetch it.
+    Copy {
+        /// Which.
+        copy: CopyId,
+        /// The server's session, in which alone this counts.
+        session: SessionId,
+        /// The piece.
+        piece: PieceId,
+        /// The epoch of the content's last writer.
+        epoch: Epoch,
+        /// What it has to be.
+        original: Original,
+        /// Who has it.
+        from: StoreId,
+    },
+    /// Nobody needs these any more. They are deleted whatever is done with them.
+    Delete {
+        /// At most [`PIECES_MAX`].
+        pieces: Vec<PieceId>,
+    },
+}
+
+/// What stores tell each other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum BetweenStores {
+    /// A primary tells a replica; a change goes beside it.
+    ToReplica {
+        /// The primary's store.
+        from: StoreId,
+        /// The piece.
+        piece: PieceId,
+        /// What.
+        told: ToReplica,
+    },
+    /// A replica tells its primary.
+    FromReplica {
+        /// The replica's store.
+        from: StoreId,
+        /// The piece.
+        piece: PieceId,
+        /// What.
+        said: FromReplica,
+    },
+    /// A part of a content is wanted.
+    Fetch {
+        /// The store that wants it.
+        to: StoreId,
+        /// For which copy.
+        copy: CopyId,
+        /// The piece.
+        piece: PieceId,
+        /// What it has to be.
+        original: Original,
+        /// From where on, in bytes.
+        offset: u64,
+        /// How many bytes, unless it ends before.
+        len: u32,
+    },
+    /// That part goes beside this, as a change that writes it; nothing goes beside it: it cannot be had here.
+    Fetched {
+        /// For which copy.
+        copy: CopyId,
+        /// The piece.
+        piece: PieceId,
+        /// From where on, in bytes.
+        offset: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{Adler32, BodyId, BootId, Crc32c, Era, WriterKey};
+
+    use super::*;
+    use crate::replication::{Seq, Stream};
+    use crate::{FenceId, Life};
+
+    fn there_and_back<T: Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug>(messages: Vec<T>) {
+        for message in messages {
+            let bytes = postcard::to_allocvec(&message).unwrap();
+            assert_eq!(postcard::from_bytes::<T>(&bytes).unwrap(), message);
+            assert!(bytes.len() < 200, "{} bytes for {message:?}", bytes.len());
+            assert!(postcard::from_bytes::<T>(&bytes[..bytes.len() - 1]).is_err(), "{message:?} is cut short");
+        }
+    }
+
+    #[test]
+    fn messages_go_there_and_back() {
+        let (node, store, session, request) = (NodeId(7), StoreId(u64::MAX), SessionId(9 << 40), 300);
+        let piece = PieceId::first(BodyId(u64::MAX));
+        let writer = WriterToken { key: WriterKey(u64::MAX), body: piece.body, epoch: 4 };
+        let whole = Whole { len: 1 << 50, crc32c: Crc32c(u32::MAX), adler32: Adler32(8) };
+        let participants = vec![Participant { store, era: Era(3) }; 8];
+        let fence = Fence { fence: FenceId(2), node, store, piece, epoch: Epoch(5) };
+        let (copy, mtime, by) = (CopyId(70_000), Some(Timestamp(-1)), ClosedBy::GraceEnd);
+        let of_store = |message| ToManager::OfStore { store, message };
+        there_and_back(vec![
+            ToManager::Register(Register { node, life: Life(3), boot: BootId(u128::MAX), number: 1 }),
+            ToManager::Renew { node, session, number: 2 },
+            of_store(FromStore::Place { session, piece, writer, participants, request }),
+            of_store(FromStore::Commit {
+                piece,
+                group: GroupId(2),
+                writer,
+                whole,
+                holders: vec![store],
+                mtime,
+                by,
+                request,
+            }),
+            of_store(FromStore::Interrupt { piece, writer, kept_len: 5, holders: Vec::new(), request }),
+            of_store(FromStore::Fenced(fence)),
+            of_store(FromStore::Copied { session, copy, is_there: true }),
+            of_store(FromStore::Deleted { pieces: vec![piece; 3] }),
+        ]);
+        let to_store = |message| ToServer::ToStore { store, message };
+        let (epoch, result) = (Epoch(u32::MAX), Err(ErrorCode::Stale));
+        let registered = Registered { session, era: Era(2), number: 1 };
+        there_and_back(vec![
+            ToServer::Registered { registered, terms: LeaseTerms::default() },
+            ToServer::Renewed { session, number: 2 },
+            ToServer::NoSession { session },
+            to_store(ToStore::Placed { piece, epoch, request, result }),
+            to_store(ToStore::Ended { piece, epoch, request, result: Ok(()) }),
+            to_store(ToStore::Fence(fence)),
+            to_store(ToStore::Copy { copy, session, piece, epoch, original: Original::Whole(whole), from: store }),
+            to_store(ToStore::Delete { pieces: vec![piece] }),
+        ]);
+        let stream = Stream { epoch, life: Life(2), number: 3 };
+        let told = ToReplica::Begin { stream, era: Era(1), from: Seq(1), may_make: true };
+        there_and_back(vec![
+            BetweenStores::ToReplica { from: store, piece, told },
+            BetweenStores::FromReplica { from: store, piece, said: FromReplica::Completed { stream, whole } },
+            BetweenStores::Fetch {
+                to: store,
+                copy,
+                piece,
+                original: Original::Kept { len: 1 << 40, was_whole: true },
+                offset: 1 << 40,
+                len: 4 << 20,
+            },
+            BetweenStores::Fetched { copy, piece, offset: 0 },
+        ]);
+    }
+}

@@ -1,0 +1,213 @@
+//! How a writing ends, or is made durable on its way.
+
+use types::{ErrorCode, StoreId};
+
+use super::{Ask, Effect, Primary, State};
+use crate::Time;
+use crate::replication::{Planted, Seq, ToReplica, Whole};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flushed {
+    Told,
+    Synced,
+    Whole(Whole),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Sync,
+    Close,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// Changes before it are under way.
+    Waiting,
+    /// All are being made durable.
+    Flushing { own: Option<Flushed> },
+    /// The manager is asked to write down durably that there is this writer: without that its bytes belong to nothing.
+    Keeping { request: u64, since: Time },
+    /// The manager is asked to make it the file's content.
+    Committing { request: u64, since: Time, whole: Whole, holders: Vec<StoreId> },
+}
+
+/// A sync or a close: what was asked before it has to be done.
+#[derive(Clone, Debug)]
+pub(super) struct Barrier {
+    pub(super) ask: Ask,
+    kind: Kind,
+    upto: Seq,
+    pub(super) step: Step,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum InterruptStep {
+    /// The own piece is being ended.
+    Own,
+    /// The manager is asked to mark it.
+    Marking { request: u64, since: Time, kept_len: u64 },
+}
+
+/// The writing ends without its client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interruption {
+    pub(super) ask: Ask,
+    step: InterruptStep,
+}
+
+impl Primary {
+    pub(super) fn barrier(&mut self, ask: Ask, kind: Kind, out: &mut Vec<Effect>) {
+        if let Some(why) = self.refusal() {
+            out.push(Effect::Answer(ask, Err(why)));
+            return;
+        }
+        self.is_closing |= kind == Kind::Close;
+        self.barriers.push_back(Barrier { ask, kind, upto: self.last(), step: Step::Waiting });
+    }
+
+    pub(super) fn interrupt(&mut self, ask: Ask, out: &mut Vec<Effect>) {
+        // A close that is under way decides; and of a store that has failed another one may have more.
+        let refusal = if self.is_closing { Some(ErrorCode::Busy) } else { self.refusal() };
+        if let Some(why) = refusal {
+            out.push(Effect::Answer(ask, Err(why)));
+            return;
+        }
+        self.refuse_all(ErrorCode::Interrupted, out);
+        self.is_closing = true;
+        self.interruption = Some(Interruption { ask, step: InterruptStep::Own });
+        out.push(Effect::InterruptOwn);
+    }
+
+    pub(super) fn interrupted(&mut self, result: Result<u64, ErrorCode>, out: &mut Vec<Effect>) {
+        let Some(Interruption { ask, step: InterruptStep::Own }) = self.interruption else { return };
+        match result {
+            Ok(kept_len) => {
+                self.requests += 1;
+                let request = self.requests;
+                let step = InterruptStep::Marking { request, since: self.now, kept_len };
+                self.interruption = Some(Interruption { ask, step });
+                out.push(Effect::Interrupt(request, kept_len, vec![self.me.store]));
+            }
+            Err(why) => self.fail(why, out),
+        }
+    }
+
+    /// The same again: who did it before finds that the writer has ended.
+    pub(super) fn go_on_interrupting(&mut self, out: &mut Vec<Effect>) {
+        if let Some(Interruption { step: InterruptStep::Marking { request, since, kept_len }, .. }) =
+            &mut self.interruption
+            && self.now.since(*since) >= self.patience.again
+        {
+            *since = self.now;
+            out.push(Effect::Interrupt(*request, *kept_len, vec![self.me.store]));
+        }
+    }
+
+    pub(super) fn flushed(&mut self, result: Result<Flushed, ErrorCode>, out: &mut Vec<Effect>) {
+        match result {
+            Ok(flushed) => {
+                if let Some(Barrier { step: Step::Flushing { own }, .. }) = self.barriers.front_mut() {
+                    *own = Some(flushed);
+                }
+            }
+            Err(why) => self.fail(why, out),
+        }
+    }
+
+    pub(super) fn ended(&mut self, request: u64, result: Result<(), ErrorCode>, out: &mut Vec<Effect>) {
+        if let Some(Interruption { ask, step: InterruptStep::Marking { request: of, .. } }) = self.interruption
+            && of == request
+        {
+            self.interruption = None;
+            out.push(Effect::Answer(ask, result));
+            return self.end(ErrorCode::Stale, out);
+        }
+        let is_it = |barrier: &Barrier| matches!(barrier.step, Step::Committing { request: of, .. } if of == request);
+        if !self.barriers.front().is_some_and(is_it) {
+            return;
+        }
+        if let Some(barrier) = self.barriers.pop_front() {
+            out.push(Effect::Answer(barrier.ask, result));
+        }
+        // Whoever comes now comes too late; the file is complete, or the refusal is what the client was told.
+        self.end(ErrorCode::Stale, out);
+    }
+
+    pub(super) fn pass_barriers(&mut self, may_answer: bool, out: &mut Vec<Effect>) {
+        let Some(mut barrier) = self.barriers.pop_front() else { return };
+        if let Step::Waiting = barrier.step
+            && self.answered >= barrier.upto
+        {
+            barrier.step = Step::Flushing { own: None };
+            out.push(if barrier.kind == Kind::Close { Effect::CompleteOwn } else { Effect::SyncOwn });
+            self.followers.values_mut().for_each(|follower| follower.flushed = None);
+        }
+        if let Step::Flushing { own } = barrier.step {
+            if may_answer {
+                self.tell_to_flush(&barrier, out);
+            }
+            if let Some(own) = own
+                && may_answer
+                && self.all_are_flushed(barrier.kind)
+            {
+                match own {
+                    Flushed::Whole(whole) => barrier.step = self.commit(whole, out),
+                    _ if self.is_kept => {
+                        out.push(Effect::Answer(barrier.ask, Ok(())));
+                        return;
+                    }
+                    _ => barrier.step = Step::Keeping { request: self.place(out), since: self.now },
+                }
+            }
+        }
+        match &mut barrier.step {
+            Step::Keeping { request, since } if self.now.since(*since) >= self.patience.again => {
+                (*request, *since) = (self.place(out), self.now);
+            }
+            // The same again, whether it was done or not: who did it before finds it done.
+            Step::Committing { request, since, whole, holders } if self.now.since(*since) >= self.patience.again => {
+                *since = self.now;
+                out.push(Effect::Commit(*request, *whole, holders.clone()));
+            }
+            _ => {}
+        }
+        self.barriers.push_front(barrier);
+    }
+
+    /// Those who have all that the barrier is about, and were not told yet.
+    fn tell_to_flush(&mut self, barrier: &Barrier, out: &mut Vec<Effect>) {
+        let upto = barrier.upto;
+        for (store, follower) in &mut self.followers {
+            if follower.state == State::Following && follower.acked >= upto && follower.flushed.is_none() {
+                (follower.flushed, follower.heard) = (Some(Flushed::Told), self.now);
+                let stream = follower.stream;
+                let tell = match barrier.kind {
+                    Kind::Sync => ToReplica::Sync { stream, upto },
+                    Kind::Close => ToReplica::Complete { stream, upto },
+                };
+                out.push(Effect::Tell(*store, tell));
+            }
+        }
+    }
+
+    fn all_are_flushed(&self, kind: Kind) -> bool {
+        self.planted == Some(Planted::AnswerBeforeSync)
+            || self.followers.values().all(|follower| match kind {
+                Kind::Sync => follower.flushed == Some(Flushed::Synced),
+                Kind::Close => matches!(follower.flushed, Some(Flushed::Whole(_))),
+            })
+    }
+
+    fn commit(&mut self, whole: Whole, out: &mut Vec<Effect>) -> Step {
+        let mut holders = vec![self.me.store];
+        for (store, follower) in &self.followers {
+            match follower.flushed {
+                Some(Flushed::Whole(other)) if other != whole => out.push(Effect::Differs(*store)),
+                _ => holders.push(*store),
+            }
+        }
+        self.requests += 1;
+        out.push(Effect::Commit(self.requests, whole, holders.clone()));
+        Step::Committing { request: self.requests, since: self.now, whole, holders }
+    }
+}

@@ -1,0 +1,183 @@
+//! Copies that this store is owed: fetched part by part from one that holds the content, so that no part of a long copy keeps a writer waiting.
+
+use types::{PieceId, SessionId, StoreId};
+
+use super::part::At;
+use super::{By, Did, StorePart, Work};
+use crate::message::{BetweenStores, FromStore, Original};
+use crate::replication::{Epoch, Seq};
+use crate::{CopyId, Time};
+
+/// One that is being made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Copy {
+    /// What its works are known by.
+    by: CopyId,
+    /// The manager's latest order for it.
+    order: CopyId,
+    session: SessionId,
+    /// Of the content's last writer.
+    pub(super) epoch: Epoch,
+    original: Original,
+    from: StoreId,
+    /// Bytes that the own store has.
+    have: u64,
+    parts: Seq,
+    step: Step,
+    /// When something came of it last.
+    heard: Time,
+}
+
+/// One that came to its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndedCopy {
+    order: CopyId,
+    is_there: bool,
+    pub(super) since: Time,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// Whether it is there already.
+    Looking,
+    /// A part is on its way.
+    Fetching,
+    /// The own disk is at work; with a part of so many bytes.
+    Putting(u64),
+}
+
+impl Copy {
+    pub(super) fn new(
+        order: CopyId,
+        session: SessionId,
+        epoch: Epoch,
+        original: Original,
+        from: StoreId,
+        now: Time,
+    ) -> Self {
+        let (have, parts, step) = (0, Seq(0), Step::Looking);
+        Self { by: order, order, session, epoch, original, from, have, parts, step, heard: now }
+    }
+}
+
+impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
+    pub(super) fn copy(&mut self, copy: Copy, piece: PieceId, at: &mut At<'_, C, B>) {
+        // An order that comes again, or comes late: what was made by it may count by now, and is not to be begun anew.
+        if let Some(ended) = self.ended_copies.get(&piece).filter(|ended| ended.order >= copy.order) {
+            if ended.order == copy.order {
+                Self::copied(&copy, ended.is_there, at);
+            }
+            return;
+        }
+        if let Some(before) = self.copies.get_mut(&piece)
+            && (before.epoch, before.original) == (copy.epoch, copy.original)
+        {
+            before.order = copy.order;
+            return;
+        }
+        let leads = self.leads(piece).is_some_and(|epoch| epoch >= copy.epoch);
+        if copy.epoch < self.floor(piece).reads || leads {
+            return Self::copied(&copy, false, at);
+        }
+        if self.copies.contains_key(&piece) {
+            self.give_up_copy(piece, at);
+        }
+        // All writing up to this epoch is over: whatever is still on its way from there comes too late.
+        self.fence(piece, copy.epoch, at);
+        self.raise(piece, copy.epoch, copy.epoch.next(), at.now);
+        self.follows.remove(&piece);
+        self.copies.insert(piece, copy);
+        match copy.original {
+            Original::Whole(whole) => at.work(piece, By::Copy(copy.by), Work::Look { whole }),
+            // Nothing tells what is there from what it has to be.
+            Original::Kept { .. } => self.go_on_copying(piece, at),
+        }
+    }
+
+    fn copied(copy: &Copy, is_there: bool, at: &mut At<'_, C, B>) {
+        at.tell_manager(FromStore::Copied { session: copy.session, copy: copy.order, is_there });
+    }
+
+    fn end_copy(&mut self, piece: PieceId, is_there: bool, at: &mut At<'_, C, B>) {
+        if let Some(copy) = self.copies.remove(&piece) {
+            self.ended_copies.insert(piece, EndedCopy { order: copy.order, is_there, since: at.now });
+            Self::copied(&copy, is_there, at);
+        }
+    }
+
+    pub(super) fn give_up_copy(&mut self, piece: PieceId, at: &mut At<'_, C, B>) {
+        self.end_copy(piece, false, at);
+    }
+
+    /// What comes next: another part, or the end.
+    fn go_on_copying(&mut self, piece: PieceId, at: &mut At<'_, C, B>) {
+        let (me, len) = (self.store, self.terms.fetch);
+        let Some(copy) = self.copies.get_mut(&piece) else { return };
+        copy.heard = at.now;
+        if copy.have < copy.original.len() {
+            copy.step = Step::Fetching;
+            let (original, offset) = (copy.original, copy.have);
+            let fetch = BetweenStores::Fetch { to: me, copy: copy.by, piece, original, offset, len };
+            at.tell_store(copy.from, fetch, None);
+            return;
+        }
+        copy.step = Step::Putting(0);
+        if copy.original.is_empty() {
+            at.work(piece, By::Copy(copy.by), Work::Renew);
+        }
+        let end = match copy.original {
+            Original::Whole(_) | Original::Kept { was_whole: true, .. } => Work::Complete,
+            Original::Kept { was_whole: false, .. } => Work::Interrupt,
+        };
+        at.work(piece, By::Copy(copy.by), end);
+    }
+
+    pub(super) fn fetched(&mut self, piece: PieceId, by: CopyId, offset: u64, part: Option<B>, at: &mut At<'_, C, B>) {
+        let fetch = u64::from(self.terms.fetch);
+        let Some(copy) = self.copies.get_mut(&piece) else { return };
+        if (copy.by, copy.have, copy.step) != (by, offset, Step::Fetching) {
+            return;
+        }
+        let Some(change) = part else { return self.give_up_copy(piece, at) };
+        copy.heard = at.now;
+        copy.parts = copy.parts.next();
+        copy.step = Step::Putting(fetch.min(copy.original.len() - copy.have));
+        if offset == 0 {
+            at.work(piece, By::Copy(by), Work::Renew);
+        }
+        at.work(piece, By::Copy(by), Work::Apply { seq: copy.parts, change });
+    }
+
+    pub(super) fn did_copy(&mut self, piece: PieceId, by: CopyId, did: Did<B>, at: &mut At<'_, C, B>) {
+        let Some(copy) = self.copies.get_mut(&piece).filter(|copy| copy.by == by) else { return };
+        match (did, copy.step) {
+            (Did::Looked(Ok(true)), Step::Looking) => self.end_copy(piece, true, at),
+            (Did::Looked(Ok(false)), Step::Looking) => self.go_on_copying(piece, at),
+            (Did::Opened(Ok(())), _) => {}
+            (Did::Applied(seq, Ok(())), Step::Putting(len)) if seq == copy.parts => {
+                copy.have += len;
+                self.go_on_copying(piece, at);
+            }
+            (Did::Completed(Ok(whole)), Step::Putting(_)) => {
+                let is_it = match copy.original {
+                    Original::Whole(original) => whole == original,
+                    Original::Kept { len, .. } => whole.len == len,
+                };
+                self.end_copy(piece, is_it, at);
+            }
+            (Did::Interrupted(Ok(len)), Step::Putting(_)) => {
+                let is_it = copy.original == Original::Kept { len, was_whole: false };
+                self.end_copy(piece, is_it, at);
+            }
+            _ => self.give_up_copy(piece, at),
+        }
+    }
+
+    pub(super) fn tick_copies(&mut self, at: &mut At<'_, C, B>) {
+        let patience = self.terms.fetch_patience;
+        let is_lost = |copy: &Copy| copy.step == Step::Fetching && at.now.since(copy.heard) >= patience;
+        let lost: Vec<PieceId> =
+            self.copies.iter().filter(|(_, copy)| is_lost(copy)).map(|(piece, _)| *piece).collect();
+        lost.into_iter().for_each(|piece| self.give_up_copy(piece, at));
+    }
+}

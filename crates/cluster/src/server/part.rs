@@ -1,0 +1,338 @@
+//! One store of a disk server: who may write a piece here, who may read it, and what is forgotten when.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::{ErrorCode, PieceId, SessionId, StoreId};
+
+use super::copy::{Copy, EndedCopy};
+use super::follow::Follow;
+use super::lead::Lead;
+use super::{By, Did, Effect, Grant, GrantRights, Input, Note, PartTerms, Shows, View, Work};
+use crate::message::{BetweenStores, FromStore, PIECES_MAX, ToStore};
+use crate::replication::{Epoch, Planted, Primary, PrimaryInput};
+use crate::{Fence, Time};
+
+/// See the module.
+///
+/// What is remembered is bounded by what is going on, and by what has gone on lately:
+/// - Who leads or follows is forgotten [`PartTerms::kept`] after its end, or after it was heard of last; a primary that goes on begins with it anew.
+/// - A floor is forgotten after the same time. What it is there to refuse is a capability that was given before, which is good for a minute, and what was on
+///   its way from another store, which the shell does not let through after that time. A reader that holds on to what it has opened for longer is refused
+///   because what it was given is not there any more: the piece was changed since. Where it was not, since the change left this store out, the manager has
+///   told so with a fence: such floors, of which each says that something had failed, are kept as long as the session.
+/// - With another session all floors and those who follow go: capabilities of the session before are refused by that alone, and the manager gives new ones
+///   for what is right by then; the shell has ended the connections on which something might be on its way; and nobody who is primary no longer tells anything
+///   after that, since only a lease that is valid lets it speak, which the manager has waited for.
+#[derive(Clone, Debug)]
+pub struct StorePart<C, B> {
+    pub(super) store: StoreId,
+    pub(super) terms: PartTerms,
+    session: Option<SessionId>,
+    pub(super) leads: BTreeMap<PieceId, Lead<C, B>>,
+    pub(super) follows: BTreeMap<PieceId, Follow>,
+    pub(super) copies: BTreeMap<PieceId, Copy>,
+    /// Of this session; for a while.
+    pub(super) ended_copies: BTreeMap<PieceId, EndedCopy>,
+    floors: BTreeMap<PieceId, Floor>,
+    /// Pieces whose disk has to delete them.
+    deleting: BTreeSet<PieceId>,
+    /// Those of which the manager is to be told.
+    deleted: Vec<PieceId>,
+    swept: Time,
+}
+
+/// What is refused of a piece.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Floor {
+    /// Readers that were given something of a lower epoch.
+    pub(super) reads: Epoch,
+    /// Writers of a lower epoch. Of one whose epoch is over it is the next one.
+    pub(super) writes: Epoch,
+    /// The manager said so.
+    is_told: bool,
+    since: Time,
+}
+
+/// A step: what it is by, and where it says what is to be done.
+pub(super) struct At<'a, C, B> {
+    pub(super) now: Time,
+    pub(super) view: View,
+    out: &'a mut Vec<Effect<C, B>>,
+}
+
+impl<C, B> At<'_, C, B> {
+    pub(super) fn answer(&mut self, to: C, result: Result<(), ErrorCode>) {
+        self.out.push(Effect::Answer { to, result });
+    }
+
+    pub(super) fn work(&mut self, piece: PieceId, by: By, work: Work<B>) {
+        self.out.push(Effect::Work { piece, by, work });
+    }
+
+    pub(super) fn tell_manager(&mut self, message: FromStore) {
+        self.out.push(Effect::ToManager(message));
+    }
+
+    pub(super) fn tell_store(&mut self, to: StoreId, message: BetweenStores, change: Option<B>) {
+        self.out.push(Effect::ToStore { to, message, change });
+    }
+
+    pub(super) fn note(&mut self, piece: PieceId, note: Note) {
+        self.out.push(Effect::Note(piece, note));
+    }
+}
+
+impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
+    /// Of a process that begins.
+    #[must_use]
+    pub fn new(store: StoreId, terms: PartTerms) -> Self {
+        Self {
+            store,
+            terms,
+            session: None,
+            leads: BTreeMap::new(),
+            follows: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            ended_copies: BTreeMap::new(),
+            floors: BTreeMap::new(),
+            deleting: BTreeSet::new(),
+            deleted: Vec::new(),
+            swept: Time::default(),
+        }
+    }
+
+    /// Goes on.
+    pub fn step(&mut self, now: Time, view: View, input: Input<C, B>, out: &mut Vec<Effect<C, B>>) {
+        let mut at = At { now, view, out };
+        if view.lease.session.is_some() && view.lease.session != self.session {
+            self.session = view.lease.session;
+            self.follows.clear();
+            self.copies.clear();
+            self.ended_copies.clear();
+            self.floors.clear();
+        }
+        let at = &mut at;
+        match input {
+            Input::OfManager(message) => self.of_manager(message, at),
+            Input::OfStore(message, change) => self.of_store(message, change, at),
+            Input::Attach { by, piece, grant } => self.attach(by, piece, grant, at),
+            Input::Change { by, piece, epoch, change } => self.change(by, piece, epoch, change, at),
+            Input::Sync { by, piece, epoch } => self.ask(by, piece, epoch, at, |_, ask| PrimaryInput::Sync(ask)),
+            Input::Close { by, piece, epoch, mtime, closed } => {
+                self.ask(by, piece, epoch, at, |lead, ask| {
+                    lead.closing = (mtime, closed);
+                    PrimaryInput::Close(ask)
+                });
+            }
+            Input::Interrupt { by, piece, epoch } => {
+                self.ask(by, piece, epoch, at, |_, ask| PrimaryInput::Interrupt(ask));
+            }
+            Input::Did { piece, by, did } => self.did(piece, by, did, at),
+            Input::Tick => self.tick(at),
+        }
+    }
+
+    /// What of a piece a reader may be shown now who was given this. Before and after the I/O.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Stale`]: it has to ask the manager again. [`ErrorCode::Overloaded`]: it is not known right now who may show it; the same again, later.
+    pub fn may_read(&self, view: View, piece: PieceId, grant: &Grant) -> Result<Shows, ErrorCode> {
+        if view.lease.session != Some(grant.session) || grant.store != self.store {
+            return Err(ErrorCode::Stale);
+        }
+        let machine = self.leads.get(&piece).and_then(|lead| lead.machine.as_ref());
+        if let Some(machine) = machine.filter(|machine| !machine.is_fenced()) {
+            return if machine.may_show(view.lease) { Ok(Shows::OfWriter) } else { Err(ErrorCode::Overloaded) };
+        }
+        let has_ended = machine.is_some();
+        let (epoch, shows) = match grant.rights {
+            GrantRights::Read { epoch, whole } => (epoch, Shows::Whole(whole)),
+            GrantRights::Kept { epoch } => (epoch, Shows::Kept),
+            // The manager knows what became of it. Of one that has not come (back) yet it may know no better than to send here again.
+            GrantRights::Follow if !has_ended => return Err(ErrorCode::Overloaded),
+            GrantRights::Write { .. } | GrantRights::Follow => return Err(ErrorCode::Stale),
+        };
+        let may_show = view.lease.is_valid || self.terms.planted == Some(Planted::LeaseNotChecked);
+        // Floors of a session before may be here still: that of the grant is the present one.
+        let is_fenced = self.session == view.lease.session && epoch < self.floor(piece).reads;
+        if may_show && !is_fenced { Ok(shows) } else { Err(ErrorCode::Stale) }
+    }
+
+    /// Changes of a piece whose bytes are held: those that are not answered.
+    #[must_use]
+    pub fn pending(&self, piece: PieceId) -> usize {
+        self.leads.get(&piece).map_or(0, |lead| lead.changes.len())
+    }
+
+    /// The epoch in which this store is a piece's primary, as far as it knows.
+    #[must_use]
+    pub fn leads(&self, piece: PieceId) -> Option<Epoch> {
+        let machine = self.leads.get(&piece)?.machine.as_ref()?;
+        (!machine.is_fenced()).then(|| machine.epoch())
+    }
+
+    /// Pieces that something is remembered of: writers, replicas, copies, floors.
+    #[must_use]
+    pub fn remembered(&self) -> [usize; 4] {
+        [self.leads.len(), self.follows.len(), self.copies.len(), self.floors.len()]
+    }
+
+    pub(super) fn floor(&self, piece: PieceId) -> Floor {
+        self.floors.get(&piece).copied().unwrap_or_default()
+    }
+
+    pub(super) fn raise(&mut self, piece: PieceId, reads: Epoch, writes: Epoch, now: Time) {
+        let floor = self.floors.entry(piece).or_default();
+        (floor.reads, floor.writes) = (floor.reads.max(reads), floor.writes.max(writes));
+        floor.since = now;
+    }
+
+    /// Nobody with a lower epoch reads or writes from now on.
+    pub(super) fn fence(&mut self, piece: PieceId, epoch: Epoch, at: &mut At<'_, C, B>) {
+        self.raise(piece, epoch, epoch, at.now);
+        if let Some(follow) = self.follows.get_mut(&piece) {
+            follow.machine.fence(epoch);
+        }
+        if self.copies.get(&piece).is_some_and(|copy| copy.epoch < epoch) {
+            self.give_up_copy(piece, at);
+        }
+        let Some(lead) = self.leads.get_mut(&piece).filter(|lead| lead.epoch() < epoch) else { return };
+        if let Some(machine) = &mut lead.machine {
+            let mut out = Vec::new();
+            machine.fence(&mut out);
+            self.do_all(piece, out, at);
+        } else if let Some(lead) = self.leads.remove(&piece) {
+            at.answer(lead.opener, Err(ErrorCode::Stale));
+        }
+    }
+
+    fn of_manager(&mut self, message: ToStore, at: &mut At<'_, C, B>) {
+        match message {
+            ToStore::Placed { piece, epoch, request, result } => {
+                self.lead_of(piece, epoch, PrimaryInput::Placed(request, result), at);
+            }
+            ToStore::Ended { piece, epoch, request, result } => {
+                self.lead_of(piece, epoch, PrimaryInput::Ended(request, result), at);
+            }
+            ToStore::Fence(fence) => {
+                let Fence { piece, epoch, store, .. } = fence;
+                if store == self.store {
+                    self.fence(piece, epoch, at);
+                    self.floors.entry(piece).or_default().is_told = true;
+                    at.tell_manager(FromStore::Fenced(fence));
+                }
+            }
+            ToStore::Copy { copy, session, piece, epoch, original, from } => {
+                if at.view.lease.session == Some(session) {
+                    self.copy(Copy::new(copy, session, epoch, original, from, at.now), piece, at);
+                }
+            }
+            ToStore::Delete { pieces } => {
+                pieces.into_iter().take(PIECES_MAX).for_each(|piece| self.delete(piece, at));
+            }
+        }
+    }
+
+    fn of_store(&mut self, message: BetweenStores, change: Option<B>, at: &mut At<'_, C, B>) {
+        match message {
+            BetweenStores::ToReplica { from, piece, told } => self.told(from, piece, told, change, at),
+            BetweenStores::FromReplica { from, piece, said } => {
+                self.lead(piece, PrimaryInput::Replica(from, said), at);
+            }
+            BetweenStores::Fetch { to, copy, piece, original, offset, len } => {
+                let len = len.min(self.terms.fetch);
+                at.work(piece, By::Fetch { to, copy, offset }, Work::Read { original, offset, len });
+            }
+            BetweenStores::Fetched { copy, piece, offset } => self.fetched(piece, copy, offset, change, at),
+        }
+    }
+
+    fn did(&mut self, piece: PieceId, by: By, did: Did<B>, at: &mut At<'_, C, B>) {
+        match by {
+            By::Lead(epoch) => self.did_lead(piece, epoch, did, at),
+            By::Follow(stream) => self.did_follow(piece, stream, did, at),
+            By::Copy(copy) => self.did_copy(piece, copy, did, at),
+            By::Fetch { to, copy, offset } => {
+                if let Did::Read(read) = did {
+                    at.tell_store(to, BetweenStores::Fetched { copy, piece, offset }, read.ok());
+                }
+            }
+            By::Delete => self.did_delete(piece, matches!(did, Did::Deleted(Ok(()))), at),
+        }
+    }
+
+    /// Whatever is done with it: nobody needs it any more, and its number never comes again.
+    fn delete(&mut self, piece: PieceId, at: &mut At<'_, C, B>) {
+        self.fence(piece, Epoch(u32::MAX), at);
+        self.leads.remove(&piece);
+        self.follows.remove(&piece);
+        if self.deleting.insert(piece) {
+            at.work(piece, By::Delete, Work::Delete);
+        }
+    }
+
+    fn did_delete(&mut self, piece: PieceId, is_gone: bool, at: &mut At<'_, C, B>) {
+        self.deleting.remove(&piece);
+        // One that could not be deleted is asked for again.
+        self.deleted.extend(is_gone.then_some(piece));
+        if !self.deleted.is_empty() && (self.deleting.is_empty() || self.deleted.len() >= PIECES_MAX) {
+            at.tell_manager(FromStore::Deleted { pieces: std::mem::take(&mut self.deleted) });
+        }
+    }
+
+    fn tick(&mut self, at: &mut At<'_, C, B>) {
+        let pieces: Vec<PieceId> = self.leads.keys().copied().collect();
+        for piece in pieces {
+            self.lead(piece, PrimaryInput::Tick, at);
+        }
+        self.tick_copies(at);
+        if at.now.since(self.swept) >= self.terms.kept / 4 {
+            self.swept = at.now;
+            self.forget(at.now);
+        }
+    }
+
+    fn forget(&mut self, now: Time) {
+        let is_past = |since: Time| now.since(since) >= self.terms.kept;
+        let gone = |lead: &Lead<C, B>| lead.ended.is_some_and(is_past);
+        let over: Vec<(PieceId, Epoch)> =
+            self.leads.iter().filter(|(_, lead)| gone(lead)).map(|(piece, lead)| (*piece, lead.epoch())).collect();
+        for (piece, epoch) in over {
+            self.leads.remove(&piece);
+            // Of one that has failed nobody else has said that its epoch is over.
+            if self.floor(piece).writes <= epoch {
+                self.raise(piece, epoch, epoch.next(), now);
+            }
+        }
+        let kept = self.terms.kept;
+        self.ended_copies.retain(|_, ended| now.since(ended.since) < kept);
+        self.follows.retain(|_, follow| now.since(follow.machine.heard()) < kept);
+        let Self { leads, follows, copies, .. } = &*self;
+        let is_used =
+            |piece: &PieceId| leads.contains_key(piece) || follows.contains_key(piece) || copies.contains_key(piece);
+        let over: Vec<PieceId> = self
+            .floors
+            .iter()
+            .filter(|(piece, floor)| !floor.is_told && now.since(floor.since) >= kept && !is_used(piece))
+            .map(|(piece, _)| *piece)
+            .collect();
+        for piece in over {
+            self.floors.remove(&piece);
+        }
+    }
+
+    /// Whether a part's bug on purpose is this one.
+    pub(super) fn has(&self, planted: Planted) -> bool {
+        self.terms.planted == Some(planted)
+    }
+
+    pub(super) fn new_primary(
+        &self,
+        takes: crate::replication::Takes,
+        at: &At<'_, C, B>,
+    ) -> Result<(Primary, Vec<crate::replication::PrimaryEffect>), ErrorCode> {
+        let mut out = Vec::new();
+        let (patience, planted) = (self.terms.patience, self.terms.planted);
+        Primary::new(at.now, at.view.lease, takes, patience, planted, &mut out).map(|machine| (machine, out))
+    }
+}

@@ -1,0 +1,221 @@
+//! Another store takes a member's place in a group: it joins, is owed page by page what was there before, and when it has all, the other one leaves.
+
+use kv::Txn;
+use types::{BodyId, Group, GroupId, Member, Placement, StoreId};
+
+use crate::context::operations;
+use crate::placing::{MEMBERS_MAX, put_owed, write_group};
+use crate::{
+    Context, NsError, UploadRecord, UploadState, WantedState, bodies, group, owed, owed_of, store, uploads, writers,
+};
+
+/// Contents that one change takes on.
+const PAGE: usize = 256;
+
+/// A store joins a group, in the place of a member that is to leave it. That one stays until the new one has all ([`LeaveGroup`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JoinGroup {
+    /// The group.
+    pub group: GroupId,
+    /// As it was when this was decided.
+    pub epoch: u32,
+    /// Who joins.
+    pub store: StoreId,
+    /// Whose place it takes.
+    pub in_place_of: StoreId,
+}
+
+/// A member that joined later is owed the next contents of those that were there before. What is owed is not held: see [`crate::holders`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FillMember {
+    /// The group.
+    pub group: GroupId,
+    /// The member.
+    pub store: StoreId,
+}
+
+/// A member whose place another one has taken leaves its group. [`NsError::StillNeeded`] until all the others have all that it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaveGroup {
+    /// The group.
+    pub group: GroupId,
+    /// Who leaves.
+    pub store: StoreId,
+}
+
+fn the_group(txn: &dyn Txn, number: GroupId) -> Result<Group, NsError> {
+    group(txn, number)?.ok_or_else(|| NsError::NotFound(number.to_string(), "group of stores"))
+}
+
+fn stale(group: GroupId, why: &'static str) -> NsError {
+    NsError::Stale { what: format!("group {group}"), why }
+}
+
+/// See [`JoinGroup`].
+pub fn join_group(txn: &mut dyn Txn, ctx: &Context, request: &JoinGroup) -> Result<(), NsError> {
+    let mut group = the_group(txn, request.group)?;
+    if group.epoch != request.epoch {
+        return Err(stale(group.group, "it has been changed meanwhile"));
+    }
+    if store(txn, request.store)?.is_none_or(|entry| entry.state != WantedState::Online) {
+        return Err(stale(group.group, "the store that is to join is not to be used any more"));
+    }
+    let is_there = |one: StoreId| group.members.iter().position(|member| member.store == one);
+    let at = is_there(request.in_place_of).ok_or_else(|| stale(group.group, "its member has left already"))?;
+    if is_there(request.store).is_some() || group.members.len() >= MEMBERS_MAX {
+        return Err(stale(group.group, "the store is a member already, or there are 64"));
+    }
+    // Operations are run one after the other: all contents that were opened before have lower numbers, and all that come have higher ones, those with this
+    // member taking part among them. Whatever is written under a lower one and is not there yet is owed to all members when it comes to its end.
+    let since = ctx.ids.next_body()?;
+    let joins = Member { store: request.store, since, through: BodyId(0) };
+    if group.members[at].is_current() {
+        group.members[at].through = Member::LEAVES;
+        group.members.insert(at + 1, joins);
+    } else {
+        // It never had all. Somebody else has what it was owed; what was written since it joined may be on it alone.
+        let (number, leaves) = (group.group, request.in_place_of);
+        nothing_needs(txn, &group, leaves)?;
+        forgive(txn, number, leaves)?;
+        group.members[at] = joins;
+    }
+    group.epoch = group.epoch.saturating_add(1);
+    write_group(txn, &group);
+    Ok(())
+}
+
+/// See [`FillMember`].
+pub fn fill_member(txn: &mut dyn Txn, _ctx: &Context, request: &FillMember) -> Result<(), NsError> {
+    let mut group = the_group(txn, request.group)?;
+    let number = group.group;
+    let at = group.members.iter().position(|member| member.store == request.store);
+    let at = at.ok_or_else(|| stale(number, "the member has left already"))?;
+    let member = &mut group.members[at];
+    if member.is_current() {
+        return Ok(());
+    }
+    let page = bodies(txn, number, Some(member.through), PAGE)?;
+    let is_last = page.len() < PAGE;
+    if is_last {
+        owe_kept_uploads(txn, number, member)?;
+    }
+    let page: Vec<BodyId> = page.into_iter().map(|record| record.body).filter(|body| *body < member.since).collect();
+    let all = BodyId(member.since.0.saturating_sub(1));
+    member.through = if is_last || page.len() < PAGE { all } else { page.last().copied().unwrap_or(all) };
+    for body in page {
+        also_owe(txn, number, body, request.store)?;
+    }
+    // Who the members are has not changed, and so the epoch has not.
+    write_group(txn, &group);
+    Ok(())
+}
+
+fn also_owe(txn: &mut dyn Txn, group: GroupId, body: BodyId, store: StoreId) -> Result<(), NsError> {
+    let mut stores = owed_of(txn, group, body)?;
+    if !stores.contains(&store) {
+        stores.push(store);
+        put_owed(txn, group, body, &stores);
+    }
+    Ok(())
+}
+
+/// Uploads that could not become visible are contents, too, and are listed elsewhere.
+fn owe_kept_uploads(txn: &mut dyn Txn, group: GroupId, member: &Member) -> Result<(), NsError> {
+    let mut after = None;
+    loop {
+        let page = uploads(txn, after, PAGE)?;
+        let kept = |upload: &&UploadRecord| upload.placed == group && upload.state != UploadState::InMaking;
+        for upload in page.iter().filter(kept).filter(|upload| upload.body < member.since) {
+            also_owe(txn, group, upload.body, member.store)?;
+        }
+        after = page.last().map(|upload| upload.upload);
+        if page.len() < PAGE {
+            return Ok(());
+        }
+    }
+}
+
+/// See [`LeaveGroup`].
+pub fn leave_group(txn: &mut dyn Txn, _ctx: &Context, request: &LeaveGroup) -> Result<(), NsError> {
+    let mut group = the_group(txn, request.group)?;
+    let number = group.group;
+    let leaves = |member: &Member| member.store == request.store;
+    let Some(at) = group.members.iter().position(leaves) else { return Ok(()) };
+    if !group.members[at].is_leaving() {
+        return Err(stale(number, "no other store has taken the place of the member that is to leave"));
+    }
+    if group.members.iter().any(|member| !leaves(member) && !member.is_current()) {
+        return Err(needed(request.store, "a store that takes its place has not been given all"));
+    }
+    nothing_needs(txn, &group, request.store)?;
+    forgive(txn, number, request.store)?;
+    group.members.remove(at);
+    group.epoch = group.epoch.saturating_add(1);
+    write_group(txn, &group);
+    Ok(())
+}
+
+fn needed(store: StoreId, by: &str) -> NsError {
+    NsError::StillNeeded { what: format!("store {store}"), by: by.into() }
+}
+
+/// Others that stay have all of the group that this store has. What it does not have itself, and what nobody has, does not count: nobody gets it from
+/// here.
+fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), NsError> {
+    let (group, members) = (group.group, &group.members);
+    let mut after = None;
+    loop {
+        let page = writers(txn, after, PAGE)?;
+        // What is written becomes a content of the group at its end, and may be on those alone who take part.
+        let is_there = |placement: &Placement| {
+            placement.group == group && placement.participants.iter().any(|one| one.store == leaves)
+        };
+        if page.iter().any(|writer| is_there(&writer.placement)) {
+            return Err(needed(leaves, "somebody writes there"));
+        }
+        after = page.last().map(|writer| (writer.key, writer.body));
+        if page.len() < PAGE {
+            break;
+        }
+    }
+    let mut after = None;
+    loop {
+        let page = owed(txn, group, after, PAGE)?;
+        if page.iter().any(|(body, owed)| is_needed(members, *body, owed, |store| store == leaves)) {
+            return Err(needed(leaves, "copies of what it has are owed to others"));
+        }
+        after = page.last().map(|(body, _)| *body);
+        if page.len() < PAGE {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether a content has to be copied from one of those that go: one of them has it, and somebody who stays in the group is owed it.
+#[must_use]
+pub fn is_needed(members: &[Member], body: BodyId, owed: &[StoreId], goes: impl Fn(StoreId) -> bool) -> bool {
+    let mut there = members.iter().filter(|member| goes(member.store));
+    let is_owed = |member: &Member| owed.contains(&member.store);
+    there.any(|member| member.has(body) && !is_owed(member))
+        && members.iter().any(|member| !member.is_leaving() && !goes(member.store) && is_owed(member))
+}
+
+/// Nothing is owed any more to a store that leaves, and to nobody else either.
+fn forgive(txn: &mut dyn Txn, group: GroupId, leaves: StoreId) -> Result<(), NsError> {
+    loop {
+        let page = owed(txn, group, None, PAGE)?;
+        for (body, mut stores) in page.iter().cloned() {
+            stores.retain(|store| *store != leaves);
+            put_owed(txn, group, body, &stores);
+        }
+        if page.len() < PAGE {
+            return Ok(());
+        }
+    }
+}
+
+operations! {
+    JoinGroup, join_group -> ();
+    FillMember, fill_member -> ();
+    LeaveGroup, leave_group -> ();
+}

@@ -1,0 +1,288 @@
+//! Another store takes a member's place: from then on it is counted on for exactly what it was given.
+
+#![allow(clippy::unwrap_used)] // a test may fail this way
+
+use std::sync::Arc;
+
+use kv::{Durability, MemoryKv};
+use namespace::{self as ns, Actor, How, Namespace, NamespaceConfig, NsError, Operation, WantedState};
+use types::{
+    BodyId, BootId, ClientIdentity, Era, ErrorCode, Group, GroupId, Member, NsPath, Participant, Placement, StoreId,
+    Timestamp,
+};
+
+const GROUP: GroupId = GroupId(7);
+
+struct World(Arc<Namespace>);
+
+impl World {
+    /// Stores 1 to 4, of which 1 and 2 are the group.
+    fn new() -> Self {
+        let ns = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), NamespaceConfig::default()).unwrap();
+        let world = Self(ns);
+        let node = ns::FIRST_NODE;
+        world.change(ns::FoundCluster { roles: 3, name: "m".into(), key: [0; 32] }).unwrap();
+        for store in 1..=4 {
+            let place = format!("s/r/h{store}").parse().unwrap();
+            world.change(ns::PutStore { store: StoreId(store), node, place, class: None }).unwrap();
+        }
+        let member = |store| Member { store: StoreId(store), since: BodyId(1), through: BodyId(0) };
+        let group = Group { group: GROUP, epoch: 1, members: vec![member(1), member(2)] };
+        world.change(ns::PutGroup { group }).unwrap();
+        world
+    }
+
+    fn change<O: Operation + Send + 'static>(&self, op: O) -> Result<O::Reply, NsError> {
+        let ctx = self.0.context(Timestamp(5), &Actor::admin(), None);
+        self.0.change_wait(Durability::Synced, ctx, op)
+    }
+
+    fn open(&self, path: &str) -> ns::OpenedWrite {
+        self.open_on(path, [1, 2]).unwrap()
+    }
+
+    fn open_on(&self, path: &str, stores: [u64; 2]) -> Result<ns::OpenedWrite, NsError> {
+        let participant = |store| Participant { store: StoreId(store), era: Era(1) };
+        self.change(ns::OpenWrite {
+            placement: Placement { group: GROUP, participants: stores.map(participant).to_vec() },
+            ..ns::OpenWrite::new(
+                NsPath::parse(path.as_bytes()).unwrap(),
+                How::NewOnly,
+                ClientIdentity { user: "u".into(), pid: 1, host: "h".into() },
+                BootId(1),
+            )
+        })
+    }
+
+    fn close(&self, opened: &ns::OpenedWrite, holders: &[u64]) {
+        let content = ns::Committed { len: 1, sums: None, mtime: None };
+        let commit = ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient };
+        let holders = holders.iter().copied().map(StoreId).collect();
+        self.change(ns::CommitPlaced { commit, group: GROUP, holders }).unwrap();
+    }
+
+    fn files(&self, count: usize) -> Vec<BodyId> {
+        let file = |number| {
+            let opened = self.open(&format!("/f{number}"));
+            self.close(&opened, &[1, 2]);
+            opened.body
+        };
+        (0..count).map(file).collect()
+    }
+
+    fn holders(&self, body: BodyId) -> Vec<u64> {
+        let holders = self.0.read(|read| ns::holders(read, GROUP, body)).unwrap();
+        holders.into_iter().map(|store| store.0).collect()
+    }
+
+    fn group(&self) -> Group {
+        self.0.read(|read| ns::group(read, GROUP)).unwrap().unwrap()
+    }
+
+    fn stores(&self) -> Vec<u64> {
+        self.group().members.iter().map(|member| member.store.0).collect()
+    }
+
+    fn is_current(&self, store: u64) -> bool {
+        self.group().members.iter().any(|member| member.store.0 == store && member.is_current())
+    }
+
+    fn join(&self, store: u64, in_place_of: u64) -> Result<(), NsError> {
+        let (epoch, store, in_place_of) = (self.group().epoch, StoreId(store), StoreId(in_place_of));
+        self.change(ns::JoinGroup { group: GROUP, epoch, store, in_place_of })
+    }
+
+    fn fill(&self, store: u64) {
+        self.change(ns::FillMember { group: GROUP, store: StoreId(store) }).unwrap();
+    }
+
+    fn leave(&self, store: u64) -> Result<(), NsError> {
+        self.change(ns::LeaveGroup { group: GROUP, store: StoreId(store) })
+    }
+
+    fn owed(&self) -> Vec<(BodyId, Vec<u64>)> {
+        let owed = self.0.read(|read| ns::owed(read, GROUP, None, 10_000)).unwrap();
+        let (mut in_pages, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.0.read(|read| ns::owed_in_all_groups(read, after, 7)).unwrap();
+            let Some((group, body, _)) = page.last() else { break };
+            after = Some((*group, *body));
+            in_pages.extend(page.into_iter().map(|(group, body, stores)| {
+                assert_eq!(group, GROUP);
+                (body, stores)
+            }));
+        }
+        assert_eq!(in_pages, owed);
+        owed.into_iter().map(|(body, stores)| (body, stores.into_iter().map(|store| store.0).collect())).collect()
+    }
+
+    fn copied(&self, body: BodyId, store: u64) {
+        self.change(ns::CopyDone { group: GROUP, body, state: 1, store: StoreId(store) }).unwrap();
+    }
+}
+
+#[test]
+fn who_joins_is_owed_all_in_pages_and_the_other_one_leaves_last() {
+    let world = World::new();
+    let bodies = world.files(600);
+    world.join(3, 2).unwrap();
+    assert_eq!(world.stores(), [1, 2, 3]);
+    assert!(bodies.iter().all(|body| world.holders(*body) == [1, 2]), "it has nothing yet");
+    assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy);
+    let mut pages = 0;
+    while !world.is_current(3) {
+        world.fill(3);
+        pages += 1;
+        assert!(bodies.iter().all(|body| world.holders(*body) == [1, 2]), "what is owed is not held");
+    }
+    assert_eq!((pages, world.owed().len()), (3, 600));
+    world.fill(3);
+    assert_eq!(world.owed().len(), 600, "asked for too often");
+    assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy);
+    for body in &bodies[1..] {
+        world.copied(*body, 3);
+    }
+    assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy, "one is on the way");
+    world.copied(bodies[0], 3);
+    world.leave(2).unwrap();
+    world.leave(2).unwrap();
+    assert_eq!(world.stores(), [1, 3]);
+    assert!(bodies.iter().all(|body| world.holders(*body) == [1, 3]));
+}
+
+#[test]
+fn what_was_being_written_when_it_joined_is_owed_at_its_end_on_whichever_side_that_is() {
+    for fills_first in [false, true] {
+        let world = World::new();
+        let before = world.open("/before");
+        world.join(3, 2).unwrap();
+        if fills_first {
+            world.fill(3);
+            assert!(world.is_current(3));
+        }
+        world.close(&before, &[1]);
+        assert!(!world.holders(before.body).contains(&3), "{fills_first}");
+        // What is begun after it and by someone who knew the group as it was.
+        let after = world.open("/after");
+        world.close(&after, &[1, 2]);
+        assert!(!world.holders(after.body).contains(&3));
+        world.fill(3);
+        assert!(world.is_current(3));
+        assert_eq!(world.owed(), [(before.body, vec![2, 3]), (after.body, vec![3])]);
+        world.copied(before.body, 3);
+        world.copied(after.body, 3);
+        assert_eq!(world.holders(before.body), [1, 3]);
+        // The one that leaves never gets what it is owed.
+        world.leave(2).unwrap();
+        assert_eq!((world.owed(), world.stores()), (Vec::new(), vec![1, 3]));
+    }
+}
+
+#[test]
+fn what_one_that_leaves_has_alone_keeps_it() {
+    let world = World::new();
+    let opened = world.open("/f");
+    world.close(&opened, &[2]);
+    world.join(3, 2).unwrap();
+    world.fill(3);
+    world.copied(opened.body, 3);
+    assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy, "the other one is owed it still");
+    assert_eq!(world.holders(opened.body), [2, 3]);
+}
+
+#[test]
+fn what_nobody_has_and_what_others_that_leave_are_owed_keeps_nobody() {
+    let world = World::new();
+    let (nowhere, on_one) = (world.open("/nowhere"), world.open("/on-one"));
+    world.close(&nowhere, &[]);
+    world.close(&on_one, &[2]);
+    // Both go. What is on the second alone is copied to those who stay; that the first is owed it as well is nobody's concern.
+    world.join(3, 2).unwrap();
+    world.join(4, 1).unwrap();
+    world.fill(3);
+    world.fill(4);
+    assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy);
+    world.copied(on_one.body, 3);
+    assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy, "the fourth is owed it still");
+    world.copied(on_one.body, 4);
+    world.leave(2).unwrap();
+    world.leave(1).unwrap();
+    assert_eq!((world.stores(), world.holders(on_one.body).len()), (vec![4, 3], 2));
+    assert_eq!(world.owed(), [(nowhere.body, vec![3, 4])]);
+}
+
+#[test]
+fn who_was_filling_and_is_lost_itself_is_not_counted_on() {
+    let world = World::new();
+    let bodies = world.files(300);
+    world.join(3, 2).unwrap();
+    world.fill(3);
+    world.copied(bodies[0], 3);
+    let opened = world.open("/alone");
+    world.close(&opened, &[3]);
+    assert_eq!(
+        world.holders(opened.body),
+        [3],
+        "what it takes part in from now on it has, given all that was before or not"
+    );
+    assert_eq!(world.join(4, 3).unwrap_err().code(), ErrorCode::Busy, "it may have something alone");
+    world.copied(opened.body, 1);
+    world.copied(opened.body, 2);
+    world.join(4, 3).unwrap();
+    assert_eq!((world.stores(), world.owed()), (vec![1, 2, 4], Vec::new()));
+    assert!(bodies.iter().all(|body| world.holders(*body) == [1, 2]));
+}
+
+#[test]
+fn only_who_is_to_be_used_joins_and_once() {
+    let world = World::new();
+    world.change(ns::SetStoreState { store: StoreId(3), state: WantedState::ReadOnly }).unwrap();
+    assert_eq!(world.join(3, 2).unwrap_err().code(), ErrorCode::Stale);
+    assert_eq!(world.join(1, 2).unwrap_err().code(), ErrorCode::Stale);
+    assert_eq!(world.join(9, 2).unwrap_err().code(), ErrorCode::Stale);
+    let stale = ns::JoinGroup { group: GROUP, epoch: 5, store: StoreId(4), in_place_of: StoreId(2) };
+    assert_eq!(world.change(stale).unwrap_err().code(), ErrorCode::Stale);
+    world.join(4, 2).unwrap();
+    assert_eq!(world.leave(1).unwrap_err().code(), ErrorCode::Stale, "nobody has taken its place");
+}
+
+#[test]
+fn who_is_written_on_stays_and_who_has_left_is_written_on_no_more() {
+    let world = World::new();
+    world.files(3);
+    let opened = world.open("/slow");
+    world.join(3, 2).unwrap();
+    world.fill(3);
+    for body in world.owed().into_iter().map(|(body, _)| body).collect::<Vec<_>>() {
+        world.copied(body, 3);
+    }
+    let refused = world.leave(2).unwrap_err();
+    assert!(refused.to_string().contains("somebody writes there"), "{refused}");
+    // Another group's writer is nobody's concern.
+    world.close(&opened, &[1, 2]);
+    for body in world.owed().into_iter().map(|(body, _)| body).collect::<Vec<_>>() {
+        world.copied(body, 3);
+    }
+    // It was decided before store 2 left that it takes part, and comes to be after that.
+    world.leave(2).unwrap();
+    assert_eq!(world.open_on("/late", [1, 2]).unwrap_err().code(), ErrorCode::Stale);
+    world.open_on("/late", [1, 3]).unwrap();
+}
+
+#[test]
+fn no_group_is_made_of_a_store_that_is_emptied_and_what_was_given_up_stays_so() {
+    let world = World::new();
+    let set = |store, state| world.change(ns::SetStoreState { store: StoreId(store), state });
+    let make = |number| {
+        let member = |store| Member { store: StoreId(store), since: BodyId(1), through: BodyId(0) };
+        let group = Group { group: GroupId(number), epoch: 1, members: vec![member(3), member(4)] };
+        world.change(ns::PutGroup { group })
+    };
+    set(3, ns::WantedState::Draining).unwrap();
+    assert_eq!(make(70).unwrap_err().code(), ErrorCode::Stale);
+    set(3, ns::WantedState::Online).unwrap();
+    make(70).unwrap();
+    set(4, ns::WantedState::Lost).unwrap();
+    assert_eq!(set(4, ns::WantedState::Online).unwrap_err().code(), ErrorCode::Invalid);
+    assert_eq!(make(71).unwrap_err().code(), ErrorCode::Stale);
+}

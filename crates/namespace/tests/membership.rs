@@ -1,0 +1,231 @@
+//! Who belongs to a cluster: tokens, nodes, stores.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
+
+use std::sync::Arc;
+
+use kv::{Durability, MemoryKv};
+use namespace::{
+    self as ns, Actor, FIRST_NODE, JoinNode, Namespace, NamespaceConfig, NsError, Operation, PutStore, StoreEntry,
+    TokenEntry, WantedState,
+};
+use types::{BodyId, ErrorCode, Group, GroupId, Member, NodeId, PrincipalId, StoreId, Timestamp};
+
+const DAY: i64 = 86_400_000_000_000;
+
+struct World(Arc<Namespace>);
+
+impl World {
+    /// A cluster with its first manager.
+    fn new() -> Self {
+        let world = Self(Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), NamespaceConfig::default()).unwrap());
+        world.change(ns::FoundCluster { roles: 1, name: "mgr".into(), key: [1; 32] }).unwrap();
+        world
+    }
+
+    fn change<O: Operation + Send + 'static>(&self, op: O) -> Result<O::Reply, NsError> {
+        self.change_at(5, op)
+    }
+
+    fn change_at<O: Operation + Send + 'static>(&self, now: i64, op: O) -> Result<O::Reply, NsError> {
+        let ctx = self.0.context(Timestamp(now), &Actor::admin(), None);
+        self.0.change_wait(Durability::Synced, ctx, op)
+    }
+
+    fn token(&self, number: u8) -> TokenEntry {
+        self.0.read(|read| ns::token(read, &[number; 16])).unwrap().unwrap()
+    }
+
+    fn make_token(&self, number: u8) -> TokenEntry {
+        let token = token(number);
+        self.change(ns::MakeToken { token: token.clone() }).unwrap();
+        token
+    }
+
+    /// With the token as it is now.
+    fn join(&self, number: u8, name: &str, key: u8) -> Result<NodeId, NsError> {
+        self.change(join(self.token(number), name, key))
+    }
+
+    fn nodes(&self) -> Vec<(u64, String)> {
+        let members = self.0.read(ns::members).unwrap();
+        members.into_iter().map(|member| (member.node.0, member.name)).collect()
+    }
+
+    fn store(&self, store: u64) -> Option<StoreEntry> {
+        self.0.read(|read| ns::store(read, StoreId(store))).unwrap()
+    }
+
+    /// A disk server.
+    fn disk(&self, number: u8) -> NodeId {
+        self.make_token(number);
+        self.join(number, &format!("disk{number}"), number).unwrap()
+    }
+
+    fn check(&self) {
+        let mut found = Vec::new();
+        self.0.read(|read| ns::check(read, &mut |finding| found.push(finding))).unwrap();
+        assert_eq!(found, []);
+    }
+}
+
+fn token(number: u8) -> TokenEntry {
+    let expires = Timestamp(DAY);
+    TokenEntry { id: [number; 16], hash: [number; 32], roles: 2, made: Timestamp(1), expires, used: None }
+}
+
+fn join(token: TokenEntry, name: &str, key: u8) -> JoinNode {
+    JoinNode { token, roles: 2, name: name.into(), key: [key; 32] }
+}
+
+fn put(store: u64, node: NodeId, place: &str) -> PutStore {
+    PutStore { store: StoreId(store), node, place: place.parse().unwrap(), class: Some("t1".parse().unwrap()) }
+}
+
+#[test]
+fn a_token_lets_one_node_in_and_that_one_as_often_as_it_asks() {
+    let world = World::new();
+    let before = world.make_token(7);
+    assert_eq!(world.join(7, "disk1", 1).unwrap(), NodeId(2));
+    assert_eq!(world.join(7, "disk1", 1).unwrap(), NodeId(2), "the answer was lost, it asks again");
+    assert_eq!(world.token(7).used, Some((NodeId(2), [1; 32])));
+    // Two machines with one token, judged on the same record: one wins, the other has to look again, and finds it used.
+    let second = world.change(join(before, "disk2", 2)).unwrap_err();
+    assert_eq!(second.code(), ErrorCode::Stale, "{second}");
+    assert_eq!(world.join(7, "disk2", 2).unwrap_err().code(), ErrorCode::Stale);
+    assert_eq!(world.nodes(), [(1, "mgr".into()), (2, "disk1".into())]);
+    world.check();
+}
+
+#[test]
+fn a_token_that_was_taken_away_lets_nobody_in() {
+    let world = World::new();
+    let token = world.make_token(7);
+    world.change(ns::RemoveToken { id: [7; 16] }).unwrap();
+    assert_eq!(world.change(join(token, "disk1", 1)).unwrap_err().code(), ErrorCode::Stale);
+    assert_eq!(world.change(ns::RemoveToken { id: [7; 16] }).unwrap_err().code(), ErrorCode::NotFound);
+    assert_eq!(world.nodes().len(), 1);
+}
+
+#[test]
+fn tokens_are_unique_and_forgotten_a_month_after_their_end() {
+    let world = World::new();
+    let first = world.make_token(1);
+    assert_eq!(world.change(ns::MakeToken { token: first }).unwrap_err().code(), ErrorCode::Exists);
+    let later = |number, now| world.change_at(now, ns::MakeToken { token: token(number) }).unwrap();
+    later(2, 31 * DAY);
+    let kept = || world.0.read(ns::tokens).unwrap().into_iter().map(|token| token.id[0]).collect::<Vec<_>>();
+    assert_eq!(kept(), [1, 2]);
+    later(3, 31 * DAY + 1);
+    assert_eq!(kept(), [3], "both ended after the first day");
+}
+
+#[test]
+fn numbers_of_nodes_are_never_given_out_again() {
+    let world = World::new();
+    assert_eq!([world.disk(1), world.disk(2)], [NodeId(2), NodeId(3)]);
+    world.change(ns::RemoveMember { node: NodeId(3) }).unwrap();
+    assert_eq!(world.disk(3), NodeId(4));
+    assert_eq!(world.nodes(), [(1, "mgr".into()), (2, "disk1".into()), (4, "disk3".into())]);
+    assert_eq!(world.change(ns::RemoveMember { node: NodeId(3) }).unwrap_err().code(), ErrorCode::NotFound);
+}
+
+#[test]
+fn the_first_manager_is_the_first_node_however_often_it_starts() {
+    let world = World::new();
+    world.disk(1);
+    world.change(ns::FoundCluster { roles: 3, name: "renamed".into(), key: [9; 32] }).unwrap();
+    let first = world.0.read(|read| ns::member(read, FIRST_NODE)).unwrap().unwrap();
+    assert_eq!((first.name.as_str(), first.roles, first.key, first.joined), ("renamed", 3, [9; 32], Timestamp(5)));
+    assert_eq!(world.disk(2), NodeId(3));
+}
+
+#[test]
+fn a_store_is_at_one_node() {
+    let world = World::new();
+    let (one, two) = (world.disk(1), world.disk(2));
+    world.change(put(77, one, "cern/r1/h1")).unwrap();
+    let refused = world.change(put(77, two, "cern/r1/h2")).unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::Exists);
+    assert!(refused.to_string().contains("store 77 is at node 2 (disk1) already"), "{refused}");
+    assert_eq!(world.store(77).unwrap().node, one);
+    let stranger = world.change(put(78, NodeId(9), "cern/r1/h1")).unwrap_err();
+    assert!(stranger.to_string().contains("9: no such node of this cluster"), "{stranger}");
+    world.check();
+}
+
+#[test]
+fn what_is_wanted_of_a_store_outlives_its_nodes_restarts() {
+    let world = World::new();
+    let one = world.disk(1);
+    world.change(put(77, one, "cern/r1/h1")).unwrap();
+    for state in [WantedState::ReadOnly, WantedState::Online, WantedState::Draining, WantedState::Lost] {
+        world.change(ns::SetStoreState { store: StoreId(77), state }).unwrap();
+        assert_eq!(world.store(77).unwrap().state, state);
+    }
+    world.change(PutStore { class: None, ..put(77, one, "cern/r2/h1") }).unwrap();
+    let store = world.store(77).unwrap();
+    assert_eq!((store.state, store.place.as_str(), store.class), (WantedState::Lost, "cern/r2/h1", None));
+    let unknown = ns::SetStoreState { store: StoreId(78), state: WantedState::Online };
+    assert_eq!(world.change(unknown).unwrap_err().code(), ErrorCode::NotFound);
+}
+
+#[test]
+fn what_is_needed_still_is_not_removed() {
+    let world = World::new();
+    let one = world.disk(1);
+    world.change(put(77, one, "cern/r1/h1")).unwrap();
+    let members = vec![Member { store: StoreId(77), since: BodyId(1), through: BodyId(0) }];
+    world.change(ns::PutGroup { group: Group { group: GroupId(4), epoch: 1, members } }).unwrap();
+    let counted_on = world.change(ns::RemoveStore { store: StoreId(77) }).unwrap_err();
+    assert!(counted_on.to_string().contains("group 4 counts on it"), "{counted_on}");
+    let members = vec![Member { store: StoreId(78), since: BodyId(1), through: BodyId(0) }];
+    world.change(ns::PutGroup { group: Group { group: GroupId(4), epoch: 2, members } }).unwrap();
+    world.change(ns::RemoveStore { store: StoreId(77) }).unwrap();
+    assert_eq!(world.store(77), None);
+    assert_eq!(world.change(ns::RemoveStore { store: StoreId(77) }).unwrap_err().code(), ErrorCode::NotFound);
+    world.check();
+}
+
+#[test]
+fn the_store_of_a_node_that_was_removed_goes_to_who_brings_it_back() {
+    let world = World::new();
+    let (one, two) = (world.disk(1), world.disk(2));
+    world.change(put(77, one, "cern/r1/h1")).unwrap();
+    world.change(ns::SetStoreState { store: StoreId(77), state: WantedState::ReadOnly }).unwrap();
+    world.change(ns::RemoveMember { node: one }).unwrap();
+    assert_eq!(world.store(77).unwrap().node, one, "it is not forgotten with its node");
+    world.change(put(77, two, "cern/r1/h2")).unwrap();
+    let store = world.store(77).unwrap();
+    assert_eq!((store.node, store.state), (two, WantedState::ReadOnly));
+    world.check();
+}
+
+#[test]
+fn addresses_are_kept_within_bounds() {
+    let world = World::new();
+    let one = world.disk(1);
+    let addresses = |count: usize, len: usize| vec!["x".repeat(len); count];
+    let set = |for_nodes: Vec<String>, for_clients: Vec<String>| {
+        world.change(ns::SetAddresses { node: one, for_nodes, for_clients })
+    };
+    set(addresses(16, 255), addresses(1, 3)).unwrap();
+    assert_eq!(set(addresses(17, 1), vec![]).unwrap_err().code(), ErrorCode::TooMany);
+    assert_eq!(set(vec![], addresses(1, 256)).unwrap_err().code(), ErrorCode::TooLarge);
+    let member = world.0.read(|read| ns::member(read, one)).unwrap().unwrap();
+    assert_eq!((member.for_nodes.len(), member.for_clients), (16, vec!["xxx".to_owned()]));
+    let name = JoinNode { name: "n".repeat(256), ..join(world.make_token(9), "", 9) };
+    assert_eq!(world.change(name).unwrap_err().code(), ErrorCode::TooLarge);
+    assert_eq!(world.join(9, "", 9).unwrap_err().code(), ErrorCode::Invalid);
+}
+
+#[test]
+fn only_the_administrator_changes_any_of_it() {
+    let world = World::new();
+    let user = Actor { principal: PrincipalId(5), groups: Arc::from([PrincipalId(5)]) };
+    let ctx = || world.0.context(Timestamp(5), &user, None);
+    let make = ns::MakeToken { token: token(1) };
+    assert_eq!(world.0.change_wait(Durability::Synced, ctx(), make).unwrap_err().code(), ErrorCode::Denied);
+    let remove = ns::RemoveMember { node: FIRST_NODE };
+    assert_eq!(world.0.change_wait(Durability::Synced, ctx(), remove).unwrap_err().code(), ErrorCode::Denied);
+}

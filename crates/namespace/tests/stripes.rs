@@ -1,0 +1,252 @@
+//! The life of a file that is dealt out over units: it is complete when all of them are, and they go with it.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
+
+use std::sync::Arc;
+
+use kv::{Durability, MemoryKv};
+use namespace::{self as ns, Actor, FileState, How, Namespace, NamespaceConfig, NsError, Operation};
+use types::{
+    BodyId, BootId, ClientIdentity, Era, ErrorCode, Group, GroupId, Member, NsPath, Participant, Placement, StoreId,
+    Stripe, Timestamp,
+};
+
+const CHUNK: u64 = 64 << 10;
+
+fn path(text: &str) -> NsPath {
+    NsPath::parse(text.as_bytes()).unwrap()
+}
+
+fn on(store: u64) -> Placement {
+    let participants = vec![Participant { store: StoreId(store), era: Era(1) }];
+    Placement { group: GroupId(100 + store), participants }
+}
+
+fn open(at: &str, how: How) -> ns::OpenWrite {
+    let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+    let units = (1..=3).map(on).collect();
+    ns::OpenWrite {
+        placement: Placement { group: GroupId::STRIPED, participants: Vec::new() },
+        stripe: Some(ns::NewStripe { stripe: Stripe::new(3, CHUNK).unwrap(), units }),
+        ..ns::OpenWrite::new(path(at), how, client, BootId(1))
+    }
+}
+
+struct World(Arc<Namespace>);
+
+impl World {
+    fn new() -> Self {
+        let ns = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), NamespaceConfig::default()).unwrap();
+        let world = Self(ns);
+        for store in 1..=3 {
+            let members = vec![Member { store: StoreId(store), since: BodyId(1), through: BodyId(0) }];
+            world.change(ns::PutGroup { group: Group { group: on(store).group, epoch: 1, members } }).unwrap();
+        }
+        world
+    }
+
+    /// Whatever is done, all rules between the records hold afterwards.
+    fn change<O: Operation + Send + 'static>(&self, op: O) -> Result<O::Reply, NsError> {
+        let ctx = self.0.context(Timestamp(5), &Actor::admin(), None);
+        let done = self.0.change_wait(Durability::Synced, ctx, op);
+        let mut found = Vec::new();
+        self.0.read(|read| ns::check(read, &mut |finding| found.push(finding))).unwrap();
+        assert_eq!(found, [], "what the check finds");
+        done
+    }
+
+    fn refused<O: Operation + Send + 'static>(&self, op: O) -> ErrorCode {
+        match self.change(op) {
+            Ok(_) => panic!("it was done"),
+            Err(error) => error.code(),
+        }
+    }
+
+    fn units(&self, body: BodyId) -> Vec<ns::Content> {
+        let (_, units) = self.0.read(|read| ns::units_of(read, body)).unwrap();
+        units.iter().map(|unit| *unit.content().unwrap()).collect()
+    }
+
+    /// The writer of a unit, opened again for the file's writer.
+    fn open_unit(&self, of: ns::WriterToken, unit: u8) -> Result<ns::OpenedWrite, NsError> {
+        let client = ns::unit_writer(of.body, unit);
+        let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
+        self.change(ns::OpenWrite { unit_of: Some(of), ..open })
+    }
+
+    fn close_unit(&self, opened: &ns::OpenedWrite, len: u64) {
+        let content = ns::Committed { len, sums: None, mtime: None };
+        let commit = ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient };
+        let holders = vec![opened.participants[0].store];
+        self.change(ns::CommitPlaced { commit, group: opened.group, holders }).unwrap();
+    }
+
+    /// Writes all units of a file of `len` bytes.
+    fn write_units(&self, of: ns::WriterToken, len: u64) {
+        for unit in 0..3 {
+            let opened = self.open_unit(of, unit).unwrap();
+            self.close_unit(&opened, Stripe::new(3, CHUNK).unwrap().unit_len(unit, len));
+        }
+    }
+
+    fn content(&self, at: &str) -> ns::Content {
+        *self.0.read(|read| ns::stat(read, &Actor::admin(), &path(at))).unwrap().content().unwrap()
+    }
+
+    fn due(&self) -> Vec<BodyId> {
+        let due = self.0.read(|read| ns::due_deletions(read, None, 100)).unwrap();
+        due.iter().map(|due| due.body).collect()
+    }
+}
+
+fn close(writer: ns::WriterToken) -> ns::CommitStriped {
+    ns::CommitStriped { writer, mtime: Some(Timestamp(77)), sums: None }
+}
+
+#[test]
+fn a_file_is_complete_when_all_its_units_are() {
+    let world = World::new();
+    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    assert_eq!((opened.group, opened.participants.len()), (GroupId::STRIPED, 0));
+    let groups: Vec<_> = world.units(opened.body).iter().map(|unit| unit.group.0).collect();
+    assert_eq!(groups, [101, 102, 103]);
+    // It is not, whoever says so, as long as a unit is written.
+    let len = 4 * CHUNK + 9;
+    let content = ns::Committed { len, sums: None, mtime: None };
+    let said = ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient };
+    for unit in 0..3 {
+        assert_eq!(world.refused(close(opened.writer)), ErrorCode::Stale);
+        assert_eq!(world.refused(said), ErrorCode::Stale);
+        let part = world.open_unit(opened.writer, unit).unwrap();
+        assert_eq!(part.participants[0].store, StoreId(u64::from(unit) + 1));
+        world.close_unit(&part, Stripe::new(3, CHUNK).unwrap().unit_len(unit, len));
+    }
+    let done = world.change(close(opened.writer)).unwrap();
+    let file = world.content("/f");
+    assert_eq!((file.len, file.state, file.sums), (len, FileState::Complete, None));
+    assert_eq!(world.change(close(opened.writer)).unwrap(), done, "the answer was lost");
+    assert_eq!(world.refused(said), ErrorCode::Stale);
+    // And stays so: it can be replaced, and not changed.
+    assert_eq!(world.refused(open("/f", How::Update)), ErrorCode::Invalid);
+    assert_eq!(world.open_unit(opened.writer, 0).unwrap_err().code(), ErrorCode::Stale);
+}
+
+#[test]
+fn checksums_of_the_whole_are_kept_if_they_are_of_the_whole() {
+    let world = World::new();
+    let sums = ns::Sums { adler32: types::Adler32(1), crc32c: types::Crc32c(2) };
+    for (name, of, kept) in [("/f", 10, Some(sums)), ("/g", 11, None)] {
+        let opened = world.change(open(name, How::NewOnly)).unwrap();
+        for unit in 0..3 {
+            let open = ns::OpenWrite::new(path(name), How::Update, ns::unit_writer(opened.body, unit), BootId(1));
+            let part = world.change(ns::OpenWrite { unit_of: Some(opened.writer), ..open }).unwrap();
+            world.close_unit(&part, if unit == 0 { 10 } else { 0 });
+        }
+        world.change(ns::CommitStriped { sums: Some((of, sums)), ..close(opened.writer) }).unwrap();
+        assert_eq!((world.content(name).sums, world.content(name).len), (kept, 10), "{name}");
+    }
+}
+
+#[test]
+fn units_that_do_not_fit_together_make_no_file() {
+    let world = World::new();
+    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    // The second unit has lost a byte in the middle of the file.
+    for (unit, len) in [(0, 2 * CHUNK), (1, CHUNK - 1), (2, CHUNK)] {
+        let part = world.open_unit(opened.writer, unit).unwrap();
+        world.close_unit(&part, len);
+    }
+    assert_eq!(world.refused(close(opened.writer)), ErrorCode::Stale);
+    assert!(!world.change(ns::EndStriped { writer: opened.writer }).unwrap());
+    let file = world.content("/f");
+    assert!(matches!(file.state, FileState::Interrupted(_)));
+    assert_eq!(file.len, 2 * CHUNK - 1, "all before the byte that is missing");
+}
+
+#[test]
+fn whoever_opens_the_file_again_takes_its_units_away_from_the_one_before() {
+    let world = World::new();
+    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    let before = world.open_unit(opened.writer, 1).unwrap();
+    let again = world.change(ns::OpenWrite { stripe: None, ..open("/f", How::Update) }).unwrap();
+    assert_eq!((again.body, again.writer.epoch), (opened.body, opened.writer.epoch + 1));
+    assert_eq!(world.open_unit(opened.writer, 1).unwrap_err().code(), ErrorCode::Stale, "by the one before");
+    let after = world.open_unit(again.writer, 1).unwrap();
+    assert_eq!((after.body, after.writer.epoch), (before.body, before.writer.epoch + 1));
+    world.write_units(again.writer, 5);
+    assert_eq!(world.refused(close(opened.writer)), ErrorCode::Stale);
+    world.change(close(again.writer)).unwrap();
+    assert_eq!(world.content("/f").len, 5);
+}
+
+#[test]
+fn a_writer_that_does_not_come_back_is_ended_when_its_units_are() {
+    let world = World::new();
+    let announced = ns::OpenWrite { expected_len: Some(3 * CHUNK), ..open("/f", How::NewOnly) };
+    let opened = world.change(announced).unwrap();
+    assert_eq!(world.refused(ns::EndStriped { writer: opened.writer }), ErrorCode::Stale, "a unit is written still");
+    world.write_units(opened.writer, 3 * CHUNK);
+    assert!(world.change(ns::EndStriped { writer: opened.writer }).unwrap(), "all that was announced is there");
+    assert_eq!(world.content("/f").state, FileState::Complete);
+
+    let announced = ns::OpenWrite { expected_len: Some(3 * CHUNK), ..open("/g", How::NewOnly) };
+    let opened = world.change(announced).unwrap();
+    for unit in 0..3 {
+        let open = ns::OpenWrite::new(path("/g"), How::Update, ns::unit_writer(opened.body, unit), BootId(1));
+        let part = world.change(ns::OpenWrite { unit_of: Some(opened.writer), ..open }).unwrap();
+        let interrupt = ns::Interrupt { writer: part.writer, kept_len: if unit == 0 { CHUNK } else { 7 } };
+        world.change(ns::InterruptPlaced { interrupt, holders: vec![part.participants[0].store] }).unwrap();
+    }
+    assert!(!world.change(ns::EndStriped { writer: opened.writer }).unwrap());
+    let file = world.content("/g");
+    assert!(matches!(file.state, FileState::Interrupted(_)));
+    assert_eq!(file.len, CHUNK + 7);
+}
+
+#[test]
+fn units_go_with_their_file() {
+    let world = World::new();
+    // One that is complete.
+    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    world.write_units(opened.writer, 10);
+    world.change(close(opened.writer)).unwrap();
+    let first: Vec<_> = world.units(opened.body).iter().map(|unit| unit.body).collect();
+    // Another one takes its place when that is complete, and not before.
+    let over = world.change(open("/f", How::Replace)).unwrap();
+    world.write_units(over.writer, 20);
+    assert_eq!((world.content("/f").len, world.due()), (10, vec![]));
+    world.change(close(over.writer)).unwrap();
+    assert_eq!((world.content("/f").len, world.due()), (20, first.clone()));
+    assert!(world.0.read(|read| ns::stripe_of(read, opened.body)).unwrap().is_none());
+    world.change(ns::Remove { path: path("/f") }).unwrap();
+    assert_eq!(world.due().len(), 6);
+
+    // One that is being written goes when its writers have ended.
+    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    let parts: Vec<_> = (0..3).map(|unit| world.open_unit(opened.writer, unit).unwrap()).collect();
+    world.close_unit(&parts[0], 4);
+    world.change(ns::Remove { path: path("/f") }).unwrap();
+    assert_eq!(world.due().len(), 6, "its writer does not know yet");
+    assert_eq!(world.refused(close(opened.writer)), ErrorCode::Stale);
+    for part in &parts[1..] {
+        world.close_unit(part, 0);
+    }
+    assert_eq!(world.change(close(opened.writer)).unwrap(), ns::CommitReply::Unlinked);
+    assert_eq!(world.due().len(), 9);
+}
+
+#[test]
+fn a_client_that_begins_anew_gives_up_the_units_that_it_had() {
+    let world = World::new();
+    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    let part = world.open_unit(opened.writer, 2).unwrap();
+    let again = world.change(ns::OpenWrite { restarted: true, ..open("/f", How::NewOnly) }).unwrap();
+    assert_ne!(again.body, opened.body);
+    assert!(world.0.read(|read| ns::stripe_of(read, opened.body)).unwrap().is_none());
+    // The old unit's writer comes to its end by itself, and so does its content.
+    world.close_unit(&part, 5);
+    assert_eq!(world.due(), [part.body]);
+    world.write_units(again.writer, 8);
+    world.change(close(again.writer)).unwrap();
+    assert_eq!(world.content("/f").len, 8);
+}

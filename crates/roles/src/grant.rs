@@ -1,0 +1,105 @@
+//! What stands in the part of a permission that is the roles' own.
+
+use cluster::server::Grant;
+use serde::{Deserialize, Serialize};
+use types::capability::Capability;
+use types::{Ino, Timestamp, WriterToken};
+
+/// The form of `types::Capability::layout`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Layout {
+    /// What for.
+    pub(crate) to: To,
+    /// The object that the content is of: clients are shown its number.
+    pub(crate) ino: Ino,
+    /// Its permission bits.
+    pub(crate) mode: u16,
+    /// When it was changed last.
+    pub(crate) mtime: Timestamp,
+}
+
+/// What a permission is for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum To {
+    /// A piece on a store of the server.
+    Piece(Grant),
+    /// A striped file, which the server puts together from its units, wherever these are.
+    Striped(Striped),
+}
+
+/// A striped file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Striped {
+    /// Units side by side.
+    pub(crate) width: u8,
+    /// Bytes of a chunk.
+    pub(crate) chunk: u64,
+    /// To do what.
+    pub(crate) rights: StripedRights,
+}
+
+/// What may be done with a striped file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum StripedRights {
+    /// To write a new one.
+    Write {
+        /// Its writer.
+        writer: WriterToken,
+    },
+    /// To read one that nobody writes.
+    Read {
+        /// How long it is; of one whose writer went away, how much is there without a gap.
+        len: u64,
+        /// Its writer went away.
+        is_partial: bool,
+    },
+    /// To read one that is being written.
+    Follow,
+}
+
+impl Layout {
+    /// Its bytes. Of what has no form there are none, and what is sealed with it is refused.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        link::encode(self).unwrap_or_default()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        link::decode(bytes).ok()
+    }
+}
+
+/// What a permission that was found good allows at one store; `None`: it is of another kind.
+#[must_use]
+pub fn grant_of(permission: &Capability) -> Option<Grant> {
+    match Layout::decode(&permission.layout)?.to {
+        To::Piece(grant) => Some(grant),
+        To::Striped(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::server::GrantRights;
+    use types::{
+        BodyId, Era, GroupId, Participant, REPLICAS_MAX, SessionId, StoreId, WriterKey, capability::LAYOUT_BYTES_MAX,
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_it_is_for_fits_into_a_permission_whatever_its_numbers_are() {
+        let writer = WriterToken { key: WriterKey(u64::MAX), body: BodyId(u64::MAX), epoch: u32::MAX };
+        let participants =
+            vec![Participant { store: StoreId(u64::MAX), era: Era(u32::MAX) }; usize::from(REPLICAS_MAX)];
+        let rights = GrantRights::Write { writer, participants, may_make: true };
+        let (session, group) = (SessionId(u64::MAX), GroupId(u64::MAX));
+        let piece = To::Piece(Grant { store: StoreId(u64::MAX), session, group, rights });
+        let striped = Striped { width: u8::MAX, chunk: u64::MAX, rights: StripedRights::Write { writer } };
+        for to in [piece, To::Striped(striped)] {
+            let layout = Layout { to, ino: Ino(u64::MAX), mode: u16::MAX, mtime: Timestamp(i64::MIN) };
+            let bytes = layout.encode();
+            assert!(!bytes.is_empty() && bytes.len() <= LAYOUT_BYTES_MAX, "{} bytes", bytes.len());
+            assert_eq!(Layout::decode(&bytes), Some(layout));
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What a node of a cluster does: as a manager, which knows the names and decides, and as a disk server, which has stores. Threads and connections
+//! around the machines of `cluster`; users' protocols are not known here.
+
+pub mod desk;
+mod disk;
+mod disk_node;
+mod grant;
+pub mod links;
+mod manager;
+mod manager_node;
+mod message;
+mod opening;
+pub mod renewal;
+mod ticker;
+pub mod tokens;
+
+pub use disk::{
+    DiskFigures, DiskServer, DiskSettings, DiskWorld, Door, DoorFigures, Granted, Permit, Placed, PlacedError,
+    ReadGrant, StoreAt, StoreFigures, StripedGrant, WriteGrant,
+};
+pub use disk_node::DiskNode;
+pub use grant::{StripedRights, grant_of};
+pub use manager::{
+    ActivityView, ContentState, ContentView, CopyState, CopyView, Counted, DrainError, FileView, LeaverView, Manager,
+    ManagerSettings, MemberError, NodeView, RepairError, RepairView, StatusView, StoreView, StuckView, TopView, World,
+    WriterView,
+};
+pub use manager_node::{ManagerError, ManagerNode};
+pub use message::{
+    About, Activity, Between, ChangeHead, EndWriter, FromDisk, FromManager, Hello, Keys, Message, StoreReport, Way,
+};
+pub use opening::{Asking, OpeningError, Redirect};

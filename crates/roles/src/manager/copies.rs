@@ -1,0 +1,143 @@
+//! Copies that are owed are made, at a bounded rate.
+
+use std::sync::Arc;
+
+use cluster::message::{Original, ToStore};
+use cluster::replication::{Epoch, Whole};
+use cluster::{CopyEffect, CopyId, Owed, OwedPage, Time};
+use namespace::{AtRest, CopyDone, Durability, NsError, Sums};
+use types::{BodyId, GroupId, NodeId, PieceId, SessionId, StoreId};
+
+use super::Manager;
+
+/// Contents to which copies are owed that are looked through at a time.
+const PAGE: usize = 256;
+
+/// A copy that is being made.
+pub(super) struct CopyUnderWay {
+    pub(super) done: CopyDone,
+    /// Who was told.
+    node: NodeId,
+    /// In which session of it.
+    session: SessionId,
+    /// How long it is, in bytes.
+    len: u64,
+}
+
+/// What was made since the manager began.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Copied {
+    /// Copies that are there.
+    pub(super) copies: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+}
+
+impl Manager {
+    pub(super) fn copy_what_is_owed(self: &Arc<Self>, now: Time) {
+        let mut out = Vec::new();
+        self.state().copying.tick(now, &mut out);
+        for effect in out {
+            match effect {
+                CopyEffect::Look(after) => {
+                    let page = self.owed(after, now).unwrap_or_else(|error| {
+                        tracing::error!(%error, "cannot read which copies are owed");
+                        OwedPage::default()
+                    });
+                    self.state().copying.found(now, page);
+                }
+                CopyEffect::GiveUp(copy) => drop(self.state().copies.remove(&copy)),
+                CopyEffect::Make(copy, owed) => {
+                    if self.copy(now, copy, &owed).is_none() {
+                        self.state().copying.done(now, copy, false);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is owed to stores that are there, of a page, and where that ends unless there is no more.
+    fn owed(&self, after: Option<(GroupId, BodyId)>, now: Time) -> Result<OwedPage, NsError> {
+        let page = self.namespace.read(|read| namespace::owed_in_all_groups(read, after, PAGE))?;
+        let end = page.last().filter(|_| page.len() == PAGE).map(|(group, body, _)| (*group, *body));
+        let mut owed = Vec::new();
+        for (group, body, stores) in page {
+            let to: Vec<StoreId> = {
+                let state = self.state();
+                // Who leaves a group gets nothing any more.
+                let stays =
+                    |store: &StoreId| !state.servers.is_given_up(*store) && !state.servers.leaves(group, *store);
+                stores.into_iter().filter(|store| stays(store) && state.is_online(now, *store)).collect()
+            };
+            if !to.is_empty() {
+                let at_rest = self.namespace.read(|read| namespace::at_rest(read, group, body))?;
+                let len = at_rest.map_or(0, |at_rest| at_rest.len);
+                owed.extend(to.into_iter().map(|to| Owed { group, body, to, len }));
+            }
+        }
+        Ok(OwedPage { owed, end })
+    }
+
+    fn copy(&self, now: Time, copy: CopyId, owed: &Owed) -> Option<()> {
+        let Owed { group, body, to, .. } = *owed;
+        // A copy that counts, or is just about to, is not begun anew: what has no checksum would be made again whatever is there.
+        if self.state().counting.contains(&(body, to)) {
+            return None;
+        }
+        let (at_rest, holders, owed) = self
+            .namespace
+            .read(|read| {
+                let at_rest = namespace::at_rest(read, group, body)?;
+                Ok((at_rest, namespace::holders(read, group, body)?, namespace::owed_of(read, group, body)?))
+            })
+            .ok()?;
+        if !owed.contains(&to) {
+            return None;
+        }
+        let AtRest { len, sums, is_whole, epoch, state: of } = at_rest?;
+        let mut state = self.state();
+        let from = holders.into_iter().find(|store| state.is_online(now, *store))?;
+        let node = state.node_of(to)?;
+        let session = state.sessions.session(now, node)?;
+        let original = match sums {
+            Some(Sums { crc32c, adler32 }) => Original::Whole(Whole { len, crc32c, adler32 }),
+            None => Original::Kept { len, was_whole: is_whole },
+        };
+        let done = CopyDone { group, body, state: of, store: to };
+        state.copies.insert(copy, CopyUnderWay { done, node, session, len });
+        drop(state);
+        let (piece, epoch) = (PieceId::first(body), Epoch(epoch));
+        self.tell_store(node, to, ToStore::Copy { copy, session, piece, epoch, original, from });
+        Some(())
+    }
+
+    /// A store has its copy, or not.
+    pub(super) fn copied(self: &Arc<Self>, from: (NodeId, StoreId), session: SessionId, copy: CopyId, is_there: bool) {
+        let made = {
+            let mut state = self.state();
+            let is_it = |made: &CopyUnderWay| (made.node, made.done.store) == from && made.session == session;
+            if !state.copies.get(&copy).is_some_and(is_it) {
+                return;
+            }
+            let made = state.copies.remove(&copy);
+            state.counting.extend(made.iter().filter(|_| is_there).map(|made| (made.done.body, made.done.store)));
+            made
+        };
+        let Some(CopyUnderWay { done, len, .. }) = made else { return };
+        let this = Arc::clone(self);
+        if !is_there {
+            let now = self.world.now();
+            return self.state().copying.done(now, copy, false);
+        }
+        self.change(Durability::Synced, done, move |result| {
+            let now = this.world.now();
+            let mut state = this.state();
+            state.counting.remove(&(done.body, done.store));
+            state.copying.done(now, copy, result.is_ok());
+            if result.is_ok() {
+                state.copied.copies += 1;
+                state.copied.bytes = state.copied.bytes.saturating_add(len);
+            }
+        });
+    }
+}

@@ -1,0 +1,132 @@
+//! Contents that nobody needs any more are taken off their stores; off the queue they go when all stores of their group have said so.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::Time;
+use cluster::message::{PIECES_MAX, ToStore};
+use namespace::{DeletionDone, DueDeletion, Durability};
+use types::{BodyId, GroupId, PieceId, StoreId};
+
+use super::Manager;
+
+/// Deletions that are under way at a time.
+const UNDER_WAY_MAX: usize = 1024;
+/// How often stores are told again.
+const AGAIN: Duration = Duration::from_secs(10);
+/// How often the queue is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+#[derive(Default)]
+pub(super) struct Deleting {
+    /// Who has still to say that it is done.
+    waiting: BTreeMap<BodyId, (DueDeletion, BTreeSet<StoreId>)>,
+    next_look: Time,
+    next_telling: Time,
+    /// Up to where the queue was looked at.
+    looked: Option<DueDeletion>,
+}
+
+impl Manager {
+    pub(super) fn delete_what_is_due(self: &Arc<Self>, now: Time) {
+        let (after, room, tells_all) = {
+            let mut state = self.state();
+            let deleting = &mut state.deleting;
+            if now < deleting.next_look {
+                return;
+            }
+            deleting.next_look = now + LOOK;
+            let tells_all = now >= deleting.next_telling;
+            if tells_all {
+                deleting.next_telling = now + AGAIN;
+            }
+            (deleting.looked, UNDER_WAY_MAX - deleting.waiting.len(), tells_all)
+        };
+        let found = self.namespace.read(|read| {
+            let due = namespace::due_deletions(read, after, room)?;
+            let with_stores = |due: DueDeletion| {
+                let members = namespace::group(read, due.group)?.map(|group| group.members).unwrap_or_default();
+                Ok((due, members.iter().map(|member| member.store).collect::<BTreeSet<_>>()))
+            };
+            due.into_iter().map(with_stores).collect::<Result<Vec<_>, namespace::NsError>>()
+        });
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return tracing::error!(%error, "cannot read which contents are to be deleted"),
+        };
+        let mut nowhere = Vec::new();
+        let mut tell: BTreeMap<StoreId, Vec<PieceId>> = BTreeMap::new();
+        {
+            let mut state = self.state();
+            let deleting = &mut state.deleting;
+            // From the beginning again, when all were looked at: some may have waited for room.
+            deleting.looked = if found.len() < room { None } else { found.last().map(|(due, _)| *due) };
+            for (due, stores) in found {
+                if stores.is_empty() {
+                    nowhere.push(due);
+                } else if let Entry::Vacant(place) = deleting.waiting.entry(due.body) {
+                    stores.iter().for_each(|store| tell.entry(*store).or_default().push(PieceId::first(due.body)));
+                    place.insert((due, stores));
+                }
+            }
+            if tells_all {
+                tell.clear();
+                for (body, (_, stores)) in &deleting.waiting {
+                    stores.iter().for_each(|store| tell.entry(*store).or_default().push(PieceId::first(*body)));
+                }
+            }
+        }
+        for (store, pieces) in tell {
+            let Some(node) = self.state().node_of(store) else { continue };
+            for some in pieces.chunks(PIECES_MAX) {
+                self.tell_store(node, store, ToStore::Delete { pieces: some.to_vec() });
+            }
+        }
+        self.are_deleted(nowhere);
+    }
+
+    /// A store has left its group: nothing is waited for from it.
+    pub(super) fn forget_member(self: &Arc<Self>, group: GroupId, store: StoreId) {
+        let mut done = Vec::new();
+        self.state().deleting.waiting.retain(|_, (due, stores)| {
+            let is_it = due.group == group && stores.remove(&store);
+            if is_it && stores.is_empty() {
+                done.push(*due);
+                return false;
+            }
+            true
+        });
+        self.are_deleted(done);
+    }
+
+    /// A store has deleted these.
+    pub(super) fn deleted(self: &Arc<Self>, store: StoreId, pieces: &[PieceId]) {
+        let mut done = Vec::new();
+        {
+            let mut state = self.state();
+            for piece in pieces {
+                let Some((due, stores)) = state.deleting.waiting.get_mut(&piece.body) else { continue };
+                stores.remove(&store);
+                if stores.is_empty() {
+                    done.push(*due);
+                    state.deleting.waiting.remove(&piece.body);
+                }
+            }
+        }
+        self.are_deleted(done);
+    }
+
+    fn are_deleted(&self, done: Vec<DueDeletion>) {
+        if done.is_empty() {
+            return;
+        }
+        self.change(Durability::Written, DeletionDone { done }, |result| {
+            if let Err(error) = result {
+                // They are in the queue still, and told again.
+                tracing::warn!(%error, "deletions cannot be taken off the queue");
+            }
+        });
+    }
+}

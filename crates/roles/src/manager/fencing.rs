@@ -1,0 +1,180 @@
+//! What has to wait until somebody has surely stopped: another primary takes over, a file is changed in place while a holder of it is away, a store
+//! is left out of that.
+
+use std::sync::Arc;
+
+use cluster::message::ToStore;
+use cluster::replication::Epoch;
+use cluster::{Fence, FenceId, Time};
+use namespace::{Durability, PlaceWriter, WriterKind, WriterToken};
+use types::{NodeId, Participant, PieceId, StoreId};
+
+use super::{Manager, told};
+
+/// What is done once all have stopped.
+type Then = Box<dyn FnOnce(&Arc<Manager>, Option<Ended>) + Send>;
+
+/// What waits, and for which fences.
+pub(super) struct Waiting {
+    stores: Vec<StoreId>,
+    fences: Vec<(FenceId, bool)>,
+    after: After,
+}
+
+enum After {
+    Opening(Then),
+    Place(Placing),
+}
+
+/// The fences that something has waited for: as long as it is not dropped, nobody is confirmed as the piece's primary, and nobody gets a permission
+/// to read it.
+pub(super) struct Ended {
+    manager: Arc<Manager>,
+    /// Whose answers they were for.
+    pub(super) stores: Vec<StoreId>,
+    fences: Vec<FenceId>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let mut state = self.manager.state();
+        self.fences.iter().for_each(|fence| state.fences.end(*fence));
+    }
+}
+
+/// A primary wants it written down who takes part.
+#[derive(Clone, Debug)]
+pub(super) struct Placing {
+    pub(super) node: NodeId,
+    pub(super) store: StoreId,
+    pub(super) piece: PieceId,
+    pub(super) writer: WriterToken,
+    pub(super) participants: Vec<Participant>,
+    pub(super) request: u64,
+}
+
+impl Manager {
+    /// Does `then` when none of `stores` answers for `piece` with an epoch below `epoch` any more. With no stores that is at once; `None`: it is
+    /// not known who serves one of them.
+    pub(super) fn once_fenced(
+        self: &Arc<Self>,
+        stores: &[StoreId],
+        piece: PieceId,
+        epoch: Epoch,
+        then: impl FnOnce(&Arc<Self>, Option<Ended>) + Send + 'static,
+    ) {
+        if stores.is_empty() {
+            return then(self, Some(Ended { manager: Arc::clone(self), stores: Vec::new(), fences: Vec::new() }));
+        }
+        if let Err(After::Opening(then)) = self.wait_for(stores, piece, epoch, After::Opening(Box::new(then))) {
+            then(self, None);
+        }
+    }
+
+    /// Gives `after` back where it is not known who serves one of the stores: then nobody can say that it has stopped.
+    fn wait_for(&self, stores: &[StoreId], piece: PieceId, epoch: Epoch, after: After) -> Result<(), After> {
+        let now = self.world.now();
+        let mut tell = Vec::new();
+        {
+            let state = &mut *self.state();
+            let nodes: Option<Vec<_>> = stores.iter().map(|store| Some((state.node_of(*store)?, *store))).collect();
+            let Some(nodes) = nodes else { return Err(after) };
+            let mut begin = |of| (state.fences.begin(now, &state.sessions, of, piece, epoch, &mut tell), false);
+            let fences = nodes.into_iter().map(&mut begin).collect();
+            state.waiting.push(Waiting { stores: stores.to_vec(), fences, after });
+        }
+        self.tell_fences(tell);
+        Ok(())
+    }
+
+    fn tell_fences(&self, fences: Vec<Fence>) {
+        for fence in fences {
+            self.tell_store(fence.node, fence.store, ToStore::Fence(fence));
+        }
+    }
+
+    /// Whose session has ended by now has stopped; others are told again.
+    pub(super) fn look_at_fences(self: &Arc<Self>, now: Time) {
+        let mut tell = Vec::new();
+        let there = {
+            let state = &mut *self.state();
+            state.fences.look(now, &state.sessions, &mut tell)
+        };
+        self.tell_fences(tell);
+        for fence in there {
+            self.is_there(fence);
+        }
+    }
+
+    /// A fence is there: what waits for it goes on when it has all of them.
+    pub(super) fn is_there(self: &Arc<Self>, fence: FenceId) {
+        let Waiting { stores, fences, after } = {
+            let mut state = self.state();
+            let waits = |waiting: &Waiting| waiting.fences.iter().any(|(id, _)| *id == fence);
+            let Some(at) = state.waiting.iter().position(waits) else { return };
+            let waiting = &mut state.waiting[at];
+            waiting.fences.iter_mut().filter(|(id, _)| *id == fence).for_each(|(_, is_there)| *is_there = true);
+            if !waiting.fences.iter().all(|(_, is_there)| *is_there) {
+                return;
+            }
+            state.waiting.remove(at)
+        };
+        let ended = Ended { manager: Arc::clone(self), stores, fences: fences.into_iter().map(|(id, _)| id).collect() };
+        match after {
+            After::Opening(then) => then(self, Some(ended)),
+            After::Place(placing) => self.placed(placing, Some(ended)),
+        }
+    }
+
+    /// A primary says who takes part from now on. Who is left out of a change of a file in place has to stop showing it first.
+    pub(super) fn place(self: &Arc<Self>, placing: Placing) {
+        {
+            let mut state = self.state();
+            if state.fences.guards(placing.piece) {
+                // The same, asked again: the latest question is answered.
+                for waiting in &mut state.waiting {
+                    if let After::Place(before) = &mut waiting.after
+                        && (before.piece, before.writer) == (placing.piece, placing.writer)
+                        && before.participants == placing.participants
+                    {
+                        before.request = placing.request;
+                    }
+                }
+                return;
+            }
+        }
+        let writer = self.namespace.read(|read| namespace::writer_of(read, placing.writer.key, placing.writer.body));
+        let writer = match writer {
+            Ok(writer) => writer.filter(|writer| writer.token() == placing.writer),
+            // It asks again.
+            Err(error) => return tracing::error!(%error, "cannot read who writes"),
+        };
+        let left_out: Vec<StoreId> = match &writer {
+            Some(writer) if writer.kind == WriterKind::Update => {
+                let before = writer.placement.participants.iter().map(|one| one.store);
+                before.filter(|store| placing.participants.iter().all(|one| one.store != *store)).collect()
+            }
+            _ => Vec::new(),
+        };
+        if left_out.is_empty() {
+            self.placed(placing, None);
+        } else {
+            let (piece, epoch) = (placing.piece, Epoch(placing.writer.epoch));
+            // Otherwise it asks again.
+            let _ = self.wait_for(&left_out, piece, epoch, After::Place(placing));
+        }
+    }
+
+    fn placed(self: &Arc<Self>, placing: Placing, ended: Option<Ended>) {
+        let Placing { node, store, piece, writer, participants, request } = placing;
+        let op = PlaceWriter { writer, participants, takes_over: false };
+        let this = Arc::clone(self);
+        self.change(Durability::Synced, op, move |result| {
+            if let Some(result) = told(result.map(drop)) {
+                let epoch = Epoch(writer.epoch);
+                this.tell_store(node, store, ToStore::Placed { piece, epoch, request, result });
+            }
+            drop(ended);
+        });
+    }
+}

@@ -1,0 +1,340 @@
+//! Stores that are gone for good, or are to be emptied, are replaced in their groups, step by step ([`cluster::filling`]). Each step is a transaction, so that a manager that
+//! begins anew goes on where the one before was.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::filling::{Next, OWED_AT_A_TIME, next};
+use cluster::placement::{Map, PlacementError, replacement};
+use cluster::{Presence, Time};
+use namespace::{Durability, FillMember, JoinGroup, LeaveGroup, NsError, Operation, Read, WantedState};
+use serde::{Deserialize, Serialize};
+use types::{ErrorCode, Group, GroupId, Policy, Spread, StoreId};
+
+use super::Manager;
+use super::overview::{COUNT_MAX, Counted};
+
+/// How often it is looked what can be done.
+const LOOK: Duration = Duration::from_millis(200);
+/// Groups that are looked at in one go.
+const GROUPS: usize = 64;
+/// Entries that are read at a time.
+const PAGE: usize = 256;
+/// Groups that a view names which cannot be repaired.
+const SHOWN_MAX: usize = 100;
+
+#[derive(Default)]
+pub(super) struct Filling {
+    next_look: Time,
+    /// Up to which group was looked.
+    looked: Option<GroupId>,
+    /// A change of these is on its way.
+    changing: BTreeSet<GroupId>,
+    /// Which member cannot be replaced, and why.
+    stuck: BTreeMap<GroupId, (StoreId, PlacementError)>,
+}
+
+/// Why a store is not given up.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// Its node is there.
+    #[error(
+        "{store} is not lost: its node is {presence:?}. Stop the node if its disk is to be given up for good, or insist (--force)"
+    )]
+    IsThere {
+        /// The store, in words.
+        store: String,
+        /// How its node stands.
+        presence: Presence,
+    },
+    /// The names have refused.
+    #[error(transparent)]
+    Names(#[from] NsError),
+}
+
+/// How far it is with stores that are being replaced.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RepairView {
+    /// Stores that were given up.
+    pub lost: Vec<LeaverView>,
+    /// Stores that are being emptied.
+    pub draining: Vec<LeaverView>,
+    /// Groups in which a store is given what was there before it joined.
+    pub filling: u64,
+    /// Copies that are owed.
+    pub owed: Counted,
+    /// Of these being made just now.
+    pub copying: u64,
+    /// Groups in which nobody can take a lost store's place; the first of them.
+    pub stuck: Vec<StuckView>,
+}
+
+/// A store that was given up, or is being emptied.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LeaverView {
+    /// Which: its number, as text.
+    pub store: String,
+    /// Where it stands, or stood.
+    pub place: String,
+    /// Groups that still count on it. With none, nothing is on it alone that anybody knows of.
+    pub groups: u64,
+    /// It has said that nothing is on it any more.
+    pub is_empty: bool,
+}
+
+/// A group that stays as it is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StuckView {
+    /// The group.
+    pub group: u64,
+    /// Who is lost, or is to be emptied: its number, as text.
+    pub store: String,
+    /// Why nobody takes its place.
+    pub why: String,
+}
+
+impl Manager {
+    /// Gives a store up for good: others take its place in its groups from now on. Waits until that is written down.
+    ///
+    /// # Errors
+    /// When its node is there, unless `force`; when there is no such store, or it cannot be written down.
+    pub fn give_up_store(&self, store: StoreId, force: bool) -> Result<(), RepairError> {
+        self.wanted_state(store)?;
+        let now = self.world.now();
+        let (presence, shown) = {
+            let state = self.state();
+            (state.standing(now, store).map(|standing| standing.presence), state.servers.shown(store))
+        };
+        if let Some(presence @ (Presence::Online | Presence::Suspect)) = presence
+            && !force
+        {
+            return Err(RepairError::IsThere { store: shown, presence });
+        }
+        self.set_wanted_state(store, WantedState::Lost)?;
+        tracing::warn!(store = %shown, "a store was given up for good: what it had is copied from others to others");
+        Ok(())
+    }
+
+    /// How far it is with stores that are being replaced.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn repair_view(&self) -> Result<RepairView, NsError> {
+        let owed = self.count_owed(COUNT_MAX)?;
+        let state = self.state();
+        let servers = &state.servers;
+        let view = |store: StoreId| LeaverView {
+            store: store.to_string(),
+            place: servers.map().store(store).map(|info| info.place.to_string()).unwrap_or_default(),
+            groups: servers.groups_of(store) as u64,
+            is_empty: state.draining.is_empty(store) && servers.groups_of(store) == 0,
+        };
+        let is_filling = |group: &&Group| group.members.iter().any(|member| !member.is_current());
+        let is_to_leave = |(_, (store, _)): &(&GroupId, &(StoreId, PlacementError))| servers.is_to_leave(*store);
+        let stuck =
+            state.filling.stuck.iter().filter(is_to_leave).take(SHOWN_MAX).map(|(group, (store, why))| StuckView {
+                group: group.0,
+                store: store.to_string(),
+                why: why.to_string(),
+            });
+        Ok(RepairView {
+            lost: servers.given_up().into_iter().map(view).collect(),
+            draining: servers.draining().into_iter().map(view).collect(),
+            filling: servers.groups().values().filter(is_filling).count() as u64,
+            owed,
+            copying: state.copies.len() as u64,
+            stuck: stuck.collect(),
+        })
+    }
+
+    pub(super) fn fill_groups(self: &Arc<Self>, now: Time) {
+        let groups: Vec<Group> = {
+            let mut state = self.state();
+            if now < state.filling.next_look {
+                return;
+            }
+            state.filling.next_look = now + LOOK;
+            let servers = &state.servers;
+            if !servers.is_unsettled() {
+                return;
+            }
+            let is_whole = |group: &Group| {
+                let is_in_order = |member: &types::Member| {
+                    member.is_current() && !member.is_leaving() && !servers.is_to_leave(member.store)
+                };
+                group.members.iter().all(is_in_order)
+            };
+            let after = state.filling.looked;
+            let to_do = servers.groups().values().filter(|group| after.is_none_or(|after| group.group > after));
+            let found: Vec<Group> = to_do
+                .filter(|group| !is_whole(group) && !state.filling.changing.contains(&group.group))
+                .take(GROUPS)
+                .cloned()
+                .collect();
+            state.filling.looked = found.last().filter(|_| found.len() == GROUPS).map(|group| group.group);
+            found
+        };
+        if groups.is_empty() {
+            return;
+        }
+        let policies = match self.namespace.read(all_policies) {
+            Ok(policies) => policies,
+            Err(error) => return tracing::error!(%error, "cannot read which policies there are"),
+        };
+        for group in groups {
+            if let Err(error) = self.go_on_with(&group, &policies) {
+                tracing::error!(group = %group.group, %error, "cannot read what is owed");
+            }
+        }
+    }
+
+    fn go_on_with(self: &Arc<Self>, group: &Group, policies: &[Policy]) -> Result<(), NsError> {
+        let (map, lost): (Arc<Map>, Vec<StoreId>) = {
+            let state = self.state();
+            let lost =
+                group.members.iter().map(|member| member.store).filter(|store| state.servers.is_to_leave(*store));
+            (Arc::clone(state.servers.map()), lost.collect())
+        };
+        let goes = |store: StoreId| {
+            lost.contains(&store) || group.members.iter().any(|member| member.store == store && member.is_leaving())
+        };
+        let owed = self.namespace.read(|read| needed_of(read, group, goes))?;
+        let choose = |stay: &[StoreId], lost: StoreId| choose(&map, policies, group, stay, lost);
+        let next = next(group, |store| lost.contains(&store), owed, choose);
+        if let Next::NoPlace(store, why) = next {
+            let before = self.state().filling.stuck.insert(group.group, (store, why.clone()));
+            if before.is_none() {
+                tracing::warn!(group = %group.group, %store, %why, "nobody can take the place of a store that is to leave");
+            }
+            return Ok(());
+        }
+        self.state().filling.stuck.remove(&group.group);
+        let (number, epoch) = (group.group, group.epoch);
+        match next {
+            Next::Nothing | Next::Copies | Next::NoPlace(..) => {}
+            Next::Join { store, in_place_of } => {
+                tracing::info!(group = %number, %store, %in_place_of, "a store takes another one's place");
+                self.change_group(number, JoinGroup { group: number, epoch, store, in_place_of }, None);
+            }
+            Next::Fill(store) => self.change_group(number, FillMember { group: number, store }, None),
+            Next::Leave(store) => self.change_group(number, LeaveGroup { group: number, store }, Some(store)),
+        }
+        Ok(())
+    }
+
+    fn change_group<O>(self: &Arc<Self>, group: GroupId, op: O, leaves: Option<StoreId>)
+    where
+        O: Operation<Reply = ()> + Send + 'static,
+    {
+        self.state().filling.changing.insert(group);
+        let this = Arc::clone(self);
+        self.change(Durability::Synced, op, move |result| {
+            let is_done = result.is_ok();
+            match result {
+                Ok(()) => {}
+                // Something has changed meanwhile: it is decided anew.
+                Err(error) if matches!(error.code(), ErrorCode::Stale | ErrorCode::Busy) => {}
+                Err(error) => tracing::error!(%group, %error, "cannot change who is in a group"),
+            }
+            // What it is now, whatever became of the change.
+            let found = this.namespace.read(|read| namespace::group(read, group));
+            {
+                let mut state = this.state();
+                match found {
+                    Ok(Some(group)) => state.servers.group_is_made(&group),
+                    Ok(None) => {}
+                    Err(error) => tracing::error!(%group, %error, "cannot read who is in a group"),
+                }
+                state.filling.changing.remove(&group);
+            }
+            if let Some(store) = leaves.filter(|_| is_done) {
+                this.forget_member(group, store);
+            }
+        });
+    }
+}
+
+/// How many contents of a group somebody who stays is owed and somebody who goes has, up to [`OWED_AT_A_TIME`].
+fn needed_of(read: &dyn Read, group: &Group, goes: impl Fn(StoreId) -> bool) -> Result<usize, NsError> {
+    let (mut count, mut after) = (0, None);
+    loop {
+        let page = namespace::owed(read, group.group, after, PAGE)?;
+        let is_needed = |(body, owed): &&(_, Vec<StoreId>)| namespace::is_needed(&group.members, *body, owed, &goes);
+        count += page.iter().filter(is_needed).count();
+        after = page.last().map(|(body, _)| *body);
+        if page.len() < PAGE || count >= OWED_AT_A_TIME {
+            return Ok(count.min(OWED_AT_A_TIME));
+        }
+    }
+}
+
+/// The policies that are in use, the default among them.
+fn all_policies(read: &dyn Read) -> Result<Vec<Policy>, NsError> {
+    let (mut all, mut after) = (vec![Policy::default()], None);
+    loop {
+        let page = namespace::policies(read, after, PAGE)?;
+        after = page.last().map(|policy| policy.from);
+        let is_last = page.len() < PAGE;
+        for found in page {
+            if !all.contains(&found.policy) {
+                all.push(found.policy);
+            }
+        }
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+/// Who takes the place of `lost`. A group does not know which policies its contents were written under: all count that it could have come from. As
+/// far apart as it was is tried first, as far as those demand has to be.
+fn choose(
+    map: &Map,
+    policies: &[Policy],
+    group: &Group,
+    stay: &[StoreId],
+    lost: StoreId,
+) -> Result<StoreId, PlacementError> {
+    let before: Vec<StoreId> =
+        group.members.iter().filter(|member| !member.is_leaving()).map(|member| member.store).collect();
+    let meets = |policy: &&Policy| {
+        usize::from(policy.layout().replicas()) == before.len()
+            && is_apart(map, &before, policy.spread())
+            && policy.classes().iter().all(|(class, copies)| {
+                let of_class =
+                    |store: &&StoreId| map.store(**store).is_some_and(|info| info.class.as_ref() == Some(class));
+                before.iter().filter(of_class).count() >= usize::from(*copies)
+            })
+    };
+    let possible: Vec<&Policy> = policies.iter().filter(meets).collect();
+    let layout = possible.first().map_or_else(|| *Policy::default().layout(), |policy| *policy.layout());
+    let spread = possible.iter().map(|policy| policy.spread()).max().unwrap_or_default();
+    let mut demanded = Policy::new(layout).with_spread(spread);
+    for (class, copies) in possible.iter().flat_map(|policy| policy.classes()) {
+        // One too many of them is left out: no single policy demanded that.
+        if let Ok(with) = demanded.clone().with_class(class.clone(), *copies) {
+            demanded = with;
+        }
+    }
+    let wider = [Spread::Site, Spread::Rack].into_iter().filter(|spread| *spread > demanded.spread());
+    for spread in wider.filter(|spread| is_apart(map, &before, *spread)) {
+        if let Ok(store) = replacement(map, &demanded.clone().with_spread(spread), stay, lost) {
+            return Ok(store);
+        }
+    }
+    replacement(map, &demanded, stay, lost)
+}
+
+fn is_apart(map: &Map, stores: &[StoreId], spread: Spread) -> bool {
+    let mut seen = BTreeSet::new();
+    stores.iter().all(|store| {
+        let Some(info) = map.store(*store) else { return false };
+        let parts = match spread {
+            Spread::Host => 3,
+            Spread::Rack => 2,
+            Spread::Site => 1,
+        };
+        seen.insert(info.place.prefix(parts).as_str().to_owned())
+    })
+}

@@ -1,0 +1,212 @@
+//! Writers that nobody leads any more: their disk server has begun anew, or is gone, and their client has not come back; or it has never come where it
+//! was sent. After a grace period the manager has each ended, by a store that surely knows all that was acknowledged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::server::GrantRights;
+use cluster::{Presence, Time};
+use namespace::{
+    Durability, How, Interrupt, InterruptPlaced, NsError, OpenWrite, WriterKey, WriterKind, WriterRecord, WriterToken,
+};
+use types::{BodyId, GroupId, NodeId, NsPath, StoreId};
+
+use super::Manager;
+use super::opening::Permitted;
+use crate::message::{EndWriter, FromManager};
+use crate::opening::{Asking, OpeningError};
+
+/// Writers that are looked at in one step.
+const PAGE: usize = 512;
+/// How often.
+const LOOK: Duration = Duration::from_secs(2);
+
+pub(super) struct Graces {
+    /// How long a writer that nobody leads is waited for.
+    pub(super) grace: Duration,
+    next_look: Time,
+    /// Up to where it was looked in this round.
+    looked: Option<(WriterKey, BodyId)>,
+    /// Those of which nobody has said that it leads them, and since when.
+    alone: BTreeMap<(WriterKey, BodyId), (u32, Time)>,
+}
+
+impl Manager {
+    /// Looks at some of those who write.
+    pub(super) fn look_at_writers(self: &Arc<Self>, now: Time) {
+        let after = {
+            let graces = &mut self.state().graces;
+            if now < graces.next_look {
+                return;
+            }
+            graces.next_look = now + LOOK;
+            graces.looked
+        };
+        let found = match self.namespace.read(|read| namespace::writers(read, after, PAGE)) {
+            Ok(found) => found,
+            Err(error) => return tracing::error!(%error, "cannot read who writes"),
+        };
+        let mut ask: BTreeMap<(NodeId, StoreId), Vec<WriterToken>> = BTreeMap::new();
+        let mut due = Vec::new();
+        // A striped file is written as long as one of its units is.
+        let is_striped = |writer: &&WriterRecord| writer.placement.group == GroupId::STRIPED;
+        let written: BTreeSet<BodyId> = found
+            .iter()
+            .filter(is_striped)
+            .filter(|writer| {
+                self.namespace.read(|read| namespace::units_are_written(read, writer.body)).unwrap_or(true)
+            })
+            .map(|writer| writer.body)
+            .collect();
+        {
+            let mut state = self.state();
+            if after.is_none() && found.len() < PAGE {
+                // All are here: those that have ended otherwise are forgotten.
+                let there: BTreeSet<_> = found.iter().map(|writer| (writer.key, writer.body)).collect();
+                state.graces.alone.retain(|writer, _| there.contains(writer));
+            }
+            state.graces.looked =
+                if found.len() < PAGE { None } else { found.last().map(|last| (last.key, last.body)) };
+            for writer in found {
+                if written.contains(&writer.body) {
+                    state.graces.alone.remove(&(writer.key, writer.body));
+                    continue;
+                }
+                let primary = writer.placement.participants.first().map(|one| one.store);
+                let is_there = primary.is_some_and(|store| {
+                    state.standing(now, store).is_some_and(|standing| standing.presence != Presence::Away)
+                });
+                if !is_there {
+                    state.graces.nobody_leads(now, &writer.token());
+                }
+                if state.graces.is_over(now, &writer.token()) {
+                    due.push(writer);
+                } else if let Some(store) = primary.filter(|_| is_there)
+                    && let Some(node) = state.node_of(store)
+                {
+                    ask.entry((node, store)).or_default().push(writer.token());
+                }
+            }
+        }
+        for ((node, store), writers) in ask {
+            self.world.send(node, FromManager::WhoLeads { store, writers });
+        }
+        for writer in due {
+            match writer.placement.group {
+                GroupId::STRIPED => self.end_striped(&writer),
+                _ => self.end_writer(&writer),
+            }
+        }
+    }
+
+    /// A disk server says which of the writers that it was asked about it leads.
+    pub(super) fn led(&self, asked: &[WriterToken], led: &[WriterToken]) {
+        let now = self.world.now();
+        let mut state = self.state();
+        for writer in asked {
+            if led.contains(writer) {
+                state.graces.alone.remove(&(writer.key, writer.body));
+            } else {
+                state.graces.nobody_leads(now, writer);
+            }
+        }
+    }
+
+    /// As if its client came back: another epoch, so that nobody else goes on with it, and whoever knows all that was acknowledged. That one ends it.
+    fn end_writer(self: &Arc<Self>, writer: &WriterRecord) {
+        self.state().graces.alone.remove(&(writer.key, writer.body));
+        let Ok(path) = NsPath::parse(&writer.path) else {
+            return tracing::error!(body = %writer.body, "a writer's path is none");
+        };
+        tracing::info!(%path, client = %writer.client.host, "its writer has not come back: it is ended");
+        let asking = Asking {
+            now: self.world.wall(),
+            from: std::net::Ipv4Addr::UNSPECIFIED.into(),
+            place: None,
+            tried: Vec::new(),
+            announced: None,
+            actor: namespace::Actor::admin(),
+        };
+        let op = OpenWrite {
+            mode: 0,
+            expected_len: writer.expected_len,
+            ..OpenWrite::new(path.clone(), How::Update, writer.client.clone(), writer.boot)
+        };
+        let (this, expected_len, writer) = (Arc::clone(self), writer.expected_len, writer.clone());
+        self.open_write(asking, op, move |result| match result {
+            Ok(to) => {
+                let end = EndWriter { capability: to.capability, path: path.as_bytes().to_vec(), expected_len };
+                this.world.send(to.node, FromManager::End(end));
+            }
+            Err(OpeningError::Lost) => this.end_what_is_left(&path, &writer),
+            // It is tried again, a grace period later.
+            Err(error) => tracing::info!(%path, %error, "it cannot be ended now"),
+        });
+    }
+
+    /// All who took part have begun anew. What was synced each of them has, and of what was changed in place all that was there before; one of them
+    /// ends it with that. Its client can go on with it no more than before: who takes part stands in the namespace as it did.
+    fn end_what_is_left(self: &Arc<Self>, path: &NsPath, writer: &WriterRecord) {
+        let now = self.world.now();
+        let stores: Vec<StoreId> = writer.placement.participants.iter().map(|one| one.store).collect();
+        let (there, may_come_back) = {
+            let state = self.state();
+            (state.participants(now, &stores, 1), stores.iter().any(|store| !state.servers.is_given_up(*store)))
+        };
+        let Some(one) = there.first().copied() else {
+            if !may_come_back {
+                self.end_as_lost(path, writer.token());
+            }
+            return;
+        };
+        let may_make = writer.kind != WriterKind::Update;
+        let rights = GrantRights::Write { writer: writer.token(), participants: there, may_make };
+        let (wall, group, epoch) = (self.world.wall(), writer.placement.group, u64::from(writer.epoch));
+        let to = Permitted { piece: writer.piece(), ino: writer.ino, mode: 0, mtime: wall, group, epoch, rights };
+        match self.permit(now, one.store, to, wall) {
+            Ok(to) => {
+                tracing::warn!(%path, store = %one.store, "all stores that it was written to have begun anew: what was synced is kept");
+                // Something of it may be missing, however long it is.
+                let end = EndWriter { capability: to.capability, path: path.as_bytes().to_vec(), expected_len: None };
+                self.world.send(to.node, FromManager::End(end));
+            }
+            // It is tried again, a grace period later.
+            Err(error) => tracing::info!(%path, %error, "it cannot be ended now"),
+        }
+    }
+
+    /// Nobody is left who took part: nothing of it is there.
+    fn end_as_lost(&self, path: &NsPath, writer: WriterToken) {
+        let op = InterruptPlaced { interrupt: Interrupt { writer, kept_len: 0 }, holders: Vec::new() };
+        let path = path.clone();
+        self.change(Durability::Synced, op, move |result: Result<_, NsError>| match result {
+            Ok(_) => tracing::warn!(%path, "all stores that it was written to were given up: nothing of it is kept"),
+            Err(error) => tracing::error!(%path, %error, "a writing cannot be ended"),
+        });
+    }
+}
+
+impl Graces {
+    pub(super) fn new(grace: Duration) -> Self {
+        Self { grace, next_look: Time::default(), looked: None, alone: BTreeMap::new() }
+    }
+
+    fn nobody_leads(&mut self, now: Time, writer: &WriterToken) {
+        let since = self.alone.entry((writer.key, writer.body)).or_insert((writer.epoch, now));
+        // Somebody has come back meanwhile.
+        if since.0 != writer.epoch {
+            *since = (writer.epoch, now);
+        }
+    }
+
+    /// Nobody has said yet that it leads this one, or nobody does any more: what it has written can be seen nowhere.
+    pub(super) fn is_alone(&self, writer: &WriterToken) -> bool {
+        self.alone.get(&(writer.key, writer.body)).is_some_and(|(epoch, _)| *epoch == writer.epoch)
+    }
+
+    fn is_over(&self, now: Time, writer: &WriterToken) -> bool {
+        let since = self.alone.get(&(writer.key, writer.body)).filter(|(epoch, _)| *epoch == writer.epoch);
+        since.is_some_and(|(_, since)| now.since(*since) >= self.grace)
+    }
+}

@@ -1,0 +1,105 @@
+//! What an administrator says of nodes and stores: which are only read from, and which are gone.
+
+use cluster::Presence;
+use namespace::{
+    Actor, Durability, FIRST_NODE, NsError, Operation, RemoveMember, RemoveStore, SetStoreState, WantedState,
+};
+use types::{NodeId, StoreId};
+
+use super::Manager;
+
+/// Why nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum MemberError {
+    /// It is being emptied.
+    #[error("store {0} is not empty yet: `weir drain --wait` ends when it is")]
+    IsNotEmpty(StoreId),
+    /// There is no such node.
+    #[error("there is no node `{0}`: `weir status` has the names and numbers")]
+    NoNode(String),
+    /// It is the one that is asked.
+    #[error("`{0}` is the manager")]
+    IsManager(String),
+    /// It is there.
+    #[error("node `{name}` is {presence:?}: stop it first, and wait until its lease has ended")]
+    IsThere {
+        /// Its name.
+        name: String,
+        /// How it stands.
+        presence: Presence,
+    },
+    /// The names have refused.
+    #[error(transparent)]
+    Names(#[from] NsError),
+}
+
+impl Manager {
+    /// From now on nothing new is put on a store; or again. Waits until that is written down. One that was being emptied is not any more.
+    ///
+    /// # Errors
+    /// When there is no such store, or it was given up; when it cannot be written down.
+    pub fn set_read_only(&self, store: StoreId, read_only: bool) -> Result<(), MemberError> {
+        let state = if read_only { WantedState::ReadOnly } else { WantedState::Online };
+        self.set_wanted_state(store, state)?;
+        tracing::info!(%store, read_only, "what is to be put on a store was set");
+        Ok(())
+    }
+
+    /// Takes a store off the list.
+    ///
+    /// # Errors
+    /// When a group counts on it, it is being emptied and is not empty yet, there is none, or it cannot be written down.
+    pub fn remove_store(&self, store: StoreId) -> Result<(), MemberError> {
+        let is_left_over = {
+            let state = self.state();
+            state.is_unused(store) && state.is_online(self.world.now(), store) && !state.draining.is_empty(store)
+        };
+        if is_left_over {
+            return Err(MemberError::IsNotEmpty(store));
+        }
+        self.change_members(RemoveStore { store })?;
+        tracing::info!(%store, "a store was taken off the list");
+        Ok(())
+    }
+
+    /// Takes a node off the list, by its name or number: it is let in no more. Its stores stay, and another node may bring them.
+    ///
+    /// # Errors
+    /// When there is none, it is the manager, or it is there; when it cannot be written down.
+    pub fn remove_node(&self, name: &str) -> Result<(), MemberError> {
+        let members = self.namespace.read(namespace::members)?;
+        let is_it = |node: NodeId, of: &str| of == name || node.to_string() == name;
+        let found = members.into_iter().find(|member| is_it(member.node, &member.name));
+        let member = found.ok_or_else(|| MemberError::NoNode(name.to_owned()))?;
+        if member.node == FIRST_NODE {
+            return Err(MemberError::IsManager(member.name));
+        }
+        let presence = self.state().sessions.presence(self.world.now(), member.node);
+        if presence != Presence::Away {
+            return Err(MemberError::IsThere { name: member.name, presence });
+        }
+        self.change_members(RemoveMember { node: member.node })?;
+        tracing::info!(node = %member.node, name = %member.name, "a node was taken off the list");
+        Ok(())
+    }
+
+    pub(super) fn wanted_state(&self, store: StoreId) -> Result<WantedState, NsError> {
+        let known = self.namespace.read(|read| namespace::store(read, store))?;
+        known.map(|entry| entry.state).ok_or_else(|| NsError::NotFound(store.to_string(), "store of this cluster"))
+    }
+
+    pub(super) fn set_wanted_state(&self, store: StoreId, state: WantedState) -> Result<(), NsError> {
+        self.change_members(SetStoreState { store, state })?;
+        if state != WantedState::Draining {
+            self.state().draining.forget(store);
+        }
+        Ok(())
+    }
+
+    pub(super) fn change_members<O: Operation<Reply = ()> + Send + 'static>(&self, op: O) -> Result<(), NsError> {
+        let ctx = self.namespace.context(self.world.wall(), &Actor::admin(), None);
+        self.namespace.change_wait(Durability::Synced, ctx, op)?;
+        // Whoever asks next sees it, and nothing new is put where it must not be.
+        self.look_again()
+    }
+}

@@ -1,0 +1,339 @@
+//! The manager: it has the names, knows the disk servers, and decides who does what. Data never passes through it.
+//!
+//! What it decides it decides under one lock, with the namespace's present state before its eyes; a change of the namespace is waited for
+//! without the lock, and each change checks by itself, in its transaction, what it was decided on.
+
+mod activity;
+mod copies;
+mod deletions;
+mod draining;
+mod fencing;
+mod filling;
+mod graces;
+mod members;
+mod opening;
+mod overview;
+mod reading;
+mod servers;
+mod striping;
+mod views;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use cluster::message::{ClosedBy, FromStore, ToManager, ToServer, ToStore};
+use cluster::replication::{Epoch, Whole};
+use cluster::{CopyId, CopyRate, Copying, Fences, LeaseTerms, Presence, Sessions, Standing, Time};
+use namespace::{
+    Actor, Commit, CommitPlaced, Committed, Completion, Durability, Interrupt, InterruptPlaced, Namespace, NsError,
+    Operation, Sums, WriterToken,
+};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use store::Space;
+use types::{BodyId, ErrorCode, NodeId, Participant, PieceId, StoreId, Timestamp};
+
+use crate::message::{FromDisk, FromManager};
+
+use copies::{Copied, CopyUnderWay};
+use deletions::Deleting;
+use draining::Draining;
+use fencing::{Placing, Waiting};
+use filling::Filling;
+use graces::Graces;
+use servers::Servers;
+
+pub use activity::ActivityView;
+pub use draining::DrainError;
+pub use filling::{LeaverView, RepairError, RepairView, StuckView};
+pub use members::MemberError;
+pub use overview::{Counted, NodeView, StatusView, TopView};
+pub use views::{ContentState, ContentView, CopyState, CopyView, FileView, StoreView, WriterView};
+
+/// What a manager is handed from outside: clocks, randomness, the way to its servers. None of it may wait.
+pub trait World: Send + Sync {
+    /// The manager's own clock.
+    fn now(&self) -> Time;
+    /// The time of day.
+    fn wall(&self) -> Timestamp;
+    /// Any number.
+    fn random(&self) -> u64;
+    /// Bytes that nobody can guess; `None`: there are none to be had.
+    fn secret(&self) -> Option<[u8; 32]>;
+    /// Tells a disk server something; whether it arrives is not told.
+    fn send(&self, to: NodeId, message: FromManager);
+}
+
+/// How a manager works.
+#[derive(Clone, Copy, Debug)]
+pub struct ManagerSettings {
+    /// Of leases.
+    pub terms: LeaseTerms,
+    /// How long a redirect may be used, at most 60 s.
+    pub capability_life: std::time::Duration,
+    /// How long a writer that nobody leads is waited for.
+    pub grace: std::time::Duration,
+    /// Of copies that are owed.
+    pub copies: CopyRate,
+}
+
+impl Default for ManagerSettings {
+    fn default() -> Self {
+        Self {
+            terms: LeaseTerms::default(),
+            capability_life: std::time::Duration::from_secs(60),
+            grace: std::time::Duration::from_secs(60),
+            copies: CopyRate::default(),
+        }
+    }
+}
+
+/// A manager.
+pub struct Manager {
+    namespace: Arc<Namespace>,
+    settings: ManagerSettings,
+    world: Box<dyn World>,
+    state: Mutex<State>,
+    /// Where clients reach it, `host:port`.
+    clients_at: RwLock<Option<(String, u16)>>,
+}
+
+struct State {
+    sessions: Sessions,
+    fences: Fences,
+    waiting: Vec<Waiting>,
+    servers: Servers,
+    copying: Copying,
+    copies: BTreeMap<CopyId, CopyUnderWay>,
+    /// Copies that are there, and are just being written down.
+    counting: BTreeSet<(BodyId, StoreId)>,
+    copied: Copied,
+    deleting: Deleting,
+    draining: Draining,
+    filling: Filling,
+    graces: Graces,
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Manager")
+    }
+}
+
+impl State {
+    fn node_of(&self, store: StoreId) -> Option<NodeId> {
+        self.servers.node_of(store)
+    }
+
+    fn standing(&self, now: Time, store: StoreId) -> Option<Standing> {
+        let node = self.node_of(store)?;
+        let presence = match self.sessions.presence(now, node) {
+            // Its lease runs, but it cannot be told anything.
+            Presence::Online if !self.servers.is_connected(node) => Presence::Suspect,
+            presence => presence,
+        };
+        Some(Standing { presence, era: self.sessions.era(node)? })
+    }
+
+    fn is_online(&self, now: Time, store: StoreId) -> bool {
+        self.standing(now, store).is_some_and(|standing| standing.presence == Presence::Online)
+    }
+
+    /// Those of `stores` that are there, `most` of them, in their order.
+    fn participants(&self, now: Time, stores: &[StoreId], most: usize) -> Vec<Participant> {
+        let online = stores.iter().filter(|store| self.is_online(now, **store));
+        let participant =
+            |store: &StoreId| Some(Participant { store: *store, era: self.sessions.era(self.node_of(*store)?)? });
+        online.filter_map(participant).take(most).collect()
+    }
+}
+
+impl Manager {
+    /// Begins, on a namespace that a manager may have had before.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn start(
+        namespace: Arc<Namespace>,
+        settings: ManagerSettings,
+        world: Box<dyn World>,
+    ) -> Result<Arc<Self>, NsError> {
+        let now = world.now();
+        let nodes = namespace.read(namespace::nodes)?;
+        let sessions = Sessions::new(settings.terms, namespace.session(), now, nodes);
+        let servers = Servers::read(&namespace)?;
+        let state = State {
+            sessions,
+            fences: Fences::default(),
+            waiting: Vec::new(),
+            servers,
+            copying: Copying::new(now, settings.copies),
+            copies: BTreeMap::new(),
+            counting: BTreeSet::new(),
+            copied: Copied::default(),
+            deleting: Deleting::default(),
+            draining: Draining::default(),
+            filling: Filling::default(),
+            graces: Graces::new(settings.grace),
+        };
+        Ok(Arc::new(Self { namespace, settings, world, state: Mutex::new(state), clients_at: RwLock::new(None) }))
+    }
+
+    /// The names.
+    #[must_use]
+    pub fn namespace(&self) -> &Arc<Namespace> {
+        &self.namespace
+    }
+
+    /// Clients reach it there, `host:port`: disk servers send them to it.
+    pub fn set_clients_at(&self, address: &str) {
+        *self.clients_at.write() = servers::split(address);
+    }
+
+    /// Takes over what can be while it runs: how long a writer that nobody leads is waited for, and how fast copies that are owed are made.
+    pub fn adjust(&self, grace: std::time::Duration, copied_bytes_per_second: u64) {
+        let mut state = self.state();
+        state.graces.grace = grace;
+        state.copying.set_bytes_per_second(copied_bytes_per_second);
+    }
+
+    /// Sizes of all stores together.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        self.state().servers.space()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    fn change<O: Operation + Send + 'static>(
+        &self,
+        durability: Durability,
+        op: O,
+        done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
+    ) {
+        self.change_as(&Actor::admin(), durability, op, done);
+    }
+
+    fn change_as<O: Operation + Send + 'static>(
+        &self,
+        actor: &Actor,
+        durability: Durability,
+        op: O,
+        done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
+    ) {
+        let ctx = self.namespace.context(self.world.wall(), actor, None);
+        self.namespace.change(durability, ctx, op, done);
+    }
+
+    fn tell(&self, to: NodeId, message: ToServer) {
+        self.world.send(to, FromManager::Cluster(message));
+    }
+
+    fn tell_store(&self, node: NodeId, store: StoreId, message: ToStore) {
+        self.tell(node, ToServer::ToStore { store, message });
+    }
+
+    /// To be called some times a second.
+    pub fn tick(self: &Arc<Self>) {
+        let now = self.world.now();
+        self.look_at_fences(now);
+        self.look_at_servers(now);
+        self.fill_groups(now);
+        self.copy_what_is_owed(now);
+        self.delete_what_is_due(now);
+        self.empty_stores(now);
+        self.look_at_writers(now);
+    }
+
+    /// A disk server has said something. `node`: who it has proved to be.
+    pub fn receive(self: &Arc<Self>, node: NodeId, message: FromDisk) {
+        match message {
+            FromDisk::Hello(hello) => self.hello(node, hello),
+            FromDisk::Report(reports) => self.report(node, reports),
+            FromDisk::Leads { asked, led } => self.led(&asked, &led),
+            FromDisk::Has { store, after, pieces } => self.has(node, store, after, pieces),
+            FromDisk::Cluster(message) => self.receive_of_cluster(node, message),
+            FromDisk::Activity(said) => self.active(node, said),
+        }
+    }
+
+    fn receive_of_cluster(self: &Arc<Self>, node: NodeId, message: ToManager) {
+        let now = self.world.now();
+        match message {
+            ToManager::Register(request) if request.node == node => self.register(request),
+            ToManager::Renew { node: of, session, number } if of == node => {
+                let is_good = self.state().sessions.renew(now, node, session);
+                let answer =
+                    if is_good { ToServer::Renewed { session, number } } else { ToServer::NoSession { session } };
+                self.tell(node, answer);
+            }
+            ToManager::OfStore { store, message } if self.state().node_of(store) == Some(node) => {
+                self.receive_of_store(node, store, message);
+            }
+            // Said in the name of somebody else.
+            ToManager::Register(_) | ToManager::Renew { .. } | ToManager::OfStore { .. } => {}
+        }
+    }
+
+    fn receive_of_store(self: &Arc<Self>, node: NodeId, store: StoreId, message: FromStore) {
+        match message {
+            FromStore::Place { session, piece, writer, participants, request } => {
+                let now = self.world.now();
+                if self.state().sessions.session(now, node) == Some(session) {
+                    self.place(Placing { node, store, piece, writer, participants, request });
+                }
+            }
+            FromStore::Commit { piece, group, writer, whole, holders, mtime, by, request } => {
+                let content = Committed { len: whole.len, sums: Some(sums_of(whole)), mtime };
+                let completion = match by {
+                    ClosedBy::Client => Completion::ByClient,
+                    ClosedBy::GraceEnd => Completion::AtGraceEnd,
+                };
+                let op = CommitPlaced { commit: Commit { writer, content, completion }, group, holders };
+                self.end(node, store, (piece, writer, request), op);
+            }
+            FromStore::Interrupt { piece, writer, kept_len, holders, request } => {
+                let op = InterruptPlaced { interrupt: Interrupt { writer, kept_len }, holders };
+                self.end(node, store, (piece, writer, request), op);
+            }
+            FromStore::Fenced(fence) => {
+                let is_news = (fence.node, fence.store) == (node, store) && self.state().fences.answered(&fence);
+                if is_news {
+                    self.is_there(fence.fence);
+                }
+            }
+            FromStore::Copied { session, copy, is_there } => self.copied((node, store), session, copy, is_there),
+            FromStore::Deleted { pieces } => self.deleted(store, &pieces),
+        }
+    }
+
+    /// A writing has come to its end, and the namespace is to say so. Nothing of what is decided here hangs on the manager's state.
+    fn end<O>(self: &Arc<Self>, node: NodeId, store: StoreId, what: (PieceId, WriterToken, u64), op: O)
+    where
+        O: Operation + Send + 'static,
+    {
+        let (piece, writer, request) = what;
+        let this = Arc::clone(self);
+        self.change(Durability::Synced, op, move |result| {
+            if let Some(result) = told(result.map(drop)) {
+                let epoch = Epoch(writer.epoch);
+                this.tell_store(node, store, ToStore::Ended { piece, epoch, request, result });
+            }
+        });
+    }
+}
+
+fn sums_of(whole: Whole) -> Sums {
+    Sums { adler32: whole.adler32, crc32c: whole.crc32c }
+}
+
+/// What a server is told of a change; `None`: nobody knows what became of it, and it asks again.
+fn told<T>(result: Result<T, NsError>) -> Option<Result<T, ErrorCode>> {
+    match result {
+        Ok(done) => Some(Ok(done)),
+        Err(NsError::Kv(_)) => None,
+        Err(error) => Some(Err(error.code())),
+    }
+}

@@ -1,0 +1,379 @@
+//! Opens for writing: new contents get their stores, clients that come back get whoever knows all that was answered.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::placement::{Map, place};
+use cluster::replication::Epoch;
+use cluster::server::{Grant, GrantRights};
+use cluster::{Presence, Reopening, Time, reopening};
+use namespace::{
+    Durability, FileState, How, NsError, OpenKind, OpenWrite, OpenedWrite, PlaceWriter, WriterKind, WriterRecord,
+};
+use types::capability::{Capability, Rights};
+use types::{BodyId, BootId, GroupId, Ino, Participant, PieceId, Place, Placement, StoreId, Timestamp};
+
+use super::fencing::Ended;
+use super::{Manager, State};
+use crate::grant::{Layout, To};
+use crate::opening::{Asking, OpeningError, Redirect};
+
+/// A cluster tells by eras, not by boots, what a node may have forgotten.
+pub(super) const ANY_BOOT: BootId = BootId(1);
+/// How long one who follows a writer may go to its server without asking here again: the writer may have been ended meanwhile.
+pub(super) const FOLLOW_LIFE: Duration = Duration::from_secs(20);
+
+/// Who is told what became of an open.
+pub(super) type Answer = Box<dyn FnOnce(Result<Redirect, OpeningError>) + Send>;
+
+/// An open for writing on its way.
+pub(super) struct Opening {
+    pub(super) asking: Asking,
+    pub(super) op: OpenWrite,
+    pub(super) answer: Answer,
+}
+
+impl Opening {
+    pub(super) fn refuse(self, error: impl Into<OpeningError>) {
+        (self.answer)(Err(error.into()));
+    }
+}
+
+impl Manager {
+    /// Opens for writing; `answer` is called once, perhaps in another thread, and must not wait.
+    pub fn open_write(
+        self: &Arc<Self>,
+        asking: Asking,
+        op: OpenWrite,
+        answer: impl FnOnce(Result<Redirect, OpeningError>) + Send + 'static,
+    ) {
+        let op = OpenWrite { boot: ANY_BOOT, ..op };
+        let opening = Opening { asking, op, answer: Box::new(answer) };
+        if opening.op.how != How::Update {
+            return self.open_new(opening);
+        }
+        let own = self.namespace.read(|read| namespace::find_writer(read, &opening.op.client, &opening.op.path));
+        match own {
+            Ok(mut own) => match own.pop() {
+                Some(writer) if writer.placement.group == GroupId::STRIPED => self.reopen_striped(opening),
+                Some(writer) => self.reopen(opening, &writer),
+                None => self.update(opening),
+            },
+            Err(error) => opening.refuse(error),
+        }
+    }
+
+    /// Where the client stands, as far as anybody knows.
+    pub(super) fn place_of(&self, asking: &Asking) -> Option<Place> {
+        asking.place.clone().or_else(|| self.state().servers.place_of(asking.from))
+    }
+
+    fn open_new(self: &Arc<Self>, opening: Opening) {
+        let Opening { asking, op, .. } = &opening;
+        let policy = self.namespace.read(|read| namespace::policy_for(read, &asking.actor, &op.path));
+        let policy = match policy {
+            Ok(policy) => policy.unwrap_or_default(),
+            Err(error) => return opening.refuse(error),
+        };
+        if let Some(stripe) = policy.layout().stripe() {
+            return self.open_new_striped(opening, &policy, stripe);
+        }
+        let at = self.place_of(asking);
+        let tried = self.state().servers.stores_at(&asking.tried);
+        let map = Arc::clone(self.state().servers.map());
+        // A store that the client cannot reach is of no use, if there is any other.
+        let draw = || place(&map, &policy, at.as_ref(), asking.announced.unwrap_or(0), self.world.random());
+        let mut placed = draw();
+        for _ in 0..8 {
+            match &placed {
+                Ok(good) if good.groups.iter().flatten().next().is_some_and(|first| tried.contains(first)) => {
+                    placed = draw();
+                }
+                _ => break,
+            }
+        }
+        let stores = match placed.map(|mut placed| placed.groups.pop()) {
+            Ok(Some(stores)) => stores,
+            Ok(None) => return opening.refuse(OpeningError::wait("no stores were chosen for it")),
+            Err(error) if self.may_come_back(&map) => {
+                return opening
+                    .refuse(OpeningError::Wait { seconds: 2, why: format!("{error}; some may be back in seconds") });
+            }
+            Err(error) => return opening.refuse(error),
+        };
+        let sync = usize::from(policy.layout().sync());
+        let this = Arc::clone(self);
+        self.with_group(stores.clone(), move |group| match group {
+            Ok(group) => this.open_placed(opening, group, &stores, sync),
+            Err(error) => opening.refuse(not_made(error)),
+        });
+    }
+
+    /// Whether there are stores that nobody has taken for lost yet.
+    pub(super) fn may_come_back(&self, map: &Map) -> bool {
+        let (state, now) = (self.state(), self.world.now());
+        let is_suspect =
+            |store| state.standing(now, store).is_some_and(|standing| standing.presence == Presence::Suspect);
+        state.sessions.is_new(now) || map.stores().iter().any(|info| is_suspect(info.store))
+    }
+
+    fn open_placed(self: &Arc<Self>, mut opening: Opening, group: GroupId, stores: &[StoreId], sync: usize) {
+        let participants = self.state().participants(self.world.now(), stores, sync);
+        if participants.is_empty() {
+            return opening.refuse(OpeningError::wait("the stores that were chosen for it have just gone"));
+        }
+        opening.op.placement = Placement { group, participants };
+        // A new name that a power failure takes away again is not there, and its client is told so. Whatever takes the place of something must not be
+        // forgotten: the client would find what was there before, and take it for its own.
+        let is_new = opening.op.how == How::NewOnly && !opening.op.restarted;
+        let durability = if is_new { Durability::Written } else { Durability::Synced };
+        self.open(opening, durability, None);
+    }
+
+    /// Its client comes back to what it was writing.
+    pub(super) fn reopen(self: &Arc<Self>, opening: Opening, writer: &WriterRecord) {
+        let (piece, participants) = (writer.piece(), writer.placement.participants.clone());
+        let group = writer.placement.group;
+        let decided = {
+            let state = self.state();
+            let now = self.world.now();
+            let tried = state.servers.stores_at(&opening.asking.tried);
+            (!state.fences.guards(piece)).then(|| reopening(&participants, &tried, |store| state.standing(now, store)))
+        };
+        match decided {
+            None => opening.refuse(OpeningError::wait("another server is just taking it over")),
+            Some(Reopening::Same(_)) => self.open_for_update(opening, group, participants, None),
+            Some(Reopening::TakeOver(to)) => {
+                // What is changed in place is on all of them, and each could show what it was.
+                let first = if writer.kind == WriterKind::Update { participants.len() } else { 1 };
+                let others = participants[..first].iter().filter(|one| **one != to).map(|one| one.store);
+                let (others, token): (Vec<StoreId>, _) = (others.collect(), writer.token());
+                tracing::info!(path = %opening.op.path, from = %participants[0].store, to = %to.store, "another store takes over");
+                self.once_fenced(&others, piece, Epoch(writer.epoch + 1), move |this, ended| {
+                    let Some(ended) = ended else { return opening.refuse(unknown_server()) };
+                    let now = this.world.now();
+                    // It may have lost what it had meanwhile: then it is decided anew.
+                    let is_able = this.state().standing(now, to.store).is_some_and(|standing| standing.era == to.era);
+                    if !is_able {
+                        return opening.refuse(OpeningError::wait("the store that was to take over has begun anew"));
+                    }
+                    let op = PlaceWriter { writer: token, participants: vec![to], takes_over: true };
+                    let that = Arc::clone(this);
+                    this.change(Durability::Synced, op, move |result| match result {
+                        Ok(_) => that.open_for_update(opening, group, vec![to], Some(ended)),
+                        // Its close has just come through, for one.
+                        Err(error) => opening.refuse(not_made(error)),
+                    });
+                });
+            }
+            Some(Reopening::Wait) => {
+                let shown: Vec<String> = participants.iter().map(|one| self.state().servers.shown(one.store)).collect();
+                let why = format!("those that know all that was written are away: {}", shown.join(", "));
+                opening.refuse(OpeningError::Wait { seconds: 3, why });
+            }
+            Some(Reopening::Lost) => opening.refuse(OpeningError::Lost),
+        }
+    }
+
+    /// A file is to be changed in place, or an interrupted one to be gone on with: whoever holds it and does not take part has to stop showing it
+    /// first.
+    fn update(self: &Arc<Self>, opening: Opening) {
+        let (actor, path) = (&opening.asking.actor, &opening.op.path);
+        let found = self.namespace.read(|read| {
+            let inode = namespace::stat(read, actor, path)?;
+            let Some(content) = inode.content().copied() else {
+                return Err(NsError::IsDirectory(path.to_string()));
+            };
+            let record = namespace::body_record(read, content.group, content.body)?;
+            Ok((
+                content,
+                namespace::holders(read, content.group, content.body)?,
+                record.map_or(0, |record| record.epoch),
+            ))
+        });
+        let (content, holders, epoch) = match found {
+            Ok(found) => found,
+            Err(error) => return opening.refuse(error),
+        };
+        let is_open = matches!(content.state, FileState::Open(_) | FileState::Updating(_));
+        let is_striped = content.group == GroupId::STRIPED;
+        if is_open || is_striped || opening.op.resume.is_none() && content.state != FileState::Complete {
+            // Somebody else writes it, or nobody any more, or it cannot be changed: the namespace has the words for it.
+            return self.open_for_update(opening, content.group, Vec::new(), None);
+        }
+        let piece = PieceId::first(content.body);
+        let (participants, is_guarded, have_left) = {
+            let state = self.state();
+            let participants = state.participants(self.world.now(), &holders, usize::MAX);
+            (participants, state.fences.guards(piece), state.servers.have_left(content.group))
+        };
+        if is_guarded {
+            return opening.refuse(OpeningError::wait("another server is just taking it over"));
+        }
+        if participants.is_empty() {
+            return opening.refuse(self.no_copy(&holders));
+        }
+        // Who reads from a store that has left the group since may go on there until it is deleted.
+        let mut others: BTreeSet<StoreId> = holders.into_iter().chain(have_left).collect();
+        others.retain(|store| participants.iter().all(|one| one.store != *store));
+        let others: Vec<StoreId> = others.into_iter().collect();
+        self.once_fenced(&others, piece, Epoch(epoch + 1), move |this, ended| match ended {
+            Some(ended) => this.open_for_update(opening, content.group, participants, Some(ended)),
+            None => opening.refuse(unknown_server()),
+        });
+    }
+
+    pub(super) fn no_copy(&self, holders: &[StoreId]) -> OpeningError {
+        let state = self.state();
+        let shown: Vec<String> = holders.iter().map(|store| state.servers.shown(*store)).collect();
+        OpeningError::NoCopy(if shown.is_empty() { "none".to_owned() } else { shown.join(", ") })
+    }
+
+    fn open_for_update(
+        self: &Arc<Self>,
+        mut opening: Opening,
+        group: GroupId,
+        participants: Vec<Participant>,
+        ended: Option<Ended>,
+    ) {
+        opening.op.placement = Placement { group, participants };
+        // An epoch that was given must not be given again.
+        self.open(opening, Durability::Synced, ended);
+    }
+
+    fn open(self: &Arc<Self>, opening: Opening, durability: Durability, ended: Option<Ended>) {
+        let this = Arc::clone(self);
+        let Opening { asking, op, answer } = opening;
+        let mode = op.mode;
+        self.change_as(&asking.actor, durability, op, move |result| {
+            let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
+            drop(ended);
+            let opened = match result {
+                Ok(opened) => opened,
+                Err(error) => return answer(Err(not_made(error))),
+            };
+            let not_fenced = match this.holders_left_out(&opened, &fenced) {
+                Ok(not_fenced) => not_fenced,
+                Err(error) => return answer(Err(error.into())),
+            };
+            // From here on nobody gets a permission to read it but at its primary.
+            let epoch = Epoch(opened.writer.epoch);
+            this.once_fenced(&not_fenced, opened.piece, epoch, move |this, ended| {
+                let fenced = ended.map(drop).ok_or_else(unknown_server);
+                answer(fenced.and_then(|()| this.redirect_writer(&opened, mode, asking.now)));
+            });
+        });
+    }
+
+    /// Of a file that is changed in place: those that hold it and neither take part nor have been fenced, since they were given their copy after it was
+    /// looked who holds it; and those that have left its group since.
+    fn holders_left_out(&self, opened: &OpenedWrite, fenced: &[StoreId]) -> Result<Vec<StoreId>, NsError> {
+        if !matches!(opened.kind, OpenKind::Update | OpenKind::Resumed(_)) {
+            return Ok(Vec::new());
+        }
+        let mut holders = self.namespace.read(|read| namespace::holders(read, opened.group, opened.body))?;
+        holders.extend(self.state().servers.have_left(opened.group));
+        holders.sort_unstable();
+        holders.dedup();
+        holders.retain(|store| !fenced.contains(store) && opened.participants.iter().all(|one| one.store != *store));
+        Ok(holders)
+    }
+
+    fn redirect_writer(&self, opened: &OpenedWrite, mode: u16, wall: Timestamp) -> Result<Redirect, OpeningError> {
+        let primary = opened.participants.first().ok_or(OpeningError::Lost)?;
+        // Of what is there already the stores have something that must not be begun anew.
+        let may_make = match opened.kind {
+            OpenKind::New | OpenKind::Upload(_) => true,
+            OpenKind::Update => false,
+            OpenKind::Resumed(_) => {
+                let token = &opened.writer;
+                let record = self.namespace.read(|read| namespace::writer_of(read, token.key, token.body))?;
+                record.is_some_and(|record| record.kind != WriterKind::Update)
+            }
+        };
+        let rights = GrantRights::Write { writer: opened.writer, participants: opened.participants.clone(), may_make };
+        let epoch = u64::from(opened.writer.epoch);
+        let to =
+            Permitted { piece: opened.piece, ino: opened.ino, mode, mtime: wall, group: opened.group, epoch, rights };
+        self.permit(self.world.now(), primary.store, to, wall)
+    }
+
+    /// Makes the permission.
+    pub(super) fn permit(
+        &self,
+        now: Time,
+        store: StoreId,
+        to: Permitted,
+        wall: Timestamp,
+    ) -> Result<Redirect, OpeningError> {
+        let state = self.state();
+        let away = || OpeningError::wait(format!("{} is away", state.servers.shown(store)));
+        let session = state.node_of(store).and_then(|node| state.sessions.session(now, node)).ok_or_else(away)?;
+        let Permitted { piece, ino, mode, mtime, group, epoch, rights } = to;
+        let what = match rights {
+            GrantRights::Write { .. } => Rights::READ_WRITE,
+            GrantRights::Read { .. } | GrantRights::Follow | GrantRights::Kept { .. } => Rights::READ,
+        };
+        let life = match rights {
+            GrantRights::Follow => self.settings.capability_life.min(FOLLOW_LIFE),
+            _ => self.settings.capability_life,
+        };
+        let to = To::Piece(Grant { store, session, group, rights });
+        let layout = Layout { to, ino, mode, mtime };
+        seal(&state, now, store, Sealed { body: piece.body, rights: what, epoch, layout, until: after(wall, life) })
+    }
+}
+
+/// So long after `wall`.
+pub(super) fn after(wall: Timestamp, life: Duration) -> Timestamp {
+    Timestamp(wall.0.saturating_add(i64::try_from(life.as_nanos()).unwrap_or(i64::MAX)))
+}
+
+/// What a permission says.
+pub(super) struct Sealed {
+    pub(super) body: BodyId,
+    pub(super) rights: Rights,
+    pub(super) epoch: u64,
+    pub(super) layout: Layout,
+    pub(super) until: Timestamp,
+}
+
+/// Makes a permission for the server of `store`, and says where that is.
+pub(super) fn seal(state: &State, now: Time, store: StoreId, what: Sealed) -> Result<Redirect, OpeningError> {
+    let away = || OpeningError::wait(format!("{} is away", state.servers.shown(store)));
+    let node = state.node_of(store).ok_or_else(away)?;
+    let session = state.sessions.session(now, node).ok_or_else(away)?;
+    let (host, port, key) = state.servers.way_to(node).ok_or_else(away)?;
+    let Sealed { body, rights, epoch, layout, until } = what;
+    let layout = layout.encode();
+    let capability = Capability { server: node, body, rights, epoch, session, expires: until, layout };
+    let capability = capability.seal(key).map_err(|error| {
+        tracing::error!(%error, "a permission cannot be made");
+        OpeningError::Unsupported("its stores do not fit into a redirect")
+    })?;
+    Ok(Redirect { node, host: host.to_owned(), port, capability, body })
+}
+
+/// What was decided on has changed meanwhile: it is decided anew when it is asked for again.
+pub(super) fn not_made(error: NsError) -> OpeningError {
+    match error {
+        NsError::Stale { why, .. } => OpeningError::wait(why),
+        error => error.into(),
+    }
+}
+
+/// What a client may do, before it is put into a form that it can carry.
+pub(super) struct Permitted {
+    pub(super) piece: PieceId,
+    pub(super) ino: Ino,
+    pub(super) mode: u16,
+    pub(super) mtime: Timestamp,
+    pub(super) group: GroupId,
+    pub(super) epoch: u64,
+    pub(super) rights: GrantRights,
+}
+
+fn unknown_server() -> OpeningError {
+    OpeningError::Wait { seconds: 3, why: "one of its stores has not been heard of since the manager began".into() }
+}

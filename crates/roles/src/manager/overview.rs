@@ -1,0 +1,257 @@
+//! What people are shown of a cluster as a whole: plain data, each answer as of one moment. Nothing is decided here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cluster::Presence;
+use cluster::placement::{StoreInfo, StoreState};
+use link::Roles;
+use namespace::{MemberEntry, NsError, WriterRecord};
+use serde::{Deserialize, Serialize};
+use types::NodeId;
+
+use super::activity::ActivityView;
+use super::{Manager, State};
+
+/// Entries that are read at a time.
+const PAGE: usize = 1024;
+/// What there are more of is counted up to here only, so that a question never takes long.
+pub(super) const COUNT_MAX: u64 = 100_000;
+/// The same, where it is asked every second.
+const COUNT_OFTEN_MAX: u64 = 10_000;
+/// A node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Which.
+    pub node: NodeId,
+    /// How people call it.
+    pub name: String,
+    /// What it is for.
+    pub roles: String,
+    /// How it stands; of the manager itself nothing.
+    pub presence: Option<Presence>,
+    /// Where clients reach it.
+    pub clients: Vec<String>,
+    /// Where other nodes reach it.
+    pub nodes: Vec<String>,
+    /// How many stores it has.
+    pub stores: u64,
+    /// Bytes of them in all, as far as they have been heard of.
+    #[serde(default)]
+    pub capacity: u64,
+    /// And free, without what is held back.
+    #[serde(default)]
+    pub room: u64,
+    /// How busy the busiest of them is, in thousandths.
+    #[serde(default)]
+    pub load_permille: u16,
+    /// What it does, as it said last; `None`: nothing since the manager began.
+    #[serde(default)]
+    pub activity: Option<ActivityView>,
+}
+
+/// How many there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Counted {
+    /// So many at least.
+    pub count: u64,
+    /// There are more, which were not counted.
+    pub and_more: bool,
+}
+
+/// A cluster as a whole.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StatusView {
+    /// Its nodes, by number.
+    pub nodes: Vec<NodeView>,
+    /// How many stores are in which state; without those that none is in.
+    pub stores: BTreeMap<StoreState, u64>,
+    /// Bytes of the stores that can be used, in all.
+    pub capacity: u64,
+    /// And free, without what is held back.
+    pub room: u64,
+    /// Files being written.
+    pub writers: Counted,
+    /// Copies that are owed.
+    pub owed: Counted,
+    /// Of these being made just now.
+    pub copying: u64,
+    /// Contents that nobody needs any more and that are still on a store.
+    pub deletions: Counted,
+}
+
+/// A cluster, and what it does just now. Sums are of the nodes that have said something in the last seconds.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TopView {
+    /// Bytes that clients read.
+    pub read_bytes_per_second: u64,
+    /// Bytes that clients send to be written, each once, however many copies are written of it.
+    pub written_bytes_per_second: u64,
+    /// Clients that are logged in at disk servers.
+    pub sessions: u64,
+    /// Files that they have open there.
+    pub open_files: u64,
+    /// Copies that were owed and were made since the manager began.
+    pub copies_made: u64,
+    /// Their bytes.
+    pub copied_bytes: u64,
+    /// The rest.
+    #[serde(flatten)]
+    pub status: StatusView,
+}
+
+impl Manager {
+    /// The cluster as a whole.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn status_view(&self) -> Result<StatusView, NsError> {
+        self.status_counted(COUNT_MAX)
+    }
+
+    /// The same, with what it does just now; cheap enough to be asked every second.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn top_view(&self) -> Result<TopView, NsError> {
+        let status = self.status_counted(COUNT_OFTEN_MAX)?;
+        let copied = self.state().copied;
+        let fresh: Vec<&ActivityView> =
+            status.nodes.iter().filter_map(|node| node.activity.as_ref()).filter(|said| said.is_fresh()).collect();
+        let sum = |of: fn(&ActivityView) -> u64| fresh.iter().map(|said| of(said)).fold(0, u64::saturating_add);
+        Ok(TopView {
+            read_bytes_per_second: sum(|said| said.read_bytes_per_second.unwrap_or(0)),
+            written_bytes_per_second: sum(|said| said.written_bytes_per_second.unwrap_or(0)),
+            sessions: sum(|said| said.sessions),
+            open_files: sum(|said| said.open_files),
+            copies_made: copied.copies,
+            copied_bytes: copied.bytes,
+            status,
+        })
+    }
+
+    fn status_counted(&self, count_max: u64) -> Result<StatusView, NsError> {
+        let members = self.namespace.read(namespace::members)?;
+        let (nodes, map, copying) = {
+            let state = self.state();
+            let mut of_nodes: BTreeMap<NodeId, Vec<&StoreInfo>> = BTreeMap::new();
+            for info in state.servers.map().stores() {
+                of_nodes.entry(info.node).or_default().push(info);
+            }
+            let view = |member: MemberEntry| {
+                let stores = of_nodes.get(&member.node).map(Vec::as_slice).unwrap_or_default();
+                self.node_view(&state, member, stores)
+            };
+            let nodes: Vec<NodeView> = members.into_iter().map(view).collect();
+            (nodes, Arc::clone(state.servers.map()), state.copies.len())
+        };
+        let (mut stores, mut capacity, mut room) = (BTreeMap::<StoreState, u64>::new(), 0_u64, 0_u64);
+        for info in map.stores() {
+            *stores.entry(info.state).or_insert(0) += 1;
+            if info.state == StoreState::Online {
+                capacity = capacity.saturating_add(info.capacity);
+                room = room.saturating_add(info.room());
+            }
+        }
+        Ok(StatusView {
+            nodes,
+            stores,
+            capacity,
+            room,
+            writers: self.count_writers(count_max)?,
+            owed: self.count_owed(count_max)?,
+            copying: copying as u64,
+            deletions: self.count_deletions(count_max)?,
+        })
+    }
+
+    fn node_view(&self, state: &State, member: MemberEntry, stores: &[&StoreInfo]) -> NodeView {
+        let now = self.world.now();
+        let MemberEntry { node, roles, name, for_nodes, for_clients, .. } = member;
+        let roles = Roles::from_bits(roles);
+        let is_manager = roles.is_some_and(|roles| roles.contain(link::Role::Manager));
+        let presence = match state.sessions.presence(now, node) {
+            // Its lease runs, but it cannot be told anything.
+            Presence::Online if !state.servers.is_connected(node) => Presence::Suspect,
+            presence => presence,
+        };
+        let own = self.clients_at.read().as_ref().map(|(host, port)| format!("{host}:{port}"));
+        NodeView {
+            node,
+            name,
+            roles: roles.map_or_else(|| "unknown".into(), |roles| roles.to_string()),
+            presence: (!is_manager).then_some(presence),
+            clients: if is_manager && for_clients.is_empty() { own.into_iter().collect() } else { for_clients },
+            nodes: for_nodes,
+            stores: stores.len() as u64,
+            capacity: stores.iter().map(|info| info.capacity).fold(0, u64::saturating_add),
+            room: stores.iter().map(|info| info.room()).fold(0, u64::saturating_add),
+            load_permille: stores.iter().map(|info| info.load.permille()).max().unwrap_or(0),
+            activity: state.servers.heard(now, node),
+        }
+    }
+
+    fn count_writers(&self, most: u64) -> Result<Counted, NsError> {
+        count(most, |after: Option<WriterRecord>| {
+            let after = after.map(|writer| (writer.key, writer.body));
+            let mut page = self.namespace.read(|read| namespace::writers(read, after, PAGE))?;
+            Ok((page.len() as u64, page.pop()))
+        })
+    }
+
+    fn count_deletions(&self, most: u64) -> Result<Counted, NsError> {
+        count(most, |after| {
+            let page = self.namespace.read(|read| namespace::due_deletions(read, after, PAGE))?;
+            Ok((page.len() as u64, page.last().copied()))
+        })
+    }
+
+    /// Copies that are owed.
+    pub(super) fn count_owed(&self, most: u64) -> Result<Counted, NsError> {
+        count(most, |after| {
+            let page = self.namespace.read(|read| namespace::owed_in_all_groups(read, after, PAGE))?;
+            let copies = page.iter().map(|(.., stores)| stores.len() as u64).sum();
+            Ok((copies, page.last().map(|(group, body, _)| (*group, *body))))
+        })
+    }
+}
+
+/// Counts page by page; `page` gives how many it has, and its last entry.
+fn count<T>(
+    most: u64,
+    mut page: impl FnMut(Option<T>) -> Result<(u64, Option<T>), NsError>,
+) -> Result<Counted, NsError> {
+    let (mut count, mut after) = (0, None);
+    loop {
+        let (found, last) = page(after)?;
+        count += found;
+        if last.is_none() {
+            return Ok(Counted { count, and_more: false });
+        }
+        if count >= most {
+            return Ok(Counted { count, and_more: true });
+        }
+        after = last;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_counted_to_the_end_or_to_the_bound() {
+        let pages = |all: u64| {
+            let page = move |after: Option<u64>| {
+                let from = after.map_or(0, |after| after + 1);
+                let some = (from..all).take(PAGE);
+                Ok((some.clone().count() as u64, some.last()))
+            };
+            count(COUNT_MAX, page).unwrap()
+        };
+        assert_eq!(pages(0), Counted { count: 0, and_more: false });
+        assert_eq!(pages(3000), Counted { count: 3000, and_more: false });
+        let many = pages(1_000_000);
+        assert!(many.and_more && (COUNT_MAX..COUNT_MAX + PAGE as u64).contains(&many.count));
+    }
+}

@@ -1,0 +1,166 @@
+//! Opens for reading: to the nearest store that is well and has it; of what is being written to its primary.
+
+use cluster::placement::rank_readers;
+use cluster::replication::{Epoch, Whole};
+use cluster::server::GrantRights;
+use cluster::{Presence, Time};
+use namespace::{Content, FileState, Inode, NsError, WriterRecord};
+use types::{BodyId, GroupId, NsPath, Participant, PieceId, StoreId};
+
+use super::Manager;
+use super::opening::Permitted;
+use crate::opening::{Asking, OpeningError, Redirect};
+
+/// What the namespace says of a file that is to be read.
+pub(super) struct Found {
+    pub(super) inode: Inode,
+    pub(super) content: Content,
+    epoch: u32,
+    holders: Vec<StoreId>,
+    /// Of what is being written.
+    writer: Option<WriterRecord>,
+}
+
+impl Found {
+    /// Of what is being written, the one who orders the changes.
+    fn primary(&self) -> Option<Participant> {
+        self.writer.as_ref()?.placement.participants.first().copied()
+    }
+}
+
+impl Manager {
+    /// Opens for reading; `unit`: not the file, but a unit of it, if it still has this content.
+    ///
+    /// # Errors
+    /// Why the client is sent nowhere.
+    pub fn open_read(
+        &self,
+        asking: &Asking,
+        path: &NsPath,
+        partial: bool,
+        unit: Option<(u8, BodyId)>,
+    ) -> Result<Redirect, OpeningError> {
+        let at = self.place_of(asking);
+        let now = self.world.now();
+        // Under the lock, so that no fence begins and ends between what is read and the permission.
+        let state = self.state();
+        let found = self.namespace.read(|read| find(read, asking, path, partial, unit))?;
+        if found.content.group == GroupId::STRIPED {
+            drop(state);
+            return self.redirect_striped_reader(&found, asking);
+        }
+        let piece = PieceId::first(found.content.body);
+        if state.fences.guards(piece) {
+            return Err(OpeningError::wait("another server is just taking it over"));
+        }
+        let (group, ino, epoch) = (found.content.group, found.inode.ino, u64::from(found.epoch));
+        let (mode, mtime) = (found.inode.access.mode, found.inode.mtime);
+        let permitted = |rights| Permitted { piece, ino, mode, mtime, group, epoch, rights };
+        if let FileState::Open(_) | FileState::Updating(_) = found.content.state {
+            let primary = found.primary().ok_or(OpeningError::Lost)?;
+            if found.writer.is_some_and(|writer| state.graces.is_alone(&writer.token())) {
+                return Err(OpeningError::wait("its writer has to come back first, or to be given up"));
+            }
+            drop(state);
+            return self.permit(now, primary.store, permitted(GrantRights::Follow), asking.now);
+        }
+        let tried = state.servers.stores_at(&asking.tried);
+        let ranked = rank_readers(state.servers.map(), &found.holders, at.as_ref(), self.world.random());
+        let can = |store: &&StoreId| has_session(&state, now, **store);
+        let best = ranked.iter().filter(can).find(|store| !tried.contains(store));
+        // The client may be wrong, or its way may be mended by now.
+        let best = best.or_else(|| ranked.iter().find(can)).copied();
+        drop(state);
+        let Some(store) = best else {
+            return Err(self.no_copy(&found.holders));
+        };
+        let epoch = Epoch(found.epoch);
+        let rights = match (found.content.state, found.content.sums) {
+            (FileState::Complete, Some(sums)) => {
+                let whole = Whole { len: found.content.len, crc32c: sums.crc32c, adler32: sums.adler32 };
+                GrantRights::Read { epoch, whole }
+            }
+            // Also a file that was being changed in place: it has no sums until it is read through.
+            _ => GrantRights::Kept { epoch },
+        };
+        self.permit(now, store, permitted(rights), asking.now)
+    }
+}
+
+impl Manager {
+    /// Where clients reach the disk servers that can show a file, `(host, port)`, the nearest first; of what is being written the one that orders the
+    /// changes. Nothing for a directory.
+    ///
+    /// # Errors
+    /// It is not there, or none of its stores is.
+    pub fn locate(&self, asking: &Asking, path: &NsPath) -> Result<Vec<(String, u16)>, OpeningError> {
+        let at = self.place_of(asking);
+        let now = self.world.now();
+        let found = match self.namespace.read(|read| find(read, asking, path, true, None)) {
+            Err(NsError::IsDirectory(_)) => return Ok(Vec::new()),
+            found => found?,
+        };
+        let striped = match found.content.group {
+            GroupId::STRIPED => Some(self.namespace.read(|read| {
+                let (_, units) = namespace::units_of(read, found.content.body)?;
+                super::striping::first_stores(read, &units)
+            })?),
+            _ => None,
+        };
+        let state = self.state();
+        let holders = striped.as_ref().unwrap_or(&found.holders);
+        let stores = match (found.content.state, found.primary()) {
+            (FileState::Open(_) | FileState::Updating(_), primary) if striped.is_none() => {
+                primary.map(|one| one.store).into_iter().collect()
+            }
+            _ => rank_readers(state.servers.map(), holders, at.as_ref(), self.world.random()),
+        };
+        let mut ways: Vec<(String, u16)> = Vec::new();
+        for store in stores.iter().filter(|store| has_session(&state, now, **store)) {
+            let way = state.node_of(*store).and_then(|node| state.servers.way_to(node));
+            let way = way.map(|(host, port, _)| (host.to_owned(), port));
+            ways.extend(way.filter(|way| !ways.contains(way)));
+        }
+        drop(state);
+        if ways.is_empty() { Err(self.no_copy(&stores)) } else { Ok(ways) }
+    }
+}
+
+pub(super) fn has_session(state: &super::State, now: Time, store: StoreId) -> bool {
+    let presence = state.standing(now, store).map(|standing| standing.presence);
+    matches!(presence, Some(Presence::Online | Presence::Suspect))
+}
+
+fn find(
+    read: &dyn namespace::Read,
+    asking: &Asking,
+    path: &NsPath,
+    partial: bool,
+    unit: Option<(u8, BodyId)>,
+) -> Result<Found, NsError> {
+    let file = namespace::open_read(read, &asking.actor, path, partial)?;
+    let inode = match unit {
+        None => file,
+        Some((number, of)) => {
+            let is_it = |content: &Content| content.body == of && content.group == GroupId::STRIPED;
+            if !file.content().is_some_and(is_it) {
+                return Err(NsError::Stale { what: path.to_string(), why: "it has another content by now" });
+            }
+            let (_, mut units) = namespace::units_of(read, of)?;
+            if usize::from(number) >= units.len() {
+                return Err(NsError::NotFound(format!("unit {number} of {path}"), "unit"));
+            }
+            units.swap_remove(usize::from(number))
+        }
+    };
+    let content = *inode.content().ok_or_else(|| NsError::IsDirectory(path.to_string()))?;
+    let record = namespace::body_record(read, content.group, content.body)?;
+    let epoch = record.map_or(0, |record| record.epoch);
+    let (holders, writer) = match content.state {
+        FileState::Open(by) | FileState::Updating(by) => (Vec::new(), namespace::writer_of(read, by, content.body)?),
+        FileState::Complete | FileState::Interrupted(_) => {
+            (namespace::holders(read, content.group, content.body)?, None)
+        }
+    };
+    Ok(Found { inode, content, epoch, holders, writer })
+}

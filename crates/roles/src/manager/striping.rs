@@ -1,0 +1,242 @@
+//! Striped files: their units are placed, opened and ended as all contents are; the file itself is opened at a disk server that puts it together,
+//! and that asks here for each unit as any client asks for a file.
+
+use std::sync::Arc;
+
+use cluster::Time;
+use cluster::placement::{place, rank_readers};
+use namespace::{
+    Durability, EndStriped, FileState, How, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, WriterRecord,
+};
+use types::capability::Rights;
+use types::{BodyId, GroupId, NsPath, Placement, Policy, StoreId, Stripe, WriterToken};
+
+use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, after, not_made, seal};
+use super::reading::{Found, has_session};
+use super::{Manager, State};
+use crate::grant::{Layout, Striped, StripedRights, To};
+use crate::opening::{Asking, OpeningError, Redirect};
+
+/// Whoever waits for the groups of some lists of stores.
+type Then = Box<dyn FnOnce(Result<Vec<(GroupId, Vec<StoreId>)>, NsError>) + Send>;
+
+impl Manager {
+    /// A new file whose directory wants it striped: each unit gets stores of its own.
+    pub(super) fn open_new_striped(self: &Arc<Self>, opening: Opening, policy: &Policy, stripe: Stripe) {
+        let Opening { asking, .. } = &opening;
+        let at = self.place_of(asking);
+        let map = Arc::clone(self.state().servers.map());
+        let placed = place(&map, policy, at.as_ref(), asking.announced.unwrap_or(0), self.world.random());
+        let groups = match placed {
+            Ok(placed) => placed.groups,
+            Err(error) if self.may_come_back(&map) => {
+                let why = format!("{error}; some may be back in seconds");
+                return opening.refuse(OpeningError::Wait { seconds: 2, why });
+            }
+            Err(error) => return opening.refuse(error),
+        };
+        let sync = usize::from(policy.layout().sync());
+        let this = Arc::clone(self);
+        let then = move |made: Result<Vec<_>, NsError>| match made {
+            Ok(made) => this.open_on_groups(opening, stripe, made, sync),
+            Err(error) => opening.refuse(not_made(error)),
+        };
+        self.with_groups(groups, Vec::new(), Box::new(then));
+    }
+
+    fn with_groups(self: &Arc<Self>, mut left: Vec<Vec<StoreId>>, mut made: Vec<(GroupId, Vec<StoreId>)>, then: Then) {
+        let Some(stores) = left.pop() else {
+            made.reverse();
+            return then(Ok(made));
+        };
+        let this = Arc::clone(self);
+        self.with_group(stores.clone(), move |group| match group {
+            Ok(group) => {
+                made.push((group, stores));
+                this.with_groups(left, made, then);
+            }
+            Err(error) => then(Err(error)),
+        });
+    }
+
+    fn open_on_groups(
+        self: &Arc<Self>,
+        mut opening: Opening,
+        stripe: Stripe,
+        groups: Vec<(GroupId, Vec<StoreId>)>,
+        sync: usize,
+    ) {
+        let units: Vec<Placement> = {
+            let (state, now) = (self.state(), self.world.now());
+            let unit = |(group, stores): (GroupId, Vec<StoreId>)| Placement {
+                group,
+                participants: state.participants(now, &stores, sync),
+            };
+            groups.into_iter().map(unit).collect()
+        };
+        if units.iter().any(|unit| unit.participants.is_empty()) {
+            return opening.refuse(OpeningError::wait("some of the stores that were chosen for it have just gone"));
+        }
+        opening.op.placement = Placement { group: GroupId::STRIPED, participants: Vec::new() };
+        opening.op.stripe = Some(NewStripe { stripe, units });
+        let is_new = opening.op.how == How::NewOnly && !opening.op.restarted;
+        self.open_file(opening, if is_new { Durability::Written } else { Durability::Synced });
+    }
+
+    /// Its client comes back to a striped file that it was writing. What was acknowledged of it is with the units: whoever goes on takes these over.
+    pub(super) fn reopen_striped(self: &Arc<Self>, opening: Opening) {
+        self.open_file(opening, Durability::Synced);
+    }
+
+    /// Opens the file itself, and sends its client to a server that puts it together.
+    fn open_file(self: &Arc<Self>, opening: Opening, durability: Durability) {
+        let this = Arc::clone(self);
+        let Opening { asking, op, answer } = opening;
+        let (actor, mode) = (asking.actor.clone(), op.mode);
+        self.change_as(&actor, durability, op, move |result| {
+            let opened = result.map_err(not_made);
+            answer(opened.and_then(|opened| this.redirect_striped_writer(&opened, mode, &asking)));
+        });
+    }
+
+    fn redirect_striped_writer(
+        &self,
+        opened: &OpenedWrite,
+        mode: u16,
+        asking: &Asking,
+    ) -> Result<Redirect, OpeningError> {
+        let writer = opened.writer;
+        let layout = |to| Layout { to, ino: opened.ino, mode, mtime: asking.now };
+        let what = (Rights::READ_WRITE, StripedRights::Write { writer });
+        self.redirect_striped(opened.body, asking, what, layout)
+    }
+
+    /// Sends a reader to a server that puts a striped file together.
+    pub(super) fn redirect_striped_reader(&self, found: &Found, asking: &Asking) -> Result<Redirect, OpeningError> {
+        let (inode, content) = (&found.inode, &found.content);
+        let rights = match content.state {
+            FileState::Open(_) | FileState::Updating(_) => StripedRights::Follow,
+            FileState::Complete => StripedRights::Read { len: content.len, is_partial: false },
+            FileState::Interrupted(_) => StripedRights::Read { len: content.len, is_partial: true },
+        };
+        let layout = |to| Layout { to, ino: inode.ino, mode: inode.access.mode, mtime: inode.mtime };
+        self.redirect_striped(content.body, asking, (Rights::READ, rights), layout)
+    }
+
+    fn redirect_striped(
+        &self,
+        body: BodyId,
+        asking: &Asking,
+        (rights, striped): (Rights, StripedRights),
+        layout: impl FnOnce(To) -> Layout,
+    ) -> Result<Redirect, OpeningError> {
+        let (at, now) = (self.place_of(asking), self.world.now());
+        let (stripe, units) = self.namespace.read(|read| namespace::units_of(read, body))?;
+        let stores = self.namespace.read(|read| first_stores(read, &units))?;
+        let state = self.state();
+        let store = self.nearest(&state, now, &stores, (at.as_ref(), &asking.tried));
+        // None of its stores is there: another one may still know how to wait for them.
+        let store = store.or_else(|| {
+            let all: Vec<StoreId> = state.servers.map().stores().iter().map(|info| info.store).collect();
+            self.nearest(&state, now, &all, (at.as_ref(), &asking.tried))
+        });
+        let Some(store) = store else { return Err(OpeningError::wait("no disk server is there")) };
+        let (epoch, life) = match striped {
+            StripedRights::Write { writer } => (writer.epoch, self.settings.capability_life),
+            StripedRights::Read { .. } => (0, self.settings.capability_life),
+            StripedRights::Follow => (0, self.settings.capability_life.min(FOLLOW_LIFE)),
+        };
+        let layout = layout(To::Striped(Striped { width: stripe.width(), chunk: stripe.chunk(), rights: striped }));
+        let until = after(asking.now, life);
+        seal(&state, now, store, Sealed { body, rights, epoch: u64::from(epoch), layout, until })
+    }
+
+    fn nearest(
+        &self,
+        state: &State,
+        now: Time,
+        stores: &[StoreId],
+        (at, tried): (Option<&types::Place>, &[String]),
+    ) -> Option<StoreId> {
+        let tried = state.servers.stores_at(tried);
+        let ranked = rank_readers(state.servers.map(), stores, at, self.world.random());
+        let can = |store: &&StoreId| has_session(state, now, **store);
+        // The client may be wrong, or its way may be mended by now.
+        let best = ranked.iter().filter(can).find(|store| !tried.contains(store));
+        best.or_else(|| ranked.iter().find(can)).copied()
+    }
+
+    /// Opens a unit of the striped file that `of` writes; `answer` is called once, perhaps in another thread, and must not wait.
+    pub fn open_unit_write(
+        self: &Arc<Self>,
+        asking: Asking,
+        (of, unit): (WriterToken, u8),
+        answer: impl FnOnce(Result<Redirect, OpeningError>) + Send + 'static,
+    ) {
+        let found = self.namespace.read(|read| unit_writer(read, of, unit));
+        let writer = match found {
+            Ok(writer) => writer,
+            Err(error) => return answer(Err(error.into())),
+        };
+        let path = match NsPath::parse(&writer.path) {
+            Ok(path) => path,
+            Err(error) => return answer(Err(NsError::from(error).into())),
+        };
+        let op = OpenWrite {
+            mode: 0,
+            expected_len: writer.expected_len,
+            unit_of: Some(of),
+            ..OpenWrite::new(path, How::Update, writer.client.clone(), ANY_BOOT)
+        };
+        self.reopen(Opening { asking, op, answer: Box::new(answer) }, &writer);
+    }
+
+    /// The client of a striped file has not come back, and neither is a unit written any more: it is ended.
+    pub(super) fn end_striped(self: &Arc<Self>, writer: &WriterRecord) {
+        let path = writer.path.escape_ascii().to_string();
+        self.change(Durability::Synced, EndStriped { writer: writer.token() }, move |result| match result {
+            Ok(true) => {
+                tracing::info!(path, "completed, as all that was announced is in its units: its writer went away")
+            }
+            Ok(false) => tracing::info!(path, "interrupted: its writer went away"),
+            // It is tried again, a grace period later.
+            Err(error) => tracing::info!(path, %error, "it cannot be ended now"),
+        });
+    }
+}
+
+/// The record of a unit's writer, as long as the file's writer is `of`.
+fn unit_writer(read: &dyn Read, of: WriterToken, unit: u8) -> Result<WriterRecord, NsError> {
+    let what = || format!("unit {unit} of body {:016x}", of.body.0);
+    let stale = |why| NsError::Stale { what: what(), why };
+    let file = namespace::writer_of(read, of.key, of.body)?.filter(|file| file.epoch == of.epoch);
+    if file.is_none() {
+        return Err(stale("its writer has ended, or its client has opened it again since"));
+    }
+    let (_, units) = namespace::units_of(read, of.body)?;
+    let content = units.get(usize::from(unit)).and_then(Inode::content).copied();
+    let content = content.ok_or_else(|| NsError::NotFound(what(), "unit"))?;
+    let FileState::Open(by) = content.state else {
+        return Err(stale("it is written no more"));
+    };
+    namespace::writer_of(read, by, content.body)?.ok_or_else(|| stale("it is written no more"))
+}
+
+/// Of each unit the stores that have it, the one that orders its changes where it is being written.
+pub(super) fn first_stores(read: &dyn Read, units: &[Inode]) -> Result<Vec<StoreId>, NsError> {
+    let mut stores = Vec::with_capacity(units.len());
+    for content in units.iter().filter_map(Inode::content) {
+        match content.state {
+            FileState::Open(by) | FileState::Updating(by) => {
+                let writer = namespace::writer_of(read, by, content.body)?;
+                stores.extend(writer.and_then(|writer| Some(writer.placement.participants.first()?.store)));
+            }
+            FileState::Complete | FileState::Interrupted(_) => {
+                stores.extend(namespace::holders(read, content.group, content.body)?);
+            }
+        }
+    }
+    stores.sort_unstable();
+    stores.dedup();
+    Ok(stores)
+}

@@ -1,0 +1,128 @@
+//! A manager with its connections.
+
+use std::io;
+use std::sync::Arc;
+
+use cluster::Time;
+use link::{LinkError, Outgoing, Role, Room};
+use namespace::{Namespace, NsError};
+use parking_lot::Mutex;
+use rand::Rng as _;
+use rand::TryRngCore as _;
+use rand::rngs::OsRng;
+use types::{NodeId, Timestamp};
+
+use crate::links::{Links, Peer, Received, Receiver};
+use crate::manager::{Manager, ManagerSettings, World};
+use crate::message::{FromManager, Message};
+use crate::ticker::{Clock, Ticker, wall_clock};
+
+/// Why a manager does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    /// The namespace cannot be read.
+    #[error("the namespace cannot be read: {0}")]
+    Namespace(#[from] NsError),
+    /// No thread can be had.
+    #[error("cannot start: {0}")]
+    Start(#[from] io::Error),
+}
+
+/// A running manager.
+pub struct ManagerNode {
+    manager: Arc<Manager>,
+    ticker: Mutex<Option<Ticker>>,
+}
+
+struct Outside {
+    links: Arc<Links>,
+    clock: Clock,
+}
+
+impl World for Outside {
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn wall(&self) -> Timestamp {
+        wall_clock()
+    }
+
+    fn random(&self) -> u64 {
+        rand::rng().random()
+    }
+
+    fn secret(&self) -> Option<[u8; 32]> {
+        let mut secret = [0; 32];
+        OsRng.try_fill_bytes(&mut secret).ok().map(|()| secret)
+    }
+
+    fn send(&self, to: NodeId, message: FromManager) {
+        let sent = link::encode(&Message::FromManager(message))
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| self.links.tell(to, Outgoing::new(bytes), Room::Try).map_err(|error| error.to_string()));
+        if let Err(error) = sent {
+            tracing::debug!(node = %to, error, "a message was not sent");
+        }
+    }
+}
+
+struct Inbox(Arc<Manager>);
+
+impl Receiver for Inbox {
+    fn connected(&self, node: NodeId, peer: &Peer) {
+        if peer.identity().name.roles.contain(Role::Disk) {
+            self.0.connected(node);
+        }
+    }
+
+    fn received(&self, node: NodeId, received: Received) {
+        // Whoever asks for an answer asks somebody else.
+        let Received::OneWay { message, .. } = received else { return };
+        match link::decode::<Message>(&message) {
+            Ok(Message::FromDisk(message)) => self.0.receive(node, message),
+            Ok(_) => tracing::warn!(%node, "a node sends what no disk server tells a manager"),
+            Err(error) => tracing::warn!(%node, %error, "a node sends what is no message"),
+        }
+    }
+
+    fn ended(&self, node: NodeId, why: &LinkError) {
+        tracing::info!(%node, %why, "a node is not connected any more");
+        self.0.disconnected(node);
+    }
+}
+
+impl ManagerNode {
+    /// Begins. Its [`ManagerNode::receiver`] is to be given to `links`.
+    ///
+    /// # Errors
+    /// [`ManagerError`].
+    pub fn start(
+        namespace: Arc<Namespace>,
+        settings: ManagerSettings,
+        links: &Arc<Links>,
+    ) -> Result<Self, ManagerError> {
+        let outside = Outside { links: Arc::clone(links), clock: Clock::start() };
+        let manager = Manager::start(namespace, settings, Box::new(outside))?;
+        let ticking = Arc::clone(&manager);
+        let ticker = Ticker::start("manager", move || ticking.tick())?;
+        Ok(Self { manager, ticker: Mutex::new(Some(ticker)) })
+    }
+
+    /// What decides.
+    #[must_use]
+    pub fn manager(&self) -> &Arc<Manager> {
+        &self.manager
+    }
+
+    /// Who is to be told what comes from other nodes.
+    #[must_use]
+    pub fn receiver(&self) -> Arc<dyn Receiver> {
+        Arc::new(Inbox(Arc::clone(&self.manager)))
+    }
+
+    /// Nothing is done by itself any more. Connections are the caller's to end.
+    pub fn stop(&self) {
+        drop(self.ticker.lock().take());
+    }
+}

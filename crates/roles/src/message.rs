@@ -1,0 +1,200 @@
+//! What managers and disk servers tell each other, as plain data; the bytes are [`link::encode`]'s.
+
+use serde::{Deserialize, Serialize};
+use types::{Incarnation, NodeId, PieceId, StoreId, WriterToken};
+
+use cluster::message::{BetweenStores, ToManager, ToServer};
+
+/// To a manager.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum FromDisk {
+    /// The first on each connection.
+    Hello(Hello),
+    /// How its stores are; all of them.
+    Report(Vec<StoreReport>),
+    /// The answer to [`FromManager::WhoLeads`].
+    Leads {
+        /// Those that it was asked about.
+        asked: Vec<WriterToken>,
+        /// Those of them that it leads.
+        led: Vec<WriterToken>,
+    },
+    /// The answer to [`FromManager::WhatHas`].
+    Has {
+        /// The store.
+        store: StoreId,
+        /// Behind which it was looked.
+        after: Option<PieceId>,
+        /// What is there, in their order; fewer than [`PIECES_MAX`](cluster::message::PIECES_MAX): there is no more.
+        pieces: Vec<PieceId>,
+    },
+    /// Of the machines.
+    Cluster(ToManager),
+    /// What it does: about once a second, with [`FromDisk::Report`].
+    Activity(Activity),
+}
+
+/// A disk server is there. Where it is reached, and which stores it has, stands in the namespace since it registered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// The number of the last key for permissions that it was given; 0: none yet.
+    pub key: u32,
+    /// Its stores.
+    pub stores: Vec<StoreReport>,
+}
+
+/// How a store is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StoreReport {
+    /// Which.
+    pub store: StoreId,
+    /// Bytes in all.
+    pub capacity: u64,
+    /// Bytes that are not to be used.
+    pub reserve: u64,
+    /// Bytes free, with those of the reserve.
+    pub free: u64,
+    /// How busy it is, in thousandths.
+    pub load_permille: u16,
+}
+
+/// What a disk server does for its clients, for people to see. What only grows is counted from the beginning of its run.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Activity {
+    /// How long it has run, in milliseconds.
+    pub up_millis: u64,
+    /// Clients that are logged in.
+    pub sessions: u64,
+    /// Files that they have open.
+    pub open_files: u64,
+    /// Files that are written there, or wait for their writer.
+    pub writing: u64,
+    /// Bytes that clients have read.
+    pub read_bytes: u64,
+    /// Bytes that clients have sent to be written.
+    pub written_bytes: u64,
+}
+
+/// To a disk server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum FromManager {
+    /// With which key the permissions of its clients are made from now on.
+    Keys(Keys),
+    /// Who serves which store: all of them.
+    Ways(Vec<Way>),
+    /// Which of these it leads.
+    WhoLeads {
+        /// The store.
+        store: StoreId,
+        /// Some writers whose primary it is, as far as the manager knows.
+        writers: Vec<WriterToken>,
+    },
+    /// A writing whose client does not come back is to be ended.
+    End(EndWriter),
+    /// Which pieces it has, at most [`PIECES_MAX`](cluster::message::PIECES_MAX).
+    WhatHas {
+        /// The store.
+        store: StoreId,
+        /// Behind which; `None`: from the beginning.
+        after: Option<PieceId>,
+    },
+    /// Of the machines.
+    Cluster(ToServer),
+}
+
+/// A key for permissions. Shown to nobody.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Keys {
+    /// Its number, above that of all before.
+    pub id: u32,
+    /// Random bytes.
+    pub secret: [u8; 32],
+    /// The life of the namespace, which stores keep with each piece.
+    pub incarnation: Incarnation,
+    /// Where clients reach the manager: host and port.
+    pub manager: Option<(String, u16)>,
+}
+
+/// A writing that is to be ended: as whole, if all is there that was announced, otherwise as interrupted.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct EndWriter {
+    /// The permission to go on with it. Shown to nobody.
+    pub capability: String,
+    /// The path that it was opened by.
+    pub path: Vec<u8>,
+    /// The announced length.
+    pub expected_len: Option<u64>,
+}
+
+impl std::fmt::Debug for EndWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "EndWriter({})", self.path.escape_ascii())
+    }
+}
+
+/// How the server of a store is reached.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Way {
+    /// The store.
+    pub store: StoreId,
+    /// Its server.
+    pub node: NodeId,
+    /// Where other nodes reach that, `host:port`.
+    pub nodes_at: String,
+}
+
+/// What disk servers tell each other; the bytes of a change go behind it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Between {
+    /// The store that is told.
+    pub to: StoreId,
+    /// What.
+    pub message: BetweenStores,
+    /// The change beside it.
+    pub change: Option<ChangeHead>,
+    /// What a piece is made with, for a store that may have to make it.
+    pub about: Option<About>,
+}
+
+/// A change of a piece, without its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ChangeHead {
+    /// Bytes are written.
+    Write {
+        /// From where on.
+        offset: u64,
+        /// How many.
+        len: u32,
+    },
+    /// It is cut or extended.
+    Truncate {
+        /// To this length in bytes.
+        len: u64,
+    },
+}
+
+/// What a piece is made with.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct About {
+    /// The path that it was opened by: for people who have to find out what it was.
+    pub path: Vec<u8>,
+    /// The announced length.
+    pub expected_len: Option<u64>,
+}
+
+/// Everything that goes from node to node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Message {
+    /// A disk server to a manager.
+    FromDisk(FromDisk),
+    /// A manager to a disk server.
+    FromManager(FromManager),
+    /// A disk server to another.
+    Between(Between),
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keys({}, not shown)", self.id)
+    }
+}

@@ -1,0 +1,97 @@
+//! A node's certificate is renewed before it ends: a thread looks once a minute, and asks when a third of the time is left.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use link::{Credentials, Identity, NewKey};
+use types::Timestamp;
+
+/// How often it looks.
+pub const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Has a request for a certificate signed, by a manager or by the authority that is here; in words why not.
+pub type Sign = dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send;
+
+/// What a node renews, and how.
+pub struct Renewing {
+    /// Who it is.
+    pub identity: Identity,
+    /// Where that is kept.
+    pub path: PathBuf,
+    /// What its connections show.
+    pub credentials: Arc<Credentials>,
+    /// For how long certificates are made.
+    pub validity: Duration,
+    /// The time of day.
+    pub clock: Box<dyn Fn() -> Timestamp + Send>,
+    /// Has a request signed.
+    pub sign: Box<Sign>,
+}
+
+impl std::fmt::Debug for Renewing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Renewing({:?})", self.identity)
+    }
+}
+
+impl Renewing {
+    /// Renews the certificate if it is time to. What was renewed is on the disk before it is used.
+    ///
+    /// # Errors
+    /// In words, why it should have been and was not.
+    pub fn look(&mut self) -> Result<bool, String> {
+        if !self.identity.wants_renewal((self.clock)(), self.validity) {
+            return Ok(false);
+        }
+        let key = NewKey::draw().map_err(|error| error.to_string())?;
+        let request = key.renewal(self.identity.name()).map_err(|error| error.to_string())?;
+        let answer = (self.sign)(&request)?;
+        let renewed = self.identity.renewed(&key, &answer).map_err(|error| error.to_string())?;
+        renewed.write(&self.path).map_err(|error| error.to_string())?;
+        self.credentials.replace(&renewed).map_err(|error| error.to_string())?;
+        tracing::info!(until = %renewed.expires(), "this node's certificate was renewed");
+        self.identity = renewed;
+        Ok(true)
+    }
+
+    /// Looks from now on, at once and then again and again.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub fn start(mut self, every: Duration) -> std::io::Result<Renewal> {
+        let (stop, stopped) = channel();
+        let thread = std::thread::Builder::new().name("renewal".into()).spawn(move || {
+            loop {
+                if let Err(why) = self.look() {
+                    let until = self.identity.expires();
+                    tracing::warn!(%until, why, "this node's certificate could not be renewed; it is tried again");
+                }
+                if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        })?;
+        Ok(Renewal { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+/// The thread that looks; it ends with this value.
+#[derive(Debug)]
+pub struct Renewal {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that renews the certificate had panicked");
+        }
+    }
+}

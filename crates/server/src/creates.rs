@@ -1,0 +1,146 @@
+//! The new files of one batch. All of them are opened in the namespace, side by side; when the last of these has been decided, one worker
+//! writes and closes those that were opened, again side by side. So each of both steps shares the committer's batches, and the second the
+//! log's sync. What becomes of one of them is what becomes of any file that a client opens, writes and closes: a stop in the middle leaves
+//! nothing that an ended grace period would not tidy up.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use namespace::{Durability, NsError, OpenWrite, OpenedWrite};
+use parking_lot::Mutex;
+use store::NewPiece;
+use types::{ClientIdentity, Timestamp};
+
+use crate::answer::Reply;
+use crate::endings;
+use crate::making::{Making, MakingError};
+use crate::node::Node;
+use crate::open_file::{Lease, LeaseFacts, LeaseState};
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::writers::Owner;
+
+/// Longer contents go past the log to files of their own, each of which is synced: several workers do that at a time.
+const SIDE_BY_SIDE: usize = 64 << 10;
+
+/// A new file, before it is opened.
+pub(crate) struct Create {
+    pub(crate) op: OpenWrite,
+    /// What its last change is to be, if the client says so.
+    pub(crate) mtime: Option<Timestamp>,
+    /// Where its content is in what stands behind the batch's header.
+    pub(crate) data: Range<usize>,
+    pub(crate) reply: Reply,
+}
+
+/// Those of one batch.
+pub(crate) struct Creates {
+    node: Arc<Node>,
+    owner: Owner,
+    client: Arc<ClientIdentity>,
+    behind: Vec<u8>,
+    /// Opens that are not decided yet.
+    undecided: AtomicUsize,
+    opened: Mutex<Vec<(Create, OpenedWrite)>>,
+}
+
+impl Creates {
+    /// `behind`: what stands behind the batch's header.
+    pub(crate) fn new(node: &Arc<Node>, session: &Session, client: ClientIdentity, behind: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self {
+            node: Arc::clone(node),
+            owner: Owner(session.number),
+            client: Arc::new(client),
+            behind,
+            undecided: AtomicUsize::new(0),
+            opened: Mutex::default(),
+        })
+    }
+
+    /// What stands behind the batch's header.
+    pub(crate) fn behind(&self) -> &[u8] {
+        &self.behind
+    }
+
+    /// Who makes them.
+    pub(crate) fn client(&self) -> &ClientIdentity {
+        &self.client
+    }
+
+    /// Opens all of them. Not to be called from a completion.
+    pub(crate) fn begin(self: &Arc<Self>, wanted: Vec<Create>) {
+        self.undecided.store(wanted.len(), Ordering::Release);
+        for create in wanted {
+            let (this, op) = (Arc::clone(self), create.op.clone());
+            self.node.change(Durability::Written, op, move |result| this.decided(create, result));
+        }
+    }
+
+    /// The committer's completion: must not block.
+    fn decided(self: &Arc<Self>, create: Create, result: Result<OpenedWrite, NsError>) {
+        match result {
+            Ok(opened) => self.opened.lock().push((create, opened)),
+            Err(error) => create.reply.refuse(&Refusal::of_namespace(&"make", &error)),
+        }
+        if self.undecided.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let opened = std::mem::take(&mut *self.opened.lock());
+        let (large, small): (Vec<_>, Vec<_>) = opened.into_iter().partition(|(one, _)| one.data.len() > SIDE_BY_SIDE);
+        let mut jobs: Vec<Vec<_>> = large.into_iter().map(|one| vec![one]).collect();
+        jobs.push(small);
+        for job in jobs.into_iter().filter(|job| !job.is_empty()) {
+            let this = Arc::clone(self);
+            let fill = move || job.into_iter().for_each(|(create, opened)| this.fill(create, &opened));
+            self.node.workers.submit_duty(Box::new(fill));
+        }
+    }
+
+    /// On a worker: writes and closes a file that was opened.
+    fn fill(&self, create: Create, opened: &OpenedWrite) {
+        let Create { op, mtime, data, reply } = create;
+        let node = &self.node;
+        opened.dropped.iter().for_each(|body| endings::dropped(node, *body));
+        let new =
+            NewPiece { path_hint: op.path.as_bytes(), expected_len: op.expected_len, incarnation: node.incarnation() };
+        let made =
+            node.store_of(opened.piece).and_then(|store| store.create(opened.piece, new)).map_err(MakingError::Here);
+        let writer = match made {
+            Ok(writer) => writer,
+            Err(error) => {
+                endings::abandon(node, opened.writer);
+                return reply.refuse(&error.refusal(&format_args!("make {}", op.path)));
+            }
+        };
+        let facts = LeaseFacts {
+            path: op.path,
+            client: Arc::clone(&self.client),
+            fresh: true,
+            begun: false,
+            expected_len: op.expected_len,
+            boot: node.config.boot,
+            // The batch's own stands for all of them.
+            room: None,
+        };
+        let state = LeaseState {
+            owner: Some(self.owner),
+            token: opened.writer,
+            writer: Some(Making::Here(Arc::clone(&writer))),
+        };
+        let lease = Lease::new((opened.ino, opened.body), facts, state);
+        if let Some(mtime) = mtime {
+            lease.set_mtime(mtime);
+        }
+        {
+            // In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
+            let mut writers = node.writers.lock();
+            writers.attach(opened.body, self.owner, Arc::clone(&lease));
+            writers.begin_close(opened.body, self.owner);
+        }
+        let written = writer.write(0, &self.behind[data]);
+        drop(writer);
+        let doubt = written.err().map(|error| Refusal::of_store(&format_args!("make {}", lease.path), &error));
+        endings::close(node, &lease, doubt, reply);
+    }
+}

@@ -1,0 +1,141 @@
+//! In a cluster: what is to be asked of another server. A manager sends opens to where the bytes are, a disk server sends everything that is
+//! about names to the manager.
+
+use std::sync::Arc;
+
+use namespace::OpenWrite;
+use roles::{Asking, DiskServer, Manager};
+use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, parse_writer};
+use types::{BodyId, NsPath, Place};
+use wire::request::{Open, Request, StatOptions, Target};
+use wire::{ErrorNumber, PathArg};
+
+use crate::answer::Reply;
+use crate::connection::Connection;
+use crate::node::wall_clock;
+use crate::refusal::{Redirect, Refusal};
+use crate::third_party::Part;
+
+impl Connection {
+    /// What a manager has to know of who opens.
+    pub(crate) fn asking(&self, target: &PathArg) -> Asking {
+        let text = |key: &[u8]| target.get(key).and_then(|value| std::str::from_utf8(value).ok());
+        Asking {
+            now: wall_clock(),
+            from: self.session.peer.ip().to_canonical(),
+            place: text(b"weir.place").and_then(|place| place.parse::<Place>().ok()),
+            announced: text(b"oss.asize").and_then(|len| len.parse().ok()),
+            tried: text(b"tried")
+                .map(|hosts| hosts.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect())
+                .unwrap_or_default(),
+            actor: self.node.config.actor.clone(),
+        }
+    }
+
+    /// An open for reading at a manager.
+    pub(crate) fn redirect_reader(&self, manager: &Arc<Manager>, r: &Open, path: &NsPath) -> Refusal {
+        let partial = r.target.get(b"weir.partial") == Some(b"1");
+        let unit = match unit_of(&r.target, UNIT_OF_KEY, |text| u64::from_str_radix(text, 16).ok().map(BodyId)) {
+            Ok(unit) => unit,
+            Err(refusal) => return refusal,
+        };
+        match manager.open_read(&self.asking(&r.target), path, partial, unit) {
+            Ok(to) => Refusal::Redirect(to.into()),
+            Err(error) => Refusal::of_opening(path, &error),
+        }
+    }
+
+    /// An open for writing at a manager.
+    pub(crate) fn redirect_writer(&self, manager: &Arc<Manager>, target: &PathArg, op: OpenWrite, reply: Reply) {
+        let path = op.path.clone();
+        let unit = match unit_of(target, UNIT_WRITER_KEY, parse_writer) {
+            Ok(unit) => unit,
+            Err(refusal) => return reply.refuse(&refusal),
+        };
+        let answer = move |result: Result<roles::Redirect, roles::OpeningError>| {
+            reply.refuse(&match result {
+                Ok(to) => Refusal::Redirect(to.into()),
+                Err(error) => Refusal::of_opening(&path, &error),
+            });
+        };
+        match unit {
+            Some((unit, writer)) => manager.open_unit_write(self.asking(target), (writer, unit), answer),
+            None => manager.open_write(self.asking(target), op, answer),
+        }
+    }
+
+    /// A cut by name at a manager: the disk server that orders the changes of the file makes it.
+    pub(crate) fn redirect_truncate(&self, manager: &Arc<Manager>, target: &PathArg, op: OpenWrite, reply: Reply) {
+        // Whoever writes a file cuts it by its handle. But one who comes from a server that is gone goes on with what it had begun there.
+        let goes_on = target.get(b"tried").is_some_and(|hosts| !hosts.is_empty());
+        let own = self.node.read_names(|read| namespace::find_writer(read, &op.client, &op.path));
+        match own {
+            Ok(own) if own.is_empty() || goes_on => self.redirect_writer(manager, target, op, reply),
+            Ok(_) => {
+                let text = format!("Cannot truncate {}: you are writing it; truncate the open file", op.path);
+                reply.refuse(&Refusal::new(ErrorNumber::FILE_LOCKED, text));
+            }
+            Err(error) => reply.refuse(&Refusal::of_namespace(&"truncate", &error)),
+        }
+    }
+
+    /// Where a disk server sends a client that asks for what only the manager knows; `None`: it is to be answered here.
+    pub(crate) fn at_manager(&self, disk: &DiskServer, request: &Request) -> Option<Refusal> {
+        let is_about_names = match request {
+            Request::Stat(r) => matches!(r.target, Target::Path(_)) && !r.options.has(StatOptions::VFS),
+            Request::Truncate(r) => matches!(&r.target, Target::Path(target) if !is_permitted(target)),
+            // Another server asks here for what a client has opened here for it, and knows of no manager.
+            Request::Open(r) => !is_permitted(&r.target) && !matches!(Part::of(&r.target), Ok(Part::Fetch { .. })),
+            Request::Query(r) => matches!(
+                r.kind,
+                wire::request::QueryKind::Checksum
+                    | wire::request::QueryKind::Xattr
+                    | wire::request::QueryKind::Prepare
+                    | wire::request::QueryKind::OpaqueFile
+            ),
+            Request::Statx(_)
+            | Request::Locate(_)
+            | Request::Dirlist(_)
+            | Request::Mkdir(_)
+            | Request::Rm(_)
+            | Request::Rmdir(_)
+            | Request::Mv(_)
+            | Request::Chmod(_)
+            | Request::Fattr(_)
+            | Request::Prepare(_) => true,
+            _ => false,
+        };
+        if !is_about_names {
+            return None;
+        }
+        Some(match disk.manager() {
+            Some((host, port)) => Refusal::Redirect(Redirect { host, port, opaque: String::new() }),
+            None => Refusal::Wait { seconds: 1, text: "This disk server has not heard of its manager yet".into() },
+        })
+    }
+}
+
+/// Whether the client shows a permission.
+fn is_permitted(target: &PathArg) -> bool {
+    target.get(types::capability::OPAQUE_KEY.as_bytes()).is_some()
+}
+
+/// Which unit of a striped file an open means, and of which; `None`: the file.
+fn unit_of<T>(target: &PathArg, key: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<(u8, T)>, Refusal> {
+    let text = |key: &str| target.get(key.as_bytes()).map(|value| std::str::from_utf8(value).unwrap_or(""));
+    let Some(unit) = text(UNIT_KEY) else { return Ok(None) };
+    let unit = unit.parse().ok().zip(text(key).and_then(parse));
+    unit.map(Some).ok_or_else(|| {
+        let text =
+            format!("A unit of a striped file is asked for by {UNIT_KEY}, its number, and {key}, which file it is of");
+        Refusal::new(ErrorNumber::ARG_INVALID, text)
+    })
+}
+
+impl From<roles::Redirect> for Redirect {
+    fn from(to: roles::Redirect) -> Self {
+        let (capability, content) = (types::capability::OPAQUE_KEY, types::capability::CONTENT_KEY);
+        let opaque = format!("{capability}={}&{content}={:016x}", to.capability, to.body.0);
+        Self { host: to.host, port: to.port, opaque }
+    }
+}

@@ -1,0 +1,389 @@
+//! An open at a disk server of a cluster: what may be done stands in the permission that the manager gave with its redirect.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use roles::{Granted, Placed, ReadGrant, StripedGrant, StripedRights};
+use types::{BodyId, Ino, NsPath, Timestamp, WriterToken};
+use wire::request::{Open, OpenOptions};
+use wire::response::OpenReply;
+use wire::{PathArg, StreamId};
+
+use super::{announced_len, mode_of, no_handle, no_new_target, source_to_write};
+use crate::answer::Reply;
+use crate::connection::{Connection, Stop};
+use crate::endings;
+use crate::making::{Making, MakingError};
+use crate::node::{Node, Role, wall_clock};
+use crate::open_file::{Access, Copying, Lease, LeaseFacts, LeaseState, OpenFile, Shown, WriteAccess};
+use crate::refusal::Refusal;
+use crate::requests::attributes::shown_bare;
+use crate::requests::own;
+use crate::session::Session;
+use crate::striped::{StripedOpen, Striper};
+use crate::third_party::{Asking, Grant, Part, PullJob, PullSource, addresses_of};
+use crate::writers::{Owner, TakeUp};
+
+/// What a client wants at a disk server.
+pub(super) struct AtDisk {
+    node: Arc<Node>,
+    session: Arc<Session>,
+    path: NsPath,
+    mode: u16,
+    with_stat: bool,
+    expected_len: Option<u64>,
+    mtime: Option<Timestamp>,
+    /// What else is done with it.
+    copying: Copying,
+    /// It is the target of a third-party copy.
+    fetched: Option<PullSource>,
+}
+
+impl Connection {
+    /// An open with the permission `capability`.
+    pub(super) fn open_granted(
+        &mut self,
+        stream: StreamId,
+        r: &Open,
+        path: NsPath,
+        capability: &[u8],
+    ) -> Result<Result<(), Refusal>, Stop> {
+        let crate::node::Role::Disk(disk) = &self.node.role else {
+            return Ok(Err(Refusal::unsupported("A permission of a cluster's manager")));
+        };
+        let part = match Part::of(&r.target) {
+            Ok(part) => part,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        if let Part::Fetch { key, origin } = &part {
+            return self.fetch_of_granted(stream, r, path, Some(capability), (key, origin));
+        }
+        let granted = match disk.granted(capability, wall_clock()) {
+            Ok(granted) => granted,
+            Err(error) => return Ok(Err(Refusal::of_placed(&format_args!("open {path}"), &error))),
+        };
+        let mut opening = self.at_disk(r, path);
+        match part {
+            Part::Source { key, dst } if !granted.is_to_write() => {
+                let reply = self.hand_on(stream)?;
+                let client = self.identity();
+                let origin = format!("{}.{}", client.user, client.pid).into_bytes();
+                let permission = Some(capability.to_vec());
+                self.node.on_worker(reply, move |reply| {
+                    let grant =
+                        addresses_of(&dst).map(|to| Grant { path: opening.path.clone(), to, origin, permission });
+                    match grant.and_then(|grant| opening.node.rendezvous.allow(key, grant)) {
+                        Ok(registration) => opening.copying = Copying::Allowed { _registration: registration },
+                        Err(refusal) => return reply.refuse(&refusal),
+                    }
+                    opening.read_or_striped(granted, reply);
+                });
+                return Ok(Ok(()));
+            }
+            Part::Source { .. } | Part::Fetch { .. } => return Ok(Err(source_to_write())),
+            Part::Target { key, server, path: source } if granted.is_to_write() => {
+                if !r.options.has(OpenOptions::NEW) && !r.options.has(OpenOptions::DELETE) {
+                    return Ok(Err(no_new_target()));
+                }
+                match self.source_of(r, &opening.path, key, server, source) {
+                    Ok(source) => opening.fetched = Some(source),
+                    Err(refusal) => return Ok(Err(refusal)),
+                }
+            }
+            Part::Target { .. } | Part::None => {}
+        }
+        match granted {
+            Granted::Read(reading) => {
+                let opened = opening.read(reading);
+                Ok(opened.and_then(|opened| self.ok(stream, |out| opened.encode(out))))
+            }
+            Granted::Striped(grant) => {
+                let reply = self.hand_on(stream)?;
+                opening.striped_apart(grant, reply);
+                Ok(Ok(()))
+            }
+            Granted::Write(writing) => {
+                let reply = self.hand_on(stream)?;
+                self.node.on_worker(reply, move |reply| {
+                    match writing.attach(opening.path.as_bytes(), opening.expected_len) {
+                        Ok(placed) => opening.write(placed, reply),
+                        Err(error) => {
+                            reply.refuse(&Refusal::of_placed(&format_args!("open {}", opening.path), &error));
+                        }
+                    }
+                });
+                Ok(Ok(()))
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn at_disk(&self, r: &Open, path: NsPath) -> AtDisk {
+        AtDisk {
+            node: self.node.clone(),
+            session: self.session.clone(),
+            path,
+            mode: mode_of(r),
+            with_stat: self.wants_stat(r),
+            expected_len: announced_len(r),
+            mtime: own::mtime_of(&r.target),
+            copying: Copying::No,
+            fetched: None,
+        }
+    }
+
+    /// Another server asks for a file on behalf of a client that has opened it here: `own` is the server's permission, if the manager has sent it;
+    /// else the client's is good for it.
+    pub(super) fn fetch_of_granted(
+        &mut self,
+        stream: StreamId,
+        r: &Open,
+        path: NsPath,
+        own: Option<&[u8]>,
+        (key, origin): (&[u8], &[u8]),
+    ) -> Result<Result<(), Refusal>, Stop> {
+        let Role::Disk(disk) = &self.node.role else {
+            return Ok(Err(Refusal::unsupported("A permission of a cluster's manager")));
+        };
+        let (disk, own) = (Arc::clone(disk), own.map(<[u8]>::to_vec));
+        let opening = AtDisk { copying: Copying::ForAnother, ..self.at_disk(r, path) };
+        let reply = self.hand_on(stream)?;
+        let asking = Asking { path: opening.path.clone(), from: self.session.peer.ip(), origin: origin.to_vec() };
+        let rendezvous = Arc::clone(&self.node.rendezvous);
+        let then = Box::new(move |allowed: Result<Option<Vec<u8>>, Refusal>| {
+            let granted = allowed.and_then(|clients| {
+                let permission = own.or(clients).unwrap_or_default();
+                let granted = disk.granted(&permission, wall_clock());
+                granted.map_err(|error| Refusal::of_placed(&format_args!("open {}", opening.path), &error))
+            });
+            match granted {
+                Ok(granted) => opening.read_or_striped(granted, reply),
+                Err(refusal) => reply.refuse(&refusal),
+            }
+        });
+        rendezvous.ask(key, asking, Instant::now(), then);
+        Ok(Ok(()))
+    }
+
+    /// A cut by name, with the permission that the manager gave with its redirect: an update in place that this server makes itself.
+    pub(crate) fn truncate_granted(
+        &mut self,
+        stream: StreamId,
+        target: &PathArg,
+        path: NsPath,
+        len: u64,
+    ) -> Result<Result<(), Refusal>, Stop> {
+        let Role::Disk(disk) = &self.node.role else {
+            return Ok(Err(Refusal::unsupported("A permission of a cluster's manager")));
+        };
+        let capability = target.get(types::capability::OPAQUE_KEY.as_bytes()).unwrap_or_default();
+        let writing = match disk.granted(capability, wall_clock()) {
+            Ok(Granted::Write(writing)) => writing,
+            Ok(granted) if granted.is_to_write() => {
+                return Ok(Err(Refusal::unsupported("To cut a striped file by its name")));
+            }
+            Ok(_) => return Ok(Err(Refusal::read_only(&path))),
+            Err(error) => return Ok(Err(Refusal::of_placed(&format_args!("truncate {path}"), &error))),
+        };
+        let opening = AtDisk {
+            node: self.node.clone(),
+            session: self.session.clone(),
+            path,
+            mode: 0,
+            with_stat: false,
+            expected_len: None,
+            mtime: None,
+            copying: Copying::No,
+            fetched: None,
+        };
+        let reply = self.hand_on(stream)?;
+        self.node.on_worker(reply, move |reply| match writing.attach(opening.path.as_bytes(), None) {
+            Ok(placed) => opening.cut(&placed, len, reply),
+            Err(error) => reply.refuse(&Refusal::of_placed(&format_args!("truncate {}", opening.path), &error)),
+        });
+        Ok(Ok(()))
+    }
+}
+
+impl AtDisk {
+    fn read(self, reading: ReadGrant) -> Result<OpenReply, Refusal> {
+        let (ino, mode, changed) = reading.attributes();
+        let opening = AtDisk { mode, ..self };
+        let opened = reading.open();
+        let (reader, permit) =
+            opened.map_err(|error| Refusal::of_placed(&format_args!("open {}", opening.path), &error))?;
+        let (body, len) = (reader.piece().body, reader.len());
+        opening.insert((ino, body), changed, len, Access::Read(Shown::new(reader, Some(permit))))
+    }
+
+    /// Where the answer is somebody's duty. Does not block.
+    fn read_or_striped(self, granted: Granted, reply: Reply) {
+        match granted {
+            Granted::Striped(grant) if !matches!(grant.rights, StripedRights::Write { .. }) => {
+                self.striped_apart(grant, reply);
+            }
+            Granted::Read(reading) => match self.read(reading) {
+                Ok(opened) => reply.ok(|out| opened.encode(out)),
+                Err(refusal) => reply.refuse(&refusal),
+            },
+            Granted::Striped(_) | Granted::Write(_) => reply.refuse(&source_to_write()),
+        }
+    }
+
+    /// A striped file, on a thread of its own.
+    fn striped_apart(self, grant: StripedGrant, reply: Reply) {
+        let manager = match &self.node.role {
+            Role::Disk(disk) => disk.manager(),
+            Role::Alone { .. } | Role::Manager(_) => None,
+        };
+        let (Some(striper), Some(manager)) = (self.node.config.striper.clone(), manager) else {
+            return reply.refuse(&Refusal::unsupported("A striped file"));
+        };
+        let Some(slot) = self.node.striped_opens.take() else { return reply.refuse(&Refusal::busy()) };
+        let open = StripedOpen { manager, path: self.path.clone(), grant, expected_len: self.expected_len };
+        let node = self.node.clone();
+        node.apart(reply, move |reply| {
+            self.striped(&*striper.0, open, reply);
+            drop(slot);
+        });
+    }
+
+    /// On a worker. In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
+    fn cut(self, placed: &Arc<Placed>, len: u64, reply: Reply) {
+        let owner = Owner(self.session.number);
+        let body = placed.piece().body;
+        let known = (placed.ino(), body, placed.writer());
+        let lease = match self.lease(owner, known, placed.is_new(), Making::Placed(Arc::clone(placed))) {
+            Ok(lease) => lease,
+            Err(refusal) => return reply.refuse(&refusal),
+        };
+        if !self.node.writers.lock().begin_close(body, owner) {
+            let text = format!("{} is being closed at this moment", self.path);
+            return reply.refuse(&Refusal::Wait { seconds: 1, text });
+        }
+        endings::truncate_placed(&self.node, &lease, placed, len, reply);
+    }
+
+    /// On a worker.
+    fn write(self, placed: Arc<Placed>, reply: Reply) {
+        let owner = Owner(self.session.number);
+        let body = placed.piece().body;
+        match self.lease(
+            owner,
+            (placed.ino(), body, placed.writer()),
+            placed.is_new(),
+            Making::Placed(Arc::clone(&placed)),
+        ) {
+            Ok(lease) => self.insert_writer(owner, lease, placed.len(), reply),
+            Err(refusal) => reply.refuse(&refusal),
+        }
+    }
+
+    fn insert_writer(mut self, owner: Owner, lease: Arc<Lease>, len: u64, reply: Reply) {
+        if let Some(mtime) = self.mtime {
+            lease.set_mtime(mtime);
+        }
+        let node = self.node.clone();
+        let (ino, body) = (lease.ino, lease.body);
+        if let Some(source) = self.fetched.take() {
+            self.copying = Copying::Fetched(PullJob::new(source, Arc::clone(&lease), owner));
+        }
+        let access = Access::Write(WriteAccess::new(owner, lease, false));
+        match self.insert((ino, body), wall_clock(), len, access) {
+            Ok(opened) => reply.ok(|out| opened.encode(out)),
+            Err(refusal) => {
+                node.writers.lock().detach(body, owner, false, Instant::now());
+                reply.refuse(&refusal);
+            }
+        }
+    }
+
+    /// A striped file. It waits for other servers.
+    fn striped(self, striper: &dyn Striper, open: StripedOpen, reply: Reply) {
+        let grant = open.grant;
+        let file = match striper.open(&open) {
+            Ok(file) => file,
+            Err(error) => {
+                let refusal = MakingError::from(error).refusal(&format_args!("open {}", self.path));
+                return reply.refuse(&refusal);
+            }
+        };
+        let StripedRights::Write { writer } = grant.rights else {
+            let opening = AtDisk { mode: grant.mode, ..self };
+            let (len, access) = (file.len(), Access::Read(Shown::striped(file)));
+            return match opening.insert((grant.ino, grant.body), grant.mtime, len, access) {
+                Ok(opened) => reply.ok(|out| opened.encode(out)),
+                Err(refusal) => reply.refuse(&refusal),
+            };
+        };
+        let (owner, len) = (Owner(self.session.number), file.len());
+        match self.lease(owner, (grant.ino, grant.body, writer), true, Making::Striped(file)) {
+            Ok(lease) => self.insert_writer(owner, lease, len, reply),
+            Err(refusal) => reply.refuse(&refusal),
+        }
+    }
+
+    /// The lease on what this client writes: the one that is there, if it is the same writing, or a new one. Whoever held it before is
+    /// fenced.
+    fn lease(
+        &self,
+        owner: Owner,
+        (ino, body, writer): (Ino, BodyId, WriterToken),
+        fresh: bool,
+        making: Making,
+    ) -> Result<Arc<Lease>, Refusal> {
+        let busy = || {
+            let text = format!("{} is being closed at this moment", self.path);
+            Refusal::Wait { seconds: 1, text }
+        };
+        let before = match self.node.writers.lock().take_up(body, owner) {
+            TakeUp::Yours(lease) => Some(lease),
+            TakeUp::Wait => return Err(busy()),
+            TakeUp::Unknown => None,
+        };
+        if let Some(lease) = before {
+            // The units of a striped file have been opened anew: who had them before has them no longer.
+            let is_same = lease.token() == writer && !matches!(making, Making::Striped(_));
+            if is_same {
+                let still = || self.node.writers.lock().is_attached(body, owner);
+                let open = || Ok(making.clone());
+                return match lease.hand_over(owner, writer, still, open) {
+                    Ok(Some(_)) => Ok(lease),
+                    Ok(None) => Err(Refusal::fenced(&self.path)),
+                    Err(error) => Err(error.refusal(&format_args!("open {}", self.path))),
+                };
+            }
+            lease.fence();
+        }
+        let facts = LeaseFacts {
+            path: self.path.clone(),
+            client: self.session.client().unwrap_or_default(),
+            fresh,
+            begun: false,
+            expected_len: self.expected_len,
+            boot: self.node.config.boot,
+            room: Some(self.node.writer_memory.take_regardless(self.session.peer.ip(), self.expected_len)),
+        };
+        let state = LeaseState { owner: Some(owner), token: writer, writer: Some(making) };
+        let lease = Lease::new((ino, body), facts, state);
+        self.node.writers.lock().attach(body, owner, Arc::clone(&lease));
+        Ok(lease)
+    }
+
+    fn insert(
+        self,
+        (ino, body): (Ino, BodyId),
+        changed: Timestamp,
+        len: u64,
+        access: Access,
+    ) -> Result<OpenReply, Refusal> {
+        let stat = self.with_stat.then(|| shown_bare(ino.0, len, self.mode, changed));
+        let Self { session, path, mode, copying, .. } = self;
+        let file = move |_| Arc::new(OpenFile { ino, body, path, mode, access, copying });
+        match session.handles.insert(file) {
+            Ok(handle) => Ok(OpenReply { handle, compression: None, stat }),
+            Err(reason) => Err(no_handle(reason)),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Pieces that are begun anew in the place of what is left of them.
+
+use std::sync::Arc;
+
+use disk::{Access, Disk, OpenOptions};
+use types::Incarnation;
+
+use super::world::{World, bytes, new_piece, piece};
+use crate::{NewPiece, StoreError, Writer};
+
+fn anew(world: &World, body: u64) -> Arc<Writer> {
+    world.store.begin_anew(piece(body), new_piece(None)).unwrap()
+}
+
+fn give(world: &World, body: u64, content: &[u8]) {
+    let writer = anew(world, body);
+    writer.write(0, content).unwrap();
+    let completed = writer.complete().unwrap();
+    world.journal.sync_to(completed.seq).unwrap();
+}
+
+/// Small, and with a file of its own.
+const SIZES: [usize; 3] = [0, 3000, 50_000];
+
+#[test]
+fn a_piece_that_was_removed_is_begun_anew_and_outlives_what_was_before() {
+    for (before, after) in SIZES.into_iter().flat_map(|before| SIZES.map(|after| (before, after))) {
+        for settles in [false, true] {
+            let world = World::new(1);
+            world.put(1, &bytes(1, before));
+            world.store.delete(piece(1)).unwrap();
+            if settles {
+                world.journal.sync_to(world.journal.appended()).unwrap();
+                world.store.tick().unwrap();
+            }
+            assert!(world.store.create(piece(1), new_piece(None)).is_err());
+            give(&world, 1, &bytes(2, after));
+            assert_eq!(world.read_all(1), bytes(2, after), "{before} {after}");
+            world.store.tick().unwrap();
+            assert_eq!(world.read_all(1), bytes(2, after), "{before} {after}");
+            for world in [world.killed(), world.power_lost()] {
+                assert_eq!(world.recovery.unexplained, [] as [String; 0]);
+                world.store.tick().unwrap();
+                assert_eq!(world.read_all(1), bytes(2, after), "{before} {after}");
+                world.store.delete(piece(1)).unwrap();
+                world.journal.sync_to(world.journal.appended()).unwrap();
+                assert!(world.killed().store.status(piece(1)).unwrap().is_none());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_life_in_the_making_is_not_taken_for_one_that_was_removed() {
+    for (before, after) in SIZES.into_iter().flat_map(|before| SIZES.map(|after| (before, after))) {
+        let world = World::new(1);
+        world.create(1, None).write(0, &bytes(1, before)).unwrap();
+        world.store.delete(piece(1)).unwrap();
+        let writer = anew(&world, 1);
+        writer.write(0, &bytes(2, after)).unwrap();
+        assert_eq!(writer.sync().unwrap(), after as u64);
+        for world in [world.killed(), world.power_lost()] {
+            // Twice: what the first opening tidied away must not have been the new one's.
+            world.journal.sync_to(world.journal.appended()).unwrap();
+            world.store.tick().unwrap();
+            let world = world.killed();
+            world.store.tick().unwrap();
+            assert_eq!(world.read_by_writer(1), bytes(2, after), "{before} {after}");
+        }
+    }
+}
+
+#[test]
+fn files_that_no_record_speaks_of_make_room() {
+    let other = World::new(1);
+    other.put(1, &bytes(1, 50_000));
+    let world = World::new(2);
+    let disk = &world.disk;
+    for path in [other.store.inner.objects.path(piece(1)), format!("{}.crc", other.store.inner.objects.path(piece(1)))]
+    {
+        let from = other.disk.open(&path, OpenOptions { access: Access::Read, direct: false }).unwrap();
+        let mut content = vec![0; from.len().unwrap() as usize];
+        from.read_at(&mut content, 0).unwrap();
+        disk.create_dir_all(path.rsplit_once('/').unwrap().0).unwrap();
+        let to = disk.open(&path, OpenOptions { access: Access::CreateNew, direct: false }).unwrap();
+        to.write_at(&content, 0).unwrap();
+        to.sync_data().unwrap();
+    }
+    assert!(matches!(world.store.create(piece(1), new_piece(None)), Err(StoreError::FileThere { .. })));
+    give(&world, 1, &bytes(2, 20_000));
+    for world in [world.killed(), world.power_lost()] {
+        assert_eq!(world.recovery.unexplained, [] as [String; 0]);
+        assert_eq!(world.read_all(1), bytes(2, 20_000));
+    }
+}
+
+#[test]
+fn what_is_known_is_cut_and_an_older_namespace_is_refused() {
+    let world = World::new(1);
+    world.put(1, &bytes(1, 50_000));
+    let older = NewPiece { incarnation: Incarnation(0), ..new_piece(None) };
+    assert!(matches!(world.store.begin_anew(piece(9), older), Err(StoreError::StaleIncarnation { .. })));
+    give(&world, 1, &bytes(2, 10_000));
+    assert_eq!(world.read_all(1), bytes(2, 10_000));
+    // Half of one that is given up is not whole after a stop.
+    let writer = anew(&world, 1);
+    writer.write(0, &bytes(3, 100)).unwrap();
+    drop(writer);
+    let world = world.killed();
+    let status = world.store.status(piece(1)).unwrap().unwrap();
+    assert!(!matches!(status.state, crate::PieceState::Complete { .. }), "{status:?}");
+}

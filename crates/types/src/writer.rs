@@ -1,0 +1,18 @@
+//! Who writes a content.
+
+use crate::BodyId;
+
+/// Finds a writer: made from the client's identity and the path (docs/formats.md).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct WriterKey(pub u64);
+
+/// Names one writer at one epoch. A server keeps it with the handle.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
+pub struct WriterToken {
+    /// From client and path.
+    pub key: WriterKey,
+    /// The content being written.
+    pub body: BodyId,
+    /// Raised by each re-open.
+    pub epoch: u32,
+}

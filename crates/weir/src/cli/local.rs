@@ -1,0 +1,98 @@
+//! The command line of `weir local`: a cluster on this machine, to try it out.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Most disk servers of a cluster on one machine.
+pub const LOCAL_DISKS_MAX: u16 = 64;
+
+/// Arguments of `weir local`.
+#[derive(Args, Debug, Clone)]
+pub struct LocalArgs {
+    /// The command.
+    #[command(subcommand)]
+    pub command: LocalCommand,
+}
+
+/// Commands on a cluster on this machine.
+#[derive(Subcommand, Debug, Clone)]
+pub enum LocalCommand {
+    /// Makes a cluster in a folder, or starts the one that is there: a manager and disk servers, each a process of its own.
+    ///
+    /// Prints the ready line of `weir serve` when all are ready, and returns; the processes stay. Run again, it starts those that are not
+    /// running, with the addresses that they had.
+    Up(LocalUpArgs),
+    /// Kills nodes with SIGKILL, as a crash would.
+    Kill(LocalNodesArgs),
+    /// Stops nodes cleanly.
+    Stop(LocalNodesArgs),
+    /// Starts nodes again, with the addresses that they had.
+    Start(LocalNodesArgs),
+    /// Stops all nodes, cleanly if they do so within 15 s. What they keep stays in the folder.
+    Down(LocalDirArgs),
+    /// Shows the nodes: which are running, and where they are reached.
+    Status(LocalStatusArgs),
+    /// Starts a node in a session of its own; for `weir local` itself.
+    #[command(hide = true)]
+    Detached(LocalDetachedArgs),
+}
+
+/// Arguments of `weir local up`.
+#[derive(Args, Debug, Clone)]
+pub struct LocalUpArgs {
+    /// The folder of the cluster: a new one, an empty one, or that of an earlier `up`.
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// How many disk servers there are to be; one that has some gets more [default: 4, or as many as there are].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(LOCAL_DISKS_MAX)))]
+    pub disks: Option<u16>,
+    /// The loopback address for clients; port 0 picks a free one [default: 127.0.0.1:1094, or as before].
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// A TOML file with settings for all nodes, as `weir serve` takes it. A copy is kept in the folder and used from then on.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Which nodes.
+#[derive(Args, Debug, Clone)]
+pub struct LocalNodesArgs {
+    /// Nodes: `manager`, `disk1`, `disk2` and so on.
+    #[arg(value_name = "NODE", required = true)]
+    pub nodes: Vec<String>,
+    /// The folder of the cluster.
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// Which cluster.
+#[derive(Args, Debug, Clone)]
+pub struct LocalDirArgs {
+    /// The folder of the cluster.
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// Arguments of `weir local status`.
+#[derive(Args, Debug, Clone)]
+pub struct LocalStatusArgs {
+    /// The folder of the cluster.
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Print JSON on stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `weir local detached`.
+#[derive(Args, Debug, Clone)]
+pub struct LocalDetachedArgs {
+    /// Where to write which process it is.
+    #[arg(long, value_name = "FILE")]
+    pub pid_file: PathBuf,
+    /// What `weir` is to be run with.
+    #[arg(last = true, value_name = "ARGUMENT", required = true)]
+    pub arguments: Vec<OsString>,
+}

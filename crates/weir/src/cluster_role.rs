@@ -1,0 +1,95 @@
+//! What the nodes of a cluster do, put on what they stand on: the manager's and the disk server's decisions, and the front door of each.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use cluster::CopyRate;
+use cluster::Life;
+use disk::{Access, Disk, DiskError, OpenOptions};
+use roles::{DiskNode, DiskServer, DiskSettings, Manager, ManagerNode, ManagerSettings, StoreAt};
+use server::{Server, ServerConfig};
+use types::BootId;
+
+use crate::Failure;
+use crate::cluster_node::Started;
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::foundation::disk_of;
+use crate::serve::{fetcher, not_served, set_bounds};
+use crate::serve_disk::DiskParts;
+use crate::serve_manager::ManagerParts;
+use crate::striping::PuttingTogether;
+
+fn not_started(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
+    Failure::new(Exit::Failed, error).while_doing("cannot start what this node does for its cluster")
+}
+
+fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -> ServerConfig {
+    let mut server_config = ServerConfig::new(listen, boot);
+    set_bounds(config, &mut server_config.limits, &mut server_config.times);
+    // A manager only says whether it is done, the disk servers do it.
+    server_config.pull = fetcher(config);
+    server_config
+}
+
+/// The manager's.
+pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(Started, Arc<Manager>), Failure> {
+    let ManagerParts { config, foundation, links, boot, listen } = parts;
+    let copies = CopyRate { bytes_per_second: config.copies_rate, ..CopyRate::default() };
+    let settings = ManagerSettings { grace: config.grace, copies, ..ManagerSettings::default() };
+    let node = ManagerNode::start(Arc::clone(&foundation.namespace), settings, links).map_err(not_started)?;
+    foundation.embedded.on_batch_done(Arc::new(server::batch_done));
+    let role = server::Role::Manager(Arc::clone(node.manager()));
+    let server = Server::start(server_config(config, *listen, *boot), role).map_err(not_served)?;
+    let at = config.advertise.clone().unwrap_or_else(|| server.address().to_string());
+    node.manager().set_clients_at(&at);
+    let (receiver, manager) = (node.receiver(), Arc::clone(node.manager()));
+    let stop_node = Box::new(move || node.stop());
+    Ok((Started { receiver, server, stop_node }, manager))
+}
+
+/// A disk server's.
+pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(Started, Arc<DiskServer>), Failure> {
+    let DiskParts { config, data, stores, links, boot, listen } = parts;
+    let life = disk_of(data)
+        .and_then(|disk| next_life(&*disk))
+        .map_err(|error| Failure::new(Exit::DiskFailed, error).while_doing("cannot count the runs of this node"))?;
+    // What was written and not synced is trusted as long as nothing was lost on any of its stores.
+    let boot = stores.iter().fold(*boot, |boot, store| store.foundation.journal.boot(boot));
+    let at = |store: &crate::serve_disk::ServedStore| StoreAt {
+        store_id: store.foundation.id(),
+        store: Arc::clone(&store.foundation.store),
+    };
+    let settings = DiskSettings { node: links.node(), life, boot };
+    let node = DiskNode::start(settings, stores.iter().map(at).collect(), links).map_err(not_started)?;
+    let role = server::Role::Disk(Arc::clone(node.server()));
+    let mut server_config = server_config(config, *listen, boot);
+    server_config.striper = Some(server::PutsTogether(Arc::new(PuttingTogether::new())));
+    let server = Server::start(server_config, role).map_err(not_served)?;
+    let watch = server.watch();
+    node.server().set_door(Some(Box::new(move || watch.door())));
+    let (receiver, disk_server) = (node.receiver(), Arc::clone(node.server()));
+    let stop_node = Box::new(move || {
+        // The two know each other.
+        node.server().set_door(None);
+        node.stop();
+    });
+    Ok((Started { receiver, server, stop_node }, disk_server))
+}
+
+/// Counts the runs of this node, durably: of two it is known which is the later one.
+fn next_life(disk: &dyn Disk) -> Result<Life, DiskError> {
+    const DIR: &str = "node/runs";
+    disk.create_dir_all(DIR)?;
+    disk.sync_dir("node")?;
+    // A file for each run, named by its number; those before it are of no use once it is there durably.
+    let before: Vec<u64> = disk.list(DIR)?.iter().filter_map(|entry| entry.name.parse().ok()).collect();
+    let life = before.iter().copied().max().unwrap_or(0) + 1;
+    let file = disk.open(&format!("{DIR}/{life}"), OpenOptions { access: Access::CreateNew, direct: false })?;
+    file.sync_data()?;
+    disk.sync_dir(DIR)?;
+    for old in before {
+        disk.remove(&format!("{DIR}/{old}"))?;
+    }
+    Ok(Life(life))
+}

@@ -1,0 +1,143 @@
+//! The demo's cluster: made and driven by the commands that a person would use (`weir local`, `weir policy set`), each node a process of its own.
+//! It ends with this value.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use roles::{FileView, StatusView};
+
+use super::Trouble;
+use super::child::{self, Outcome, Stop};
+use crate::control::Ask;
+use crate::control::client::ask_long;
+
+/// Disk servers.
+pub const DISKS: usize = 4;
+/// `weir local` bounds its own waits; this is above them.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// A cluster in a folder.
+#[derive(Debug)]
+pub struct Cluster {
+    dir: PathBuf,
+    /// Where clients reach it: `root://HOST:PORT/`.
+    pub base: String,
+    is_up: bool,
+}
+
+impl Cluster {
+    /// Starts the nodes, and waits until they are ready.
+    pub fn up(dir: &Path) -> Result<Self, Trouble> {
+        // From here on what was started is stopped, also by an error.
+        let mut cluster = Self { dir: dir.to_owned(), base: String::new(), is_up: true };
+        let disks = DISKS.to_string();
+        let said = cluster.local(&["up", "--disks", &disks, "--listen", "127.0.0.1:0"])?;
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let base = said.trim_end().strip_prefix("weir: ready ");
+        cluster.base = base.ok_or_else(|| Trouble::Wrong(format!("`weir local up` says `{said}`")))?.to_owned();
+        Ok(cluster)
+    }
+
+    /// The address of `path`.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("{}/{path}", self.base.trim_end_matches('/'))
+    }
+
+    /// Sets the policy of the root.
+    pub fn set_policy(&self, policy: &str) -> Result<(), Trouble> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["policy", "set", "/", policy, "--data"]).arg(self.manager());
+        let outcome = child::run(&mut command, PATIENCE, &Stop::never())?;
+        succeeded(&outcome, "weir policy set")
+    }
+
+    /// SIGKILL for a node.
+    pub fn kill(&self, node: &str) -> Result<(), Trouble> {
+        self.local(&["kill", node]).map(drop)
+    }
+
+    /// Starts it again, and waits until its stores are online. Says how long that took.
+    pub fn start(&self, node: &str) -> Result<Duration, Trouble> {
+        let begin = Instant::now();
+        self.local(&["start", node])?;
+        Ok(begin.elapsed())
+    }
+
+    /// Stops all nodes; an error if one did not stop by itself.
+    pub fn down(&mut self) -> Result<Duration, Trouble> {
+        let begin = Instant::now();
+        let outcome = self.local(&["down"])?;
+        self.is_up = false;
+        let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        match said.lines().find(|line| line.contains("killed")) {
+            Some(line) => Err(Trouble::Wrong(line.to_owned())),
+            None => Ok(begin.elapsed()),
+        }
+    }
+
+    /// What the manager says of a file; `None`: it says nothing, which a file has that is not there yet.
+    #[must_use]
+    pub fn file(&self, path: &str) -> Option<FileView> {
+        ask_long(&self.manager(), &Ask::File { path: path.to_owned() }).ok()
+    }
+
+    /// What the manager says of the cluster.
+    pub fn status(&self) -> Result<StatusView, Trouble> {
+        ask_long(&self.manager(), &Ask::ClusterStatus).map_err(|error| Trouble::Wrong(error.to_string()))
+    }
+
+    /// The last lines of the manager's log.
+    #[must_use]
+    pub fn log_end(dir: &Path) -> String {
+        crate::local::log_end(&dir.join("manager.log"))
+    }
+
+    fn manager(&self) -> PathBuf {
+        self.dir.join("manager")
+    }
+
+    /// Such a command comes to its end also when the demo is to stop: half of a start could not be undone.
+    fn local(&self, arguments: &[&str]) -> Result<Outcome, Trouble> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("local").args(arguments).arg("--dir").arg(&self.dir);
+        let outcome = child::run(&mut command, PATIENCE, &Stop::never())?;
+        succeeded(&outcome, &format!("weir local {}", arguments.join(" "))).map(|()| outcome)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.is_up && self.dir.join("local.json").exists() && self.local(&["down"]).is_err() {
+            let dir = self.dir.display();
+            let _ =
+                writeln!(io::stderr(), "weir: not all nodes of the demo could be stopped; `ps` shows them by {dir}");
+        }
+    }
+}
+
+fn succeeded(outcome: &Outcome, what: &str) -> Result<(), Trouble> {
+    if outcome.status.success() {
+        return Ok(());
+    }
+    Err(Trouble::Wrong(format!("`{what}` failed ({}): {}", outcome.status, outcome.stderr.trim())))
+}
+
+/// Whether the file system of `path` is kept in memory, which makes all rates meaningless.
+#[must_use]
+pub fn in_memory(path: &Path) -> bool {
+    let Ok(path) = path.canonicalize() else { return false };
+    let Ok(mounts) = File::open("/proc/mounts") else { return false };
+    let mut best = (0, false);
+    for line in BufReader::new(mounts).lines().map_while(io::Result::ok) {
+        let mut words = line.split_whitespace().skip(1);
+        let (Some(place), Some(kind)) = (words.next(), words.next()) else { continue };
+        if path.starts_with(place) && place.len() >= best.0 {
+            best = (place.len(), kind == "tmpfs");
+        }
+    }
+    best.1
+}

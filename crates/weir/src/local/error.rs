@@ -1,0 +1,79 @@
+//! What can go wrong with a cluster on this machine.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use crate::exit::Exit;
+
+/// Why it was not done.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum LocalError {
+    /// There is no cluster in the folder.
+    #[error("there is no cluster in {dir}; `weir local up --dir {dir}` makes one")]
+    None { dir: PathBuf },
+    /// Something else is in it.
+    #[error(
+        "{dir} is not empty and has no cluster of `weir local up` in it (it holds `{found}`); nothing was touched. Give an empty or a new folder"
+    )]
+    Foreign { dir: PathBuf, found: String },
+    /// The file with the addresses does not read.
+    #[error("{path} does not read: {why}")]
+    Plan { path: PathBuf, why: String },
+    /// There are more than were asked for.
+    #[error(
+        "the cluster in {dir} has {are} disk servers, and cannot have fewer; leave --disks out, or make another one in a new folder"
+    )]
+    TooMany { dir: PathBuf, are: u16 },
+    /// It listens somewhere else.
+    #[error(
+        "the cluster in {dir} listens on {is}, not on {asked}; leave --listen out, or make another one in a new folder"
+    )]
+    ListensElsewhere { dir: PathBuf, is: SocketAddr, asked: SocketAddr },
+    /// No port is free.
+    #[error("no free port was found at {ip}")]
+    NoPort { ip: IpAddr },
+    /// There is no such node.
+    #[error("there is no node `{name}`; there are {known}")]
+    NoNode { name: String, known: String },
+    /// It cannot be killed.
+    #[error("{name} is not running")]
+    NotRunning { name: String },
+    /// It was started and ended.
+    #[error("{name} did not start ({how}). Its log, {log}, ends:\n{end}")]
+    Ended { name: String, how: String, code: Option<i32>, log: PathBuf, end: String },
+    /// It was started and says nothing.
+    #[error("{name} was not ready within {seconds} s and was stopped. Its log, {log}, ends:\n{end}")]
+    Late { name: String, seconds: u64, log: PathBuf, end: String },
+    /// The manager makes no token.
+    #[error("cannot get a token from the manager for {name}: {source}")]
+    Token { name: String, source: crate::control::client::AskError },
+    /// The manager does not say how its stores are, or they are not there.
+    #[error("the stores of the disk servers did not come online within {seconds} s: {why}. Their logs are in {dir}")]
+    Stores { seconds: u64, why: String, dir: PathBuf },
+    /// A process cannot be told.
+    #[error("cannot {what} {name}: {source}")]
+    Process { what: &'static str, name: String, source: io::Error },
+    /// It does not go.
+    #[error("{name} (process {pid}) is still there after SIGKILL; does its disk hang?")]
+    Stuck { name: String, pid: i32 },
+    /// A file.
+    #[error("cannot {what} {path}: {source}")]
+    Io { what: &'static str, path: PathBuf, source: io::Error },
+}
+
+impl LocalError {
+    /// The code that the run ends with: of a node that did not start, its own.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::None { .. } | Self::Foreign { .. } | Self::Plan { .. } => Exit::DataDirectory,
+            Self::TooMany { .. } | Self::ListensElsewhere { .. } | Self::NoNode { .. } => Exit::Usage,
+            Self::Ended { code: Some(code), .. } => {
+                let known = Exit::ALL.into_iter().filter(|exit| *exit != Exit::Done);
+                known.into_iter().find(|exit| i32::from(exit.code()) == *code).unwrap_or(Exit::Failed)
+            }
+            _ => Exit::Failed,
+        }
+    }
+}

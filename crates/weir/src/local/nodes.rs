@@ -1,0 +1,286 @@
+//! The nodes of a cluster on this machine as processes: started in sessions of their own, found again, killed, stopped.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cluster::Presence;
+use cluster::placement::StoreState;
+use roles::{StatusView, StoreView};
+use rustix::process::Signal;
+
+use super::LocalError;
+use super::plan::{NodePlan, Plan};
+use super::process::Process;
+use crate::config::ClusterRole;
+use crate::control::Ask;
+use crate::control::client::{ask, ask_long};
+use crate::serve_disk;
+
+/// The folder of what is of use only while nodes run.
+const RUN_DIR: &str = "run";
+/// The copy of the settings that were given.
+pub const CONFIG: &str = "weir.toml";
+/// How long a node may take to start. After SIGKILL with many files it is some seconds.
+const START: Duration = Duration::from_secs(60);
+/// How long it may take from then until all stores are online: a new manager waits for the leases of the one before.
+const ONLINE: Duration = Duration::from_secs(30);
+/// How long a clean stop may take; a node gives up by itself after 10 s.
+const STOP: Duration = Duration::from_secs(15);
+/// How long one may take to end that was killed: as long as a write to the disk under way.
+const KILL: Duration = Duration::from_secs(30);
+const STEP: Duration = Duration::from_millis(10);
+/// A token is used at once.
+const TOKEN_MILLIS: u64 = 300_000;
+/// Lines of a log that are shown.
+const LOG_LINES: usize = 8;
+const LOG_TAIL: u64 = 8 << 10;
+const READY_MAX: u64 = 4096;
+
+/// The nodes in a folder.
+#[derive(Debug)]
+pub struct Nodes {
+    /// The folder, as the whole system names it.
+    pub dir: PathBuf,
+    /// Who they are.
+    pub plan: Plan,
+}
+
+/// A node that was started and is not ready yet.
+#[derive(Debug)]
+pub struct Starting<'a> {
+    node: &'a NodePlan,
+    child: Child,
+    begin: Instant,
+}
+
+impl Nodes {
+    /// Its data directory.
+    pub fn data(&self, node: &NodePlan) -> PathBuf {
+        self.dir.join(&node.name)
+    }
+
+    /// Its log.
+    pub fn log(&self, node: &NodePlan) -> PathBuf {
+        self.dir.join(format!("{}.log", node.name))
+    }
+
+    fn in_run(&self, node: &NodePlan, what: &str) -> PathBuf {
+        self.dir.join(RUN_DIR).join(format!("{}.{what}", node.name))
+    }
+
+    /// Its process, if it is running.
+    pub fn process(&self, node: &NodePlan) -> Option<Process> {
+        Process::read(&self.in_run(node, "pid")).filter(Process::is_running)
+    }
+
+    /// What it said when it was ready; `None`: nothing yet.
+    pub fn ready_line(&self, node: &NodePlan) -> Option<String> {
+        let mut text = String::new();
+        File::open(self.in_run(node, "ready")).ok()?.take(READY_MAX).read_to_string(&mut text).ok()?;
+        text.strip_suffix('\n').filter(|line| line.starts_with("weir: ready ")).map(ToOwned::to_owned)
+    }
+
+    /// Starts a node that is not running. It is not waited for.
+    pub fn launch<'a>(&self, node: &'a NodePlan) -> Result<Starting<'a>, LocalError> {
+        let run = self.dir.join(RUN_DIR);
+        let io = |what, path: &Path| {
+            let path = path.to_owned();
+            move |source| LocalError::Io { what, path, source }
+        };
+        fs::create_dir_all(&run).map_err(io("make", &run))?;
+        let (ready, log) = (self.in_run(node, "ready"), self.log(node));
+        let out = File::create(&ready).map_err(io("write", &ready))?;
+        let log = OpenOptions::new().create(true).append(true).open(&log).map_err(io("write", &log))?;
+        let process = |source| LocalError::Process { what: "start", name: node.name.clone(), source };
+        let mut command = Command::new(std::env::current_exe().map_err(process)?);
+        command.args(["local", "detached", "--pid-file"]).arg(self.in_run(node, "pid")).arg("--");
+        command.args(["serve", "--role", if node.is_manager() { "manager" } else { "disk" }, "--data"]);
+        command.arg(self.data(node)).arg("--listen").arg(node.listen.to_string());
+        command.arg("--nodes").arg(node.nodes.to_string());
+        if let Some(place) = &node.place {
+            command.arg("--place").arg(place);
+        }
+        let config = self.dir.join(CONFIG);
+        if config.exists() {
+            command.arg("--config").arg(config);
+        }
+        if !node.is_manager() && !serve_disk::has_joined(&self.data(node)) {
+            command.arg("--join-file").arg(self.token(node)?);
+        }
+        command.current_dir(&self.dir).stdin(Stdio::null()).stdout(out).stderr(log);
+        let mut child = command.spawn().map_err(process)?;
+        // From here on it is found by its file.
+        let is_known =
+            |child: &Child| self.process(node).is_some_and(|process| process.pid().cast_unsigned() == child.id());
+        while !is_known(&child) && child.try_wait().map_err(process)?.is_none() {
+            std::thread::sleep(STEP);
+        }
+        Ok(Starting { node, child, begin: Instant::now() })
+    }
+
+    /// A new token, in a file that nobody else can read.
+    fn token(&self, node: &NodePlan) -> Result<PathBuf, LocalError> {
+        let data = self.data(self.plan.manager());
+        let wanted = Ask::MakeToken { role: ClusterRole::Disk, valid_millis: TOKEN_MILLIS };
+        let token = |source| LocalError::Token { name: node.name.clone(), source };
+        let (answer, _) = ask(&data, &wanted).map_err(token)?;
+        let text = answer.get("token").and_then(|text| text.as_str()).unwrap_or_default();
+        let path = self.in_run(node, "token");
+        let written = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path);
+        let written = written.and_then(|mut file| writeln!(file, "{text}"));
+        written.map_err(|source| LocalError::Io { what: "write", path: path.clone(), source })?;
+        Ok(path)
+    }
+
+    /// Waits until all are ready, and says of the first that is not why.
+    pub fn wait_ready(&self, mut starting: Vec<Starting<'_>>) -> Result<(), LocalError> {
+        let ready: Vec<_> = starting.iter_mut().map(|one| self.wait_for(one)).collect();
+        for one in &starting {
+            // Used, or of no use any more; most have none.
+            let _ = fs::remove_file(self.in_run(one.node, "token"));
+        }
+        ready.into_iter().collect()
+    }
+
+    fn wait_for(&self, starting: &mut Starting<'_>) -> Result<(), LocalError> {
+        let node = starting.node;
+        let (name, log) = (node.name.clone(), self.log(node));
+        loop {
+            if self.ready_line(node).is_some() {
+                return Ok(());
+            }
+            let ended = starting.child.try_wait();
+            let ended = ended.map_err(|source| LocalError::Process { what: "wait for", name: name.clone(), source })?;
+            if let Some(status) = ended {
+                let end = log_end(&log);
+                return Err(LocalError::Ended { name, how: status.to_string(), code: status.code(), log, end });
+            }
+            if starting.begin.elapsed() > START {
+                self.stop(&[node])?;
+                let end = log_end(&log);
+                return Err(LocalError::Late { name, seconds: START.as_secs(), log, end });
+            }
+            std::thread::sleep(STEP);
+        }
+    }
+
+    /// Waits until the manager knows disk servers that are ready as online, and how their stores are: from then on files can be made there.
+    pub fn wait_online(&self, disks: &[&NodePlan]) -> Result<(), LocalError> {
+        let data = self.data(self.plan.manager());
+        let end = Instant::now() + ONLINE;
+        loop {
+            let asked = ask_long::<StatusView>(&data, &Ask::ClusterStatus)
+                .and_then(|status| Ok((status, ask_long::<Vec<StoreView>>(&data, &Ask::Stores)?)));
+            let missing = match asked {
+                Ok((status, stores)) => {
+                    let is_online = |disk: &&&NodePlan| online(disk, &status, &stores);
+                    let missing: Vec<&str> =
+                        disks.iter().filter(|disk| !is_online(disk)).map(|disk| disk.name.as_str()).collect();
+                    if missing.is_empty() {
+                        return Ok(());
+                    }
+                    format!("the manager does not know {} as online", missing.join(", "))
+                }
+                Err(error) => error.to_string(),
+            };
+            if Instant::now() >= end {
+                let (seconds, dir) = (ONLINE.as_secs(), self.dir.clone());
+                return Err(LocalError::Stores { seconds, why: missing, dir });
+            }
+            std::thread::sleep(STEP);
+        }
+    }
+
+    /// Kills a node, and waits until it has gone. Gives the number of its process; `None`: it was not running.
+    pub fn kill(&self, node: &NodePlan) -> Result<Option<i32>, LocalError> {
+        let Some(process) = self.process(node) else { return Ok(None) };
+        let name = &node.name;
+        let failed = |source| LocalError::Process { what: "kill", name: name.clone(), source };
+        let was_running = process.signal(Signal::KILL).map_err(failed)?;
+        if !process.wait(KILL) {
+            return Err(LocalError::Stuck { name: name.clone(), pid: process.pid() });
+        }
+        Ok(was_running.then(|| process.pid()))
+    }
+
+    /// Stops nodes, all at the same time: cleanly, or by force where that takes too long. Says which were running, and which were killed.
+    pub fn stop<'a>(&self, nodes: &[&'a NodePlan]) -> Result<Vec<(&'a NodePlan, Stopped)>, LocalError> {
+        let mut asked = Vec::new();
+        for node in nodes {
+            let Some(process) = self.process(node) else { continue };
+            let failed = |source| LocalError::Process { what: "stop", name: node.name.clone(), source };
+            if process.signal(Signal::TERM).map_err(failed)? {
+                asked.push((*node, process));
+            }
+        }
+        let end = Instant::now() + STOP;
+        let mut stopped = Vec::new();
+        for (node, process) in asked {
+            if process.wait(end.saturating_duration_since(Instant::now())) {
+                stopped.push((node, Stopped::Cleanly));
+            } else {
+                self.kill(node)?;
+                stopped.push((node, Stopped::ByForce));
+            }
+        }
+        Ok(stopped)
+    }
+}
+
+fn online(disk: &NodePlan, status: &StatusView, stores: &[StoreView]) -> bool {
+    let address = disk.listen.to_string();
+    let found = status.nodes.iter().find(|node| node.clients.contains(&address));
+    found.is_some_and(|node| {
+        let is_gone = |state| matches!(state, StoreState::Suspect | StoreState::Lost);
+        let is_well = |store: &StoreView| store.capacity > 0 && (is_gone(store.wanted) || !is_gone(store.state));
+        let mut own = stores.iter().filter(|store| store.node == node.node);
+        node.presence == Some(Presence::Online) && node.stores > 0 && own.all(is_well)
+    })
+}
+
+/// How a node was stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stopped {
+    /// It has ended by itself, as it was asked to.
+    Cleanly,
+    /// It did not end, and was killed.
+    ByForce,
+}
+
+/// The last lines of a log.
+pub fn log_end(path: &Path) -> String {
+    use std::io::Seek as _;
+    let read = || {
+        let mut file = File::open(path)?;
+        let len = file.metadata()?.len();
+        file.seek(io::SeekFrom::Start(len.saturating_sub(LOG_TAIL)))?;
+        let mut bytes = Vec::new();
+        file.take(LOG_TAIL).read_to_end(&mut bytes)?;
+        Ok::<_, io::Error>(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_else(|error| format!("(it cannot be read: {error})"));
+    let lines: Vec<&str> = text.lines().collect();
+    let lines: Vec<String> =
+        lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| format!("  {line}")).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_log() {
+        let temp = tempfile::tempdir().unwrap();
+        let log = temp.path().join("log");
+        assert!(log_end(&log).contains("cannot be read"));
+        let lines: Vec<String> = (0..2000).map(|line| format!("line {line}")).collect();
+        fs::write(&log, lines.join("\n")).unwrap();
+        let end = log_end(&log);
+        assert_eq!((end.lines().next(), end.lines().last()), (Some("  line 1992"), Some("  line 1999")));
+    }
+}

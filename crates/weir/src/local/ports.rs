@@ -1,0 +1,79 @@
+//! Ports that nobody else will take while a node is not running.
+
+use std::net::{IpAddr, TcpListener};
+use std::ops::Range;
+
+/// From which port on the system takes them for outgoing connections, if it does not say.
+const EPHEMERAL_DEFAULT: u16 = 32_768;
+/// Below are services that people know by number.
+const FIRST: u16 = 10_000;
+
+/// Finds ports that are free, and gives none out twice.
+pub struct Ports {
+    candidates: Range<u16>,
+    next: u16,
+    left: u16,
+    /// Held until all are found.
+    held: Vec<TcpListener>,
+}
+
+impl Ports {
+    /// Begins at `seed`, so that two clusters that are made at the same time hardly meet.
+    pub fn new(seed: u16) -> Self {
+        let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+        Self::within(candidates(&range), seed)
+    }
+
+    fn within(candidates: Range<u16>, seed: u16) -> Self {
+        let left = candidates.end - candidates.start;
+        Self { next: candidates.start + seed % left, candidates, left, held: Vec::new() }
+    }
+
+    /// A port at `ip`; `None`: all are taken, or the address is not this machine's.
+    pub fn take(&mut self, ip: IpAddr) -> Option<u16> {
+        while self.left > 0 {
+            let port = self.next;
+            self.left -= 1;
+            self.next = if port + 1 == self.candidates.end { self.candidates.start } else { port + 1 };
+            if let Ok(listener) = TcpListener::bind((ip, port)) {
+                self.held.push(listener);
+                return Some(port);
+            }
+        }
+        None
+    }
+}
+
+/// Ports that the system gives to outgoing connections are not good: one could have a node's while that is down.
+fn candidates(ephemeral: &str) -> Range<u16> {
+    let first = ephemeral.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(EPHEMERAL_DEFAULT);
+    // Where next to none are left they have to be shared.
+    if first < FIRST + 1000 { FIRST..u16::MAX } else { FIRST..first }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn none_that_outgoing_connections_get() {
+        assert_eq!(candidates("32768\t60999\n"), 10_000..32_768);
+        assert_eq!(candidates("1024 65535"), 10_000..65_535);
+        assert_eq!(candidates(""), 10_000..32_768);
+        assert_eq!(candidates("99999 x"), 10_000..32_768);
+    }
+
+    #[test]
+    fn what_is_taken_is_passed_over_and_nothing_is_given_twice() {
+        let ip = IpAddr::from(Ipv4Addr::new(127, 0, 0, 77));
+        let taken = TcpListener::bind((ip, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        // The last of the range comes first, then its beginning.
+        let mut ports = Ports::within(port - 1..port + 2, 2);
+        assert_eq!((ports.take(ip), ports.take(ip), ports.take(ip)), (Some(port + 1), Some(port - 1), None));
+        // An address of another machine.
+        assert_eq!(Ports::within(20_000..20_100, 0).take(IpAddr::from(Ipv4Addr::new(192, 0, 2, 1))), None);
+    }
+}

@@ -1,0 +1,153 @@
+//! What a manager answers to the commands that show its cluster and change its policies.
+
+use std::sync::Arc;
+
+use namespace::{Actor, Durability, InheritedPolicy, NsError, RemovePolicy, SetPolicy};
+use roles::{Manager, MemberError, OpeningError};
+use serde::{Deserialize, Serialize};
+use types::{ErrorCode, Ino, NsPath, Policy, StoreId};
+
+use crate::control::{Ask, Reply};
+use crate::serve::now;
+
+/// Policies that are read at a time.
+const PAGE: usize = 1024;
+
+/// A directory's policy, as it is shown.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct PolicyView {
+    /// The directory.
+    pub(crate) path: String,
+    /// The policy of what is made in it.
+    pub(crate) policy: String,
+    /// The directory that it was set on; `None`: none was, up to the root.
+    pub(crate) from: Option<String>,
+    /// Of one that was just set: what keeps it from being met as things are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) doubts: Vec<String>,
+}
+
+/// Answers what is asked of a cluster; `None`: that is not what was asked.
+pub(crate) fn answer(manager: &Arc<Manager>, ask: &Ask) -> Option<Reply> {
+    Some(match ask {
+        Ask::Stores => told(manager.stores_view()),
+        Ask::ClusterStatus => told(manager.status_view()),
+        Ask::Top => told(manager.top_view()),
+        Ask::File { path } => with_path(path, |path| told(manager.file_view(&path))),
+        Ask::PolicySet { path, words } => with_path(path, |path| set(manager, path, words)),
+        Ask::PolicyGet { path } => with_path(path, |path| told(get(manager, &path))),
+        Ask::PolicyRemove { path } => with_path(path, |path| {
+            let removed = change(manager, RemovePolicy { path: path.clone() });
+            told(removed.and_then(|()| get(manager, &path)))
+        }),
+        Ask::PolicyList => told(list(manager)),
+        Ask::StoreReadOnly { store, read_only } => {
+            with_members(manager.set_read_only(StoreId(*store), *read_only), || manager.stores_view())
+        }
+        Ask::StoreRemove { store } => with_members(manager.remove_store(StoreId(*store)), || manager.stores_view()),
+        Ask::NodeRemove { name } => with_members(manager.remove_node(name), || manager.status_view()),
+        Ask::Drain { store, stop } => drain(manager, store.map(StoreId), *stop),
+        Ask::Repair { give_up, force } => repair(manager, give_up.map(StoreId), *force),
+        _ => return None,
+    })
+}
+
+fn told<T: Serialize>(result: Result<T, NsError>) -> Reply {
+    match result {
+        Ok(answer) => Reply::long(&answer),
+        Err(error) if error.code() == ErrorCode::NotFound => Reply::Absent(error.to_string()),
+        Err(error) => Reply::Refused(error.to_string()),
+    }
+}
+
+fn with_path(path: &str, then: impl FnOnce(NsPath) -> Reply) -> Reply {
+    match NsPath::parse(path.as_bytes()) {
+        Ok(path) => then(path),
+        Err(error) => Reply::Refused(format!("`{path}`: {error}")),
+    }
+}
+
+fn change<O: namespace::Operation<Reply = ()> + Send + 'static>(manager: &Manager, op: O) -> Result<(), NsError> {
+    let ctx = manager.namespace().context(now(), &Actor::admin(), None);
+    manager.namespace().change_wait(Durability::Synced, ctx, op)
+}
+
+fn repair(manager: &Manager, give_up: Option<StoreId>, force: bool) -> Reply {
+    if let Some(store) = give_up
+        && let Err(error) = manager.give_up_store(store, force)
+    {
+        return Reply::Refused(error.to_string());
+    }
+    told(manager.repair_view())
+}
+
+fn with_members<T: Serialize>(done: Result<(), MemberError>, view: impl FnOnce() -> Result<T, NsError>) -> Reply {
+    match done {
+        Ok(()) => told(view()),
+        Err(error) => Reply::Refused(error.to_string()),
+    }
+}
+
+fn drain(manager: &Manager, store: Option<StoreId>, stop: bool) -> Reply {
+    let begun = match store {
+        Some(store) if stop => manager.stop_draining(store),
+        Some(store) => manager.drain_store(store),
+        None => Ok(()),
+    };
+    match begun {
+        Ok(()) => told(manager.repair_view()),
+        Err(error) => Reply::Refused(error.to_string()),
+    }
+}
+
+fn set(manager: &Manager, path: NsPath, words: &str) -> Reply {
+    let policy: Policy = match words.parse() {
+        Ok(policy) => policy,
+        Err(error) => return Reply::Refused(format!("`{words}` is no policy: {error}")),
+    };
+    let doubts = match manager.judge_policy(&policy) {
+        Ok(doubts) => doubts,
+        Err(OpeningError::Placement(error)) => {
+            return Reply::Refused(format!("{policy} can never be met by the stores that there are: {error}"));
+        }
+        Err(error) => return Reply::Refused(error.to_string()),
+    };
+    let shown = PolicyView { path: path.to_string(), policy: policy.to_string(), from: Some(path.to_string()), doubts };
+    tracing::info!(path = %path, policy = %policy, "the policy of a directory was set");
+    told(change(manager, SetPolicy { path, policy }).map(|()| shown))
+}
+
+fn get(manager: &Manager, path: &NsPath) -> Result<PolicyView, NsError> {
+    manager.namespace().read(|read| {
+        let inode = namespace::stat(read, &Actor::admin(), path)?;
+        if !inode.is_dir() {
+            return Err(NsError::NotDirectory(path.to_string()));
+        }
+        let found = namespace::policy_of(read, inode.ino)?;
+        let from = found.as_ref().map(|found| shown(read, found.from)).transpose()?;
+        let policy = found.map(|found| found.policy).unwrap_or_default();
+        Ok(PolicyView { path: path.to_string(), policy: policy.to_string(), from, doubts: Vec::new() })
+    })
+}
+
+fn list(manager: &Manager) -> Result<Vec<PolicyView>, NsError> {
+    manager.namespace().read(|read| {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let page = namespace::policies(read, after, PAGE)?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.from);
+            for InheritedPolicy { policy, from } in page {
+                let path = shown(read, from)?;
+                let from = Some(path.clone());
+                all.push(PolicyView { path, policy: policy.to_string(), from, doubts: Vec::new() });
+            }
+        }
+        all.sort_unstable_by(|a: &PolicyView, b| a.path.cmp(&b.path));
+        Ok(all)
+    })
+}
+
+fn shown(read: &dyn namespace::Read, dir: Ino) -> Result<String, NsError> {
+    Ok(namespace::path_of(read, dir)?.escape_ascii().to_string())
+}

@@ -1,0 +1,114 @@
+//! What a node of a cluster tells beside what every node does. docs/cluster.md lists it, and a test compares. Labels are states, of which there are few,
+//! and a node's own stores.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cluster::Presence;
+use cluster::placement::StoreState;
+use roles::{DiskServer, Manager, TopView};
+use store::Space;
+
+use super::exposition::{Exposition, Kind};
+
+/// States that a store can be in.
+const STORE_STATES: [StoreState; 6] = [
+    StoreState::Online,
+    StoreState::Suspect,
+    StoreState::Lost,
+    StoreState::Draining,
+    StoreState::ReadOnly,
+    StoreState::Full,
+];
+
+/// What is asked of a node of a cluster.
+pub enum ClusterSource {
+    /// A manager.
+    Manager {
+        /// It.
+        manager: Arc<Manager>,
+        /// The file system of its data directory.
+        space: Box<dyn Fn() -> Option<Space> + Send + Sync>,
+    },
+    /// A disk server.
+    Disk(Arc<DiskServer>),
+}
+
+impl ClusterSource {
+    /// The file systems of this node, where its front door has told clients of `space`: a manager's shows them all stores as one.
+    pub(super) fn own_space(&self, space: Option<Space>) -> Option<Space> {
+        match self {
+            Self::Manager { space, .. } => space(),
+            Self::Disk(_) => space,
+        }
+    }
+
+    pub(super) fn tell(&self, out: &mut Exposition) {
+        match self {
+            Self::Manager { manager, .. } => match manager.top_view() {
+                Ok(view) => of_manager(out, &view),
+                Err(error) => tracing::warn!("the cluster cannot be counted for the metrics: {error}"),
+            },
+            Self::Disk(disk) => of_disk_server(out, disk),
+        }
+    }
+}
+
+fn of_manager(out: &mut Exposition, view: &TopView) {
+    use Kind::{Counter, Gauge};
+    let status = &view.status;
+    let mut nodes = BTreeMap::from([("online", 0_u64), ("suspect", 0), ("away", 0)]);
+    for presence in status.nodes.iter().filter_map(|node| node.presence) {
+        let state = match presence {
+            Presence::Online => "online",
+            Presence::Suspect => "suspect",
+            Presence::Away => "away",
+        };
+        *nodes.entry(state).or_default() += 1;
+    }
+    out.family("weir_cluster_nodes", Gauge, "Disk servers, by how they stand");
+    for (state, count) in nodes {
+        out.labelled(&[("state", state)], count);
+    }
+    out.family("weir_cluster_stores", Gauge, "Stores, by state");
+    for state in STORE_STATES {
+        let count = status.stores.get(&state).copied().unwrap_or(0);
+        out.labelled(&[("state", &state.to_string())], count);
+    }
+    out.family("weir_cluster_capacity_bytes", Gauge, "Bytes of the stores that take files").sample(status.capacity);
+    out.family("weir_cluster_room_bytes", Gauge, "Bytes that can still be used on them").sample(status.room);
+    out.family("weir_cluster_writers", Gauge, "Files being written; counted to 10,000").sample(status.writers.count);
+    out.family("weir_cluster_copies_owed", Gauge, "Copies that are owed to stores; counted to 10,000")
+        .sample(status.owed.count);
+    out.family("weir_cluster_copies_running", Gauge, "Of these being made").sample(status.copying);
+    out.family("weir_cluster_copies_total", Counter, "Copies that were owed and were made").sample(view.copies_made);
+    out.family("weir_cluster_copied_bytes_total", Counter, "Bytes of these").sample(view.copied_bytes);
+}
+
+fn of_disk_server(out: &mut Exposition, disk: &DiskServer) {
+    use Kind::Gauge;
+    let figures = disk.figures();
+    out.family("weir_in_session", Gauge, "1 while the manager lets it answer").sample(u8::from(figures.is_in_session));
+    out.family("weir_load_ratio", Gauge, "How much of what it can move at a time it moved in the last second, 0 to 1")
+        .sample(f64::from(figures.load_permille) / 1000.0);
+    let stores: Vec<_> = figures.stores.iter().map(|store| (store.store.to_string(), store)).collect();
+    let mut each = |name, help, value: &dyn Fn(&roles::StoreFigures) -> Option<u64>| {
+        out.family(name, Gauge, help);
+        for (label, store) in &stores {
+            if let Some(value) = value(store) {
+                out.labelled(&[("store", label)], value);
+            }
+        }
+    };
+    each("weir_store_capacity_bytes", "Size of a store's file system", &|store| Some(store.space?.total));
+    each("weir_store_free_bytes", "Free bytes of it", &|store| Some(store.space?.free));
+    each("weir_store_floor_bytes", "Free bytes below which a store takes no new data", &|store| {
+        Some(store.space?.floor)
+    });
+    each("weir_store_refusing", "1 while a store takes no new data for want of space", &|store| {
+        Some(u64::from(store.space?.floor_reached))
+    });
+    each("weir_store_open_pieces", "Contents that are being written on a store", &|store| {
+        Some(store.open_pieces as u64)
+    });
+}

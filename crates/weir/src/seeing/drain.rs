@@ -1,0 +1,121 @@
+//! `weir drain`.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use roles::{LeaverView, RepairView};
+
+use super::repair::under_way;
+use super::{asked, counted, show};
+use crate::Failure;
+use crate::cli::DrainArgs;
+use crate::control::Ask;
+use crate::exit::Exit;
+
+/// How often it is asked how far it is.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Runs the command.
+pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
+    if let Some(store) = args.store.filter(|_| args.wait) {
+        wait(args, &store.to_string())?;
+    }
+    show(&args.manager, &Ask::Drain { store: args.store, stop: args.stop }, in_words)
+}
+
+/// Until nothing is on it any more. What changes is told on standard error.
+fn wait(args: &DrainArgs, store: &str) -> Result<(), Failure> {
+    let mut view: RepairView = asked(&args.manager.data, &Ask::Drain { store: args.store, stop: false })?;
+    let mut told = String::new();
+    loop {
+        let Some(leaver) = view.draining.iter().find(|leaver| leaver.store == store) else {
+            return Err(Failure::message(
+                Exit::Failed,
+                format!("store {store} is not emptied any more: somebody has stopped it"),
+            ));
+        };
+        if leaver.is_empty {
+            return Ok(());
+        }
+        let stuck = stuck(&view, leaver).into_iter().next();
+        let line = stuck.unwrap_or_else(|| format!("{}; {}", standing(leaver), under_way(&view)));
+        if line != told {
+            // Nobody may be there to read it.
+            let _ = writeln!(std::io::stderr(), "{line}");
+            told = line;
+        }
+        std::thread::sleep(LOOK);
+        view = asked(&args.manager.data, &Ask::Drain { store: None, stop: false })?;
+    }
+}
+
+fn in_words(view: &RepairView) -> Vec<String> {
+    if view.draining.is_empty() {
+        return vec!["no store is being emptied".into()];
+    }
+    let mut lines: Vec<String> = view.draining.iter().map(standing).collect();
+    if view.draining.iter().any(|leaver| !leaver.is_empty) {
+        lines.push(under_way(view));
+    }
+    lines.extend(view.draining.iter().flat_map(|leaver| stuck(view, leaver)));
+    lines
+}
+
+fn standing(leaver: &LeaverView) -> String {
+    let LeaverView { store, place, groups, is_empty } = leaver;
+    match groups {
+        0 if *is_empty => format!("store {store} at {place} is empty: its disk can be taken away"),
+        0 => format!("store {store} at {place}: all of it is on others; what is left there is being deleted"),
+        _ => format!("store {store} at {place} is being emptied: {} on it", counted_groups(*groups)),
+    }
+}
+
+fn counted_groups(groups: u64) -> String {
+    format!("{} still {}", counted(groups, "group"), if groups == 1 { "counts" } else { "count" })
+}
+
+fn stuck(view: &RepairView, leaver: &LeaverView) -> Vec<String> {
+    let of_it = view.stuck.iter().filter(|stuck| stuck.store == leaver.store);
+    of_it.map(|stuck| format!("group {} cannot do without store {}: {}", stuck.group, stuck.store, stuck.why)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use roles::{Counted, StuckView};
+
+    use super::*;
+
+    #[test]
+    fn how_far_it_is_and_what_is_in_the_way_is_said() {
+        let leaver = |groups, is_empty| LeaverView { store: "7".into(), place: "s/r/h".into(), groups, is_empty };
+        let owed = Counted { count: 3, and_more: true };
+        let stuck = vec![
+            StuckView { group: 4, store: "7".into(), why: "no room".into() },
+            StuckView { group: 5, store: "8".into(), why: "another one's".into() },
+        ];
+        let with = |leaver| RepairView {
+            lost: Vec::new(),
+            draining: vec![leaver],
+            filling: 1,
+            owed,
+            copying: 2,
+            stuck: stuck.clone(),
+        };
+        assert_eq!(
+            in_words(&with(leaver(2, false))),
+            [
+                "store 7 at s/r/h is being emptied: 2 groups still count on it",
+                "1 group being filled; copies that are owed: more than 3, 2 just being made",
+                "group 4 cannot do without store 7: no room",
+            ]
+        );
+        let deleting = in_words(&with(leaver(0, false)));
+        assert_eq!(deleting[0], "store 7 at s/r/h: all of it is on others; what is left there is being deleted");
+        let empty = in_words(&RepairView { stuck: Vec::new(), ..with(leaver(0, true)) });
+        assert_eq!(empty, ["store 7 at s/r/h is empty: its disk can be taken away"]);
+        assert_eq!(
+            in_words(&RepairView { draining: Vec::new(), ..with(leaver(0, true)) }),
+            ["no store is being emptied"]
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! `weir file`.
+
+use roles::{ContentState, ContentView, CopyState, CopyView, FileView};
+
+use super::show;
+use crate::Failure;
+use crate::cli::FileArgs;
+use crate::config::units::show_size;
+use crate::control::Ask;
+use crate::exit::Exit;
+use crate::table::table_lines;
+use crate::time_text::show_time;
+
+/// Runs the command.
+pub(crate) fn run(args: &FileArgs) -> Result<Exit, Failure> {
+    show(&args.manager, &Ask::File { path: args.path.clone() }, |file: &FileView| in_words(&args.path, file))
+}
+
+fn in_words(path: &str, file: &FileView) -> Vec<String> {
+    let mut lines = vec![format!("{path}: {}, inode {}, policy {}", file.kind, file.ino, file.policy)];
+    let Some(content) = &file.content else { return lines };
+    lines.push(of_content(content));
+    if let Some(writer) = &content.writer {
+        let since = show_time(u64::try_from(writer.since).unwrap_or(0));
+        lines.push(format!("written by {} since {since}, epoch {}", writer.client, writer.epoch));
+    }
+    lines.push(String::new());
+    if let Some(chunk) = content.chunk {
+        lines.push(format!("dealt out over {} units in chunks of {}", content.units.len(), show_size(chunk)));
+        let rows: Vec<Vec<String>> = (0..).zip(&content.units).flat_map(rows_of_unit).collect();
+        lines.extend(table_lines(&["unit", "length", "content", "place", "node", "state", "copy", "store"], &rows));
+        return lines;
+    }
+    if content.copies.is_empty() {
+        lines.push("no store of this cluster has it or should have it".into());
+        return lines;
+    }
+    let rows: Vec<Vec<String>> = content.copies.iter().map(row).collect();
+    lines.extend(table_lines(&["place", "node", "state", "copy", "store"], &rows));
+    lines
+}
+
+fn of_content(content: &ContentView) -> String {
+    let ContentView { body, group, len, generation, .. } = content;
+    let state = match content.state {
+        ContentState::Complete => "complete",
+        ContentState::Writing => "being written",
+        ContentState::Updating => "complete, being changed in place",
+        ContentState::Interrupted => "interrupted: its writer went away",
+    };
+    let sums = match (&content.adler32, &content.crc32c) {
+        (Some(adler32), Some(crc32c)) => format!(", adler32 {adler32}, crc32c {crc32c}"),
+        _ => String::new(),
+    };
+    let len = match content.state {
+        ContentState::Writing => String::new(),
+        _ => format!(", {len} bytes ({})", show_size(*len)),
+    };
+    let group = match content.chunk {
+        Some(_) => String::new(),
+        None => format!(" of group {group}"),
+    };
+    format!("{state}{len}, content {:016x}{group}, generation {generation}{sums}", body.0)
+}
+
+/// A row for each of a unit's copies, or one that says that it has none.
+fn rows_of_unit((number, unit): (u8, &ContentView)) -> Vec<Vec<String>> {
+    let len = match unit.state {
+        ContentState::Writing => "being written".to_owned(),
+        ContentState::Interrupted => format!("{}, interrupted", show_size(unit.len)),
+        ContentState::Complete | ContentState::Updating => show_size(unit.len),
+    };
+    let begin = [number.to_string(), len, format!("{:016x}", unit.body.0)];
+    if unit.copies.is_empty() {
+        return vec![[&begin[..], &["on no store".to_owned()]].concat()];
+    }
+    unit.copies.iter().map(|copy| [&begin[..], &row(copy)[..]].concat()).collect()
+}
+
+fn row(copy: &CopyView) -> Vec<String> {
+    let unknown = || "not known any more".to_owned();
+    vec![
+        copy.place.clone().unwrap_or_else(unknown),
+        copy.node.map(|node| node.to_string()).unwrap_or_default(),
+        copy.state.map(|state| state.to_string()).unwrap_or_default(),
+        match copy.has {
+            CopyState::Whole => "there",
+            CopyState::Owed => "owed",
+            CopyState::BeingMade => "being made",
+            CopyState::Primary => "primary of its writing",
+            CopyState::TakesPart => "takes part in its writing",
+            CopyState::Later => "gets it after the close",
+        }
+        .into(),
+        copy.store.to_string(),
+    ]
+}

@@ -1,0 +1,35 @@
+//! `weir store` and `weir node`: what an administrator says of them.
+
+use roles::{StatusView, StoreView};
+use types::StoreId;
+
+use super::{counted, show};
+use crate::Failure;
+use crate::cli::{NodeArgs, NodeCommand, StoreArgs, StoreCommand};
+use crate::control::Ask;
+use crate::exit::Exit;
+
+/// Runs `weir store`.
+pub(crate) fn store(args: &StoreArgs) -> Result<Exit, Failure> {
+    let (args, ask) = match &args.command {
+        StoreCommand::ReadOnly(args) => (args, Ask::StoreReadOnly { store: args.store, read_only: true }),
+        StoreCommand::Online(args) => (args, Ask::StoreReadOnly { store: args.store, read_only: false }),
+        StoreCommand::Remove(args) => (args, Ask::StoreRemove { store: args.store }),
+    };
+    let store = StoreId(args.store);
+    show(&args.manager, &ask, |stores: &Vec<StoreView>| {
+        let found = stores.iter().find(|view| view.store == store);
+        vec![match found {
+            Some(view) => format!("store {store} at {} is {}", view.place, view.state),
+            None => format!("store {store} is off the list; {} left", counted(stores.len() as u64, "store")),
+        }]
+    })
+}
+
+/// Runs `weir node`.
+pub(crate) fn node(args: &NodeArgs) -> Result<Exit, Failure> {
+    let NodeCommand::Remove(args) = &args.command;
+    show(&args.manager, &Ask::NodeRemove { name: args.name.clone() }, |status: &StatusView| {
+        vec![format!("node {} is off the list; {} left", args.name, counted(status.nodes.len() as u64, "node"))]
+    })
+}

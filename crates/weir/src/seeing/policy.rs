@@ -1,0 +1,46 @@
+//! `weir policy`.
+
+use std::io::Write as _;
+
+use super::show;
+use crate::Failure;
+use crate::cli::{PolicyArgs, PolicyCommand};
+use crate::control::Ask;
+use crate::exit::Exit;
+use crate::manager_office::PolicyView;
+use crate::table::table_lines;
+
+/// Runs the command.
+pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Failure> {
+    match &args.command {
+        PolicyCommand::Set(args) => {
+            // Words or one line in quotes, as people like it.
+            let set = Ask::PolicySet { path: args.path.clone(), words: args.words.join(" ") };
+            show(&args.manager, &set, |set: &PolicyView| {
+                for doubt in &set.doubts {
+                    // It is set all the same.
+                    let _ = writeln!(std::io::stderr(), "weir: {doubt}");
+                }
+                in_words(set)
+            })
+        }
+        PolicyCommand::Get(args) => show(&args.manager, &Ask::PolicyGet { path: args.path.clone() }, in_words),
+        PolicyCommand::Remove(args) => show(&args.manager, &Ask::PolicyRemove { path: args.path.clone() }, in_words),
+        PolicyCommand::List(args) => show(args, &Ask::PolicyList, |all: &Vec<PolicyView>| {
+            if all.is_empty() {
+                return vec!["no directory has a policy: every file has one copy, on any store".into()];
+            }
+            let rows: Vec<Vec<String>> = all.iter().map(|one| vec![one.path.clone(), one.policy.clone()]).collect();
+            table_lines(&["directory", "policy"], &rows)
+        }),
+    }
+}
+
+fn in_words(view: &PolicyView) -> Vec<String> {
+    let from = match &view.from {
+        Some(from) if *from == view.path => "set on this directory".to_owned(),
+        Some(from) => format!("inherited from {from}"),
+        None => "as no directory up to the root has a policy".to_owned(),
+    };
+    vec![view.policy.clone(), format!("{}: {from}", view.path)]
+}

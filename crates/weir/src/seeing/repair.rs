@@ -1,0 +1,70 @@
+//! `weir repair`.
+
+use roles::{RepairView, StuckView};
+
+use super::{counted, show};
+use crate::Failure;
+use crate::cli::RepairArgs;
+use crate::control::Ask;
+use crate::exit::Exit;
+
+/// Runs the command.
+pub(crate) fn run(args: &RepairArgs) -> Result<Exit, Failure> {
+    show(&args.manager, &Ask::Repair { give_up: args.store, force: args.force }, in_words)
+}
+
+fn in_words(view: &RepairView) -> Vec<String> {
+    if view.lost.is_empty() {
+        return vec!["no store was given up".into()];
+    }
+    let mut lines: Vec<String> = view
+        .lost
+        .iter()
+        .map(|lost| match lost.groups {
+            0 => format!("store {} at {} is replaced: no group counts on it any more", lost.store, lost.place),
+            groups => {
+                format!("store {} at {} is lost; {} count on it", lost.store, lost.place, counted(groups, "group"))
+            }
+        })
+        .collect();
+    lines.push(under_way(view));
+    let of_lost = |stuck: &&StuckView| view.lost.iter().any(|lost| lost.store == stuck.store);
+    for stuck in view.stuck.iter().filter(of_lost) {
+        lines.push(format!("group {} stays without store {}: {}", stuck.group, stuck.store, stuck.why));
+    }
+    lines
+}
+
+/// What is just being done.
+pub(super) fn under_way(view: &RepairView) -> String {
+    let more = if view.owed.and_more { "more than " } else { "" };
+    let groups = counted(view.filling, "group");
+    format!("{groups} being filled; copies that are owed: {more}{}, {} just being made", view.owed.count, view.copying)
+}
+
+#[cfg(test)]
+mod tests {
+    use roles::{Counted, LeaverView};
+
+    use super::*;
+
+    #[test]
+    fn what_is_lost_what_is_under_way_and_what_cannot_be_done_is_said() {
+        let lost = |groups| LeaverView { store: "7".into(), place: "s/r/h".into(), groups, is_empty: false };
+        let owed = Counted { count: 3, and_more: false };
+        let view =
+            RepairView { lost: vec![lost(2)], draining: Vec::new(), filling: 1, owed, copying: 2, stuck: Vec::new() };
+        assert_eq!(
+            in_words(&view),
+            [
+                "store 7 at s/r/h is lost; 2 groups count on it",
+                "1 group being filled; copies that are owed: 3, 2 just being made"
+            ]
+        );
+        let stuck = vec![StuckView { group: 4, store: "7".into(), why: "no room".into() }];
+        let lines = in_words(&RepairView { lost: vec![lost(0)], stuck, ..view.clone() });
+        assert_eq!(lines[0], "store 7 at s/r/h is replaced: no group counts on it any more");
+        assert_eq!(lines[2], "group 4 stays without store 7: no room");
+        assert_eq!(in_words(&RepairView { lost: Vec::new(), ..view }), ["no store was given up"]);
+    }
+}

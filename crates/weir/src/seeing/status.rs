@@ -1,0 +1,76 @@
+//! `weir status`.
+
+use cluster::Presence;
+use roles::{Counted, NodeView, StatusView};
+
+use super::{counted, show};
+use crate::Failure;
+use crate::cli::ManagerArgs;
+use crate::config::units::show_size;
+use crate::control::Ask;
+use crate::exit::Exit;
+use crate::table::table_lines;
+
+/// Runs the command.
+pub(crate) fn run(args: &ManagerArgs) -> Result<Exit, Failure> {
+    show(args, &Ask::ClusterStatus, in_words)
+}
+
+fn in_words(status: &StatusView) -> Vec<String> {
+    let rows: Vec<Vec<String>> = status.nodes.iter().map(row).collect();
+    let mut lines = table_lines(&["node", "name", "role", "here", "stores", "clients", "nodes"], &rows);
+    lines.push(String::new());
+    let all = status.stores.values().sum();
+    let states: Vec<String> = status.stores.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    lines.push(match all {
+        0 => "no stores".into(),
+        _ => format!("{}: {}", counted(all, "store"), states.join(", ")),
+    });
+    lines.push(format!("{} free of {} on stores that take files", show_size(status.room), show_size(status.capacity)));
+    lines.push(format!("{} being written", how_many(status.writers, "file")));
+    let copying = if status.copying > 0 { format!(", {} just being made", status.copying) } else { String::new() };
+    lines.push(format!("{} owed{copying}", how_many(status.owed, "copy")));
+    lines.push(format!("{} to be deleted from stores", how_many(status.deletions, "content")));
+    lines
+}
+
+fn how_many(counted: Counted, what: &str) -> String {
+    let plural = match (counted.count, what) {
+        (1, _) => what.to_owned(),
+        (_, "copy") => "copies".into(),
+        _ => format!("{what}s"),
+    };
+    let more = if counted.and_more { "more than " } else { "" };
+    format!("{more}{} {plural}", counted.count)
+}
+
+fn row(node: &NodeView) -> Vec<String> {
+    vec![
+        node.node.to_string(),
+        node.name.clone(),
+        node.roles.clone(),
+        match node.presence {
+            None => "answers".into(),
+            Some(Presence::Online) => "online".into(),
+            Some(Presence::Suspect) => "suspect".into(),
+            Some(Presence::Away) => "away".into(),
+        },
+        node.stores.to_string(),
+        node.clients.join(" "),
+        node.nodes.join(" "),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_as_sentences() {
+        let said = |count, and_more, what| how_many(Counted { count, and_more }, what);
+        assert_eq!(said(0, false, "copy"), "0 copies");
+        assert_eq!(said(1, false, "copy"), "1 copy");
+        assert_eq!(said(1, false, "file"), "1 file");
+        assert_eq!(said(100_000, true, "file"), "more than 100000 files");
+    }
+}

@@ -1,0 +1,39 @@
+//! `weir stores`.
+
+use roles::StoreView;
+
+use super::{counted, show};
+use crate::Failure;
+use crate::cli::ManagerArgs;
+use crate::config::units::show_size;
+use crate::control::Ask;
+use crate::exit::Exit;
+use crate::table::table_lines;
+
+/// Runs the command.
+pub(crate) fn run(args: &ManagerArgs) -> Result<Exit, Failure> {
+    show(args, &Ask::Stores, |stores: &Vec<StoreView>| {
+        if stores.is_empty() {
+            return vec!["there are no stores yet; disk servers bring them when they join".into()];
+        }
+        let rows: Vec<Vec<String>> = stores.iter().map(row).collect();
+        let heading = ["place", "node", "class", "state", "capacity", "free", "store"];
+        let mut lines = table_lines(&heading, &rows);
+        lines.push(counted(stores.len() as u64, "store"));
+        lines
+    })
+}
+
+fn row(store: &StoreView) -> Vec<String> {
+    // Nothing is known of its disk before its node has been heard of.
+    let size = |bytes: u64| if store.capacity == 0 { "?".into() } else { show_size(bytes) };
+    vec![
+        store.place.clone(),
+        store.node.to_string(),
+        store.class.clone().unwrap_or_default(),
+        store.state.to_string(),
+        size(store.capacity),
+        size(store.free.saturating_sub(store.reserve)),
+        store.store.to_string(),
+    ]
+}

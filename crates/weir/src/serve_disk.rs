@@ -1,0 +1,470 @@
+//! `weir serve --role disk`: the stores of one machine, for a cluster.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver as Channel, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use link::{
+    Arriving, Credentials, FileError, Fingerprint, Identity, IdentityError, JoinError, JoinToken, LinkError, NewKey,
+    PeerIdentity, Role, Roles, Settings, Us, VALIDITY,
+};
+use parking_lot::Mutex;
+use roles::DiskServer;
+use roles::desk::{self, DeskError, Registration, StoreClaim};
+use roles::links::{Buffer, Links, Peer, Received, Receiver};
+use roles::renewal::{LOOK_EVERY, Renewal, Renewing};
+use types::{BootId, ClusterId, NodeId, Place};
+
+use crate::cli::ServeArgs;
+use crate::cluster_node::{End, LINKS_STOP, NodesAddress, Started, host_name, now, say_ready, wait};
+use crate::config::{Config, StoreTable};
+use crate::datadir::{DataDir, DataDirError, DirRole, IfNew};
+use crate::exit::Exit;
+use crate::foundation::ballast_bytes;
+use crate::logging::Logging;
+use crate::managers_file;
+use crate::metrics::{ClusterSource, LogSource, Metrics, Sources};
+use crate::recovery_words::say_all;
+use crate::reload::Reload;
+use crate::serve::{Clock, boot_id, open_cluster_dir};
+use crate::space_watch::SpaceWatch;
+use crate::store_foundation::StoreFoundation;
+use crate::{Failure, cluster_role, listen, metrics, signals, supervisor};
+
+const IDENTITY_FILE: &str = "node/identity";
+/// Where the store is if the configuration names none: in the data directory.
+const STORE_DIR: &str = "store";
+/// A token's file is one line.
+const TOKEN_FILE_MAX: u64 = 64 << 10;
+/// After so long a manager that did not answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A store with what the configuration says of it.
+pub(crate) struct ServedStore {
+    pub(crate) foundation: StoreFoundation,
+    pub(crate) table: StoreTable,
+    pub(crate) place: Place,
+}
+
+/// What the role of a disk server stands on.
+pub(crate) struct DiskParts<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) data: &'a DataDir,
+    pub(crate) stores: &'a [ServedStore],
+    pub(crate) links: &'a Arc<Links>,
+    /// The kernel's boot; what it stands for changes with each loss of a log ([`journal::Journal::boot`]).
+    pub(crate) boot: BootId,
+    /// Where clients are to be served.
+    pub(crate) listen: SocketAddr,
+}
+
+/// Whether the node in this data directory has joined a cluster.
+pub(crate) fn has_joined(data: &Path) -> bool {
+    data.join(IDENTITY_FILE).exists()
+}
+
+/// Runs a disk server until it is told to stop.
+pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result<Exit, Failure> {
+    let listen = listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
+    if listen.ip().is_unspecified() && config.advertise.is_none() {
+        return Err(Failure::message(
+            Exit::Usage,
+            format!(
+                "clients cannot be sent to {}; say --advertise HOST:PORT, an address of this machine that they reach",
+                config.listen
+            ),
+        ));
+    }
+    let nodes = NodesAddress::of(config)?;
+    let default_place = default_place(config)?;
+    let token = token_of(args)?;
+    // Taken when all is open; refused before anything is.
+    config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
+    if args.check {
+        return Ok(Exit::Done);
+    }
+    // Without a token a new directory would be of no use.
+    let is_nothing = |path: &PathBuf| matches!(crate::datadir::format_of(path), Ok(None));
+    if token.is_none() && config.data.as_ref().is_some_and(is_nothing) && !config.existing {
+        return Err(not_joined());
+    }
+    let boot = boot_id()?;
+    let stop =
+        signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
+    let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
+    let mut data = open_cluster_dir(config.data.as_ref(), DirRole::Disk, if_new)?;
+    let identity = who_we_are(&mut data, token.as_ref())?;
+    let cluster = identity.name().cluster;
+    let mut clock = Clock::default(); // dropped after the stores: closing those may hang too
+    let stores = open_stores(&data, config, cluster, &default_place, if_new)?;
+    let listener = nodes.listen()?;
+    let told = nodes.told(&listener);
+    tracing::info!(
+        "weir {} is node {} of cluster {cluster}, a disk server with {} stores; nodes reach it at {told}",
+        env!("CARGO_PKG_VERSION"),
+        identity.name().node,
+        stores.len()
+    );
+    let mut spaces: Vec<SpaceWatch<'_>> = stores
+        .iter()
+        .map(|store| {
+            let foundation = &store.foundation;
+            SpaceWatch::of_store(Arc::clone(&foundation.store), &foundation.ballast, ballast_bytes(config))
+        })
+        .collect();
+    spaces.iter_mut().for_each(SpaceWatch::look);
+
+    let credentials = Arc::new(Credentials::new(&identity).map_err(no_identity)?);
+    let links = Links::new(Us::new(Arc::clone(&credentials), Settings::default()));
+    let metrics_on = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
+    let (started, disk_server) =
+        cluster_role::start_disk(&DiskParts { config, data: &data, stores: &stores, links: &links, boot, listen })?;
+    let clients = config.advertise.clone().unwrap_or_else(|| started.server.address().to_string());
+    let registrar = Registrar::start(&links, registration(&stores, &told, clients))?;
+    let receiver = Arc::new(AlsoRegisters { role: Arc::clone(&started.receiver), arrived: registrar.arrived.clone() });
+    links
+        .start(&listener, None, None, receiver)
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot take connections of nodes"))?;
+    for manager in managers(&data, config)? {
+        links.keep_manager(&manager);
+    }
+    let renewal = renew(identity, &data.path, credentials, &links)?;
+    let sources = sources(&stores, &started, disk_server);
+    let metrics = metrics_on.map(|listener| Metrics::start(listener, sources)).transpose()?;
+
+    let mut ready = false;
+    let mut said = Ok(());
+    let soon = || match registrar.outcome.lock().take()? {
+        Outcome::Registered if !ready => {
+            ready = true;
+            supervisor::tell("READY=1");
+            said = say_ready(&started);
+            said.is_err().then_some(End::Asked)
+        }
+        Outcome::Registered => None,
+        Outcome::Refused(reason) => Some(End::Refused(Failure::message(
+            Exit::DataDirectory,
+            format!("the cluster does not take this disk server as it is: {reason}"),
+        ))),
+    };
+    let mut reload = Reload::new(args.clone(), config.clone(), logging);
+    let reload = || _ = reload.again(&started.server);
+    let watch = || {
+        spaces.iter_mut().for_each(SpaceWatch::look);
+        stores.iter().find_map(|store| End::of_journal(&store.foundation.journal)).or_else(|| started.broken())
+    };
+    let end = wait(&stop, reload, soon, watch);
+    clock.start(end.late());
+    supervisor::tell("STOPPING=1");
+    drop(metrics);
+    drop(renewal);
+    links.stop("the disk server stops", LINKS_STOP);
+    drop(registrar);
+    started.stop();
+    let finished = end.finish(&data.path, || close(&stores));
+    said.and(finished)
+}
+
+fn sources(stores: &[ServedStore], started: &Started, disk_server: Arc<DiskServer>) -> Sources {
+    let log = |store: &ServedStore| LogSource {
+        store: Some(store.foundation.id()),
+        journal: Arc::clone(&store.foundation.journal),
+        indexes: vec![("store", Arc::clone(&store.foundation.index))],
+    };
+    Sources {
+        server: started.server.watch(),
+        logs: stores.iter().map(log).collect(),
+        embedded: None,
+        cluster: Some(ClusterSource::Disk(disk_server)),
+    }
+}
+
+fn close(stores: &[ServedStore]) -> Result<(), Failure> {
+    let mut closed = Ok(());
+    for store in stores {
+        let this = store.foundation.close().map_err(|error| {
+            Failure::new(Exit::Unclean, error).while_doing(format!("the store in {}", store.table.dir.display()))
+        });
+        closed = closed.and(this);
+    }
+    closed
+}
+
+fn no_identity(error: IdentityError) -> Failure {
+    Failure::new(Exit::DataDirectory, error)
+}
+
+fn default_place(config: &Config) -> Result<Place, Failure> {
+    if let Some(place) = &config.place {
+        return Ok(place.clone());
+    }
+    // A host's name has none of the characters that a place's has not, but who knows.
+    let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
+    let host: String = host_name().chars().map(fits).collect();
+    Place::new("default", "default", &host).map_err(|error| {
+        Failure::new(Exit::Usage, error).while_doing("this host's name is no place; say --place site/rack/host")
+    })
+}
+
+/// The token that was given, if any.
+fn token_of(args: &ServeArgs) -> Result<Option<JoinToken>, Failure> {
+    use std::io::Read as _;
+    let text = match (&args.join, &args.join_file) {
+        (Some(text), _) => text.0.clone(),
+        (None, Some(file)) => {
+            let read = || {
+                let mut text = String::new();
+                std::fs::File::open(file)?.take(TOKEN_FILE_MAX).read_to_string(&mut text)?;
+                Ok::<_, std::io::Error>(text)
+            };
+            read().map_err(|error| {
+                Failure::new(Exit::Usage, error).while_doing(format!("cannot read the token in {}", file.display()))
+            })?
+        }
+        (None, None) => return Ok(None),
+    };
+    JoinToken::parse(&text).map(Some).map_err(|error| Failure::new(Exit::Usage, error))
+}
+
+/// Who this node is: as it has been since it joined, or it joins now.
+fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity, Failure> {
+    let file = data.path.join(IDENTITY_FILE);
+    let refused = |error: DataDirError| Failure::new(error.exit(), error);
+    let identity = match Identity::read(&file) {
+        Ok(identity) => {
+            if let Some(token) = token {
+                if token.authority != Fingerprint::of(identity.authority()) {
+                    return Err(Failure::message(
+                        Exit::DataDirectory,
+                        format!(
+                            "this node belongs to cluster {} already, and the token is another cluster's; nothing was changed. Give a new data directory to join that one",
+                            identity.name().cluster
+                        ),
+                    ));
+                }
+                tracing::info!("this node has joined already; the token is not needed and was not used");
+            }
+            identity
+        }
+        Err(IdentityError::File(FileError::Missing { .. })) => {
+            if data.format.cluster != 0 {
+                return Err(Failure::message(
+                    Exit::DataDirectory,
+                    format!(
+                        "{} is lost: this node had joined cluster {:032x}; nothing was changed. Put the file back from a backup. If there is none, \
+                         have the node join again with an empty data directory, and give it its stores as [[store]] there",
+                        file.display(),
+                        data.format.cluster
+                    ),
+                ));
+            }
+            let token = token.ok_or_else(not_joined)?;
+            join(&data.path, token)?
+        }
+        Err(error) => return Err(no_identity(error)),
+    };
+    let cluster = identity.name().cluster;
+    if !identity.name().roles.contain(Role::Disk) {
+        return Err(Failure::message(Exit::DataDirectory, format!("{} is not a disk server's", file.display())));
+    }
+    match data.format.cluster {
+        0 => data
+            .replace_format(crate::datadir::Format { cluster: cluster.0, ..data.format.clone() })
+            .map_err(refused)?,
+        is if is != cluster.0 => {
+            let path = data.path.clone();
+            return Err(refused(DataDirError::OtherCluster { path, is: ClusterId(is), ours: cluster }));
+        }
+        _ => {}
+    }
+    Ok(identity)
+}
+
+fn not_joined() -> Failure {
+    Failure::message(
+        Exit::Usage,
+        "this node has not joined a cluster yet: give the token that `weir token create` prints on the manager, with --join-file FILE or --join TOKEN",
+    )
+}
+
+fn join(data: &Path, token: &JoinToken) -> Result<Identity, Failure> {
+    let failed = |error: JoinError| {
+        let exit = match &error {
+            JoinError::Refused { .. } | JoinError::Token(_) => Exit::Denied,
+            JoinError::Unreachable(_) => Exit::Unreachable,
+            _ => Exit::Failed,
+        };
+        Failure::new(exit, error).while_doing("this node could not join the cluster")
+    };
+    let key = NewKey::draw().map_err(|error| Failure::new(Exit::Failed, error))?;
+    let identity = link::join(token, &key, Roles::DISK, &host_name(), &Settings::default()).map_err(failed)?;
+    managers_file::write(data, &token.addresses)?;
+    // Last: with it the node has joined.
+    identity.write(&data.join(IDENTITY_FILE)).map_err(no_identity)?;
+    tracing::info!("joined cluster {} as node {}", identity.name().cluster, identity.name().node);
+    Ok(identity)
+}
+
+/// Where managers are: as configured, or as they were when the node joined.
+fn managers(data: &DataDir, config: &Config) -> Result<Vec<String>, Failure> {
+    match config.managers.is_empty() {
+        true => managers_file::read(&data.path),
+        false => Ok(config.managers.clone()),
+    }
+}
+
+fn open_stores(
+    data: &DataDir,
+    config: &Config,
+    cluster: ClusterId,
+    default_place: &Place,
+    if_new: IfNew,
+) -> Result<Vec<ServedStore>, Failure> {
+    let in_data = || vec![StoreTable { dir: data.path.join(STORE_DIR), ..StoreTable::default() }];
+    let tables = if config.stores.is_empty() { in_data() } else { config.stores.clone() };
+    let mut seen: BTreeMap<_, PathBuf> = BTreeMap::new();
+    let mut stores = Vec::with_capacity(tables.len());
+    for table in tables {
+        let foundation = StoreFoundation::open(&table.dir, cluster, table.reserve, config, if_new, now())
+            .map_err(|error| Failure::new(error.exit(), error))?;
+        let (id, dir) = (foundation.id(), table.dir.clone());
+        if let Some(other) = seen.insert(id, dir) {
+            return Err(Failure::message(
+                Exit::DataDirectory,
+                format!(
+                    "{} and {} are both store {id}: one is a copy of the other. Take one of them away",
+                    other.display(),
+                    table.dir.display()
+                ),
+            ));
+        }
+        tracing::info!("store {id} in {}", table.dir.display());
+        say_all(foundation.in_words(config.grace.as_secs()));
+        let place = table.place.clone().unwrap_or_else(|| default_place.clone());
+        let class = table.class.clone().or_else(|| config.class.clone());
+        stores.push(ServedStore { foundation, place, table: StoreTable { class, ..table } });
+    }
+    Ok(stores)
+}
+
+fn registration(stores: &[ServedStore], nodes: &str, clients: String) -> Registration {
+    let claim = |store: &ServedStore| StoreClaim {
+        store: store.foundation.id(),
+        place: store.place.to_string(),
+        class: store.table.class.as_ref().map(ToString::to_string),
+    };
+    Registration {
+        run: rand::random(),
+        for_nodes: vec![nodes.to_owned()],
+        for_clients: vec![clients],
+        stores: stores.iter().map(claim).collect(),
+    }
+}
+
+/// Managers are asked for it.
+fn renew(
+    identity: Identity,
+    data: &Path,
+    credentials: Arc<Credentials>,
+    links: &Arc<Links>,
+) -> Result<Renewal, Failure> {
+    let links = Arc::clone(links);
+    let sign = move |request: &[u8]| {
+        let mut why = "no manager is connected".to_owned();
+        let is_manager = |peer: &PeerIdentity| peer.name.roles.contain(Role::Manager);
+        for manager in links.connected().into_iter().filter(is_manager) {
+            match desk::renew(&links, manager.name.node, request) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(why)
+    };
+    let path = data.join(IDENTITY_FILE);
+    Renewing { identity, path, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
+        .start(LOOK_EVERY)
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot look after the certificate"))
+}
+
+enum Outcome {
+    Registered,
+    Refused(String),
+}
+
+/// A thread that tells each manager that is connected what this node has.
+struct Registrar {
+    arrived: Sender<NodeId>,
+    outcome: Arc<Mutex<Option<Outcome>>>,
+}
+
+impl Registrar {
+    fn start(links: &Arc<Links>, registration: Registration) -> Result<Self, Failure> {
+        let (arrived, arrivals) = channel();
+        let outcome = Arc::new(Mutex::new(None));
+        let (links, inner) = (Arc::clone(links), Arc::clone(&outcome));
+        std::thread::Builder::new()
+            .name("registrar".into())
+            .spawn(move || register_all(&links, &registration, &arrivals, &inner))
+            .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot register with managers"))?;
+        Ok(Self { arrived, outcome })
+    }
+}
+
+fn register_all(
+    links: &Links,
+    registration: &Registration,
+    arrivals: &Channel<NodeId>,
+    outcome: &Mutex<Option<Outcome>>,
+) {
+    let mut again: Option<NodeId> = None;
+    loop {
+        let manager = match (arrivals.recv_timeout(ASK_AGAIN), again.take()) {
+            (Ok(manager), _) | (Err(RecvTimeoutError::Timeout), Some(manager)) => manager,
+            (Err(RecvTimeoutError::Timeout), None) => continue,
+            (Err(RecvTimeoutError::Disconnected), _) => return,
+        };
+        match desk::register(links, manager, registration) {
+            Ok(()) => *outcome.lock() = Some(Outcome::Registered),
+            Err(DeskError::Refused { reason, .. }) => *outcome.lock() = Some(Outcome::Refused(reason)),
+            Err(error) => {
+                tracing::warn!("{error}; it is asked again");
+                again = links.peer(manager).map(|_| manager);
+            }
+        }
+    }
+}
+
+/// The role's receiver; the registrar hears of managers, too.
+struct AlsoRegisters {
+    role: Arc<dyn Receiver>,
+    arrived: Sender<NodeId>,
+}
+
+impl Receiver for AlsoRegisters {
+    fn buffer(&self, from: NodeId, arriving: &Arriving<'_>) -> Option<Buffer> {
+        self.role.buffer(from, arriving)
+    }
+
+    fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
+        self.role.admit(peer)
+    }
+
+    fn connected(&self, node: NodeId, peer: &Peer) {
+        self.role.connected(node, peer);
+        if peer.identity().name.roles.contain(Role::Manager) {
+            // The registrar is gone only when the node stops.
+            let _ = self.arrived.send(node);
+        }
+    }
+
+    fn received(&self, node: NodeId, received: Received) {
+        self.role.received(node, received);
+    }
+
+    fn ended(&self, node: NodeId, why: &LinkError) {
+        self.role.ended(node, why);
+    }
+}

@@ -1,0 +1,273 @@
+//! `weir serve --role manager`: the names of a cluster, its certificate authority, and the door through which nodes join.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use disk::{Disk, DiskError};
+use link::{Authority, Credentials, Door, Identity, Listener, Roles, Settings, Us, VALIDITY};
+use namespace::{Actor, Durability, FIRST_NODE, FoundCluster};
+use roles::Manager;
+use roles::desk::ManagersDesk;
+use roles::links::Links;
+use roles::renewal::{LOOK_EVERY, Renewal, Renewing};
+use roles::tokens::Tokens;
+use store::Space;
+use types::{BootId, ClusterId, ErrorCode};
+
+use crate::cli::ServeArgs;
+use crate::cluster_node::{End, LINKS_STOP, NodesAddress, Started, host_name, now, say_ready, wait};
+use crate::config::{ClusterRole, Config};
+use crate::control::{Ask, Control, Reply};
+use crate::datadir::{DataDir, DirRole, IfNew};
+use crate::exit::Exit;
+use crate::foundation::ballast_bytes;
+use crate::logging::Logging;
+use crate::manager_foundation::ManagerFoundation;
+use crate::metrics::{ClusterSource, LogSource, Metrics, Sources};
+use crate::recovery_words::say_all;
+use crate::reload::Reload;
+use crate::serve::{Clock, boot_id, open_cluster_dir};
+use crate::space_watch::SpaceWatch;
+use crate::{Failure, cluster_role, listen, manager_office, metrics, signals, supervisor};
+
+/// In the data directory: the folder of what makes it this cluster's manager.
+const CLUSTER_DIR: &str = "cluster";
+const IDENTITY_FILE: &str = "cluster/identity";
+
+/// What the role of a manager stands on.
+pub(crate) struct ManagerParts<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) foundation: &'a ManagerFoundation,
+    pub(crate) links: &'a Arc<Links>,
+    /// The kernel's boot; what it stands for changes with each loss of a log ([`journal::Journal::boot`]).
+    pub(crate) boot: BootId,
+    /// Where clients are to be served.
+    pub(crate) listen: std::net::SocketAddr,
+}
+
+/// Runs a manager until it is told to stop.
+pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result<Exit, Failure> {
+    if args.join.is_some() || args.join_file.is_some() {
+        return Err(Failure::message(
+            Exit::Usage,
+            "a manager does not join: the first one makes the cluster, and there is no second one yet",
+        ));
+    }
+    let listen = listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
+    let nodes = NodesAddress::of(config)?;
+    // Taken when all is open; refused before anything is.
+    config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
+    if args.check {
+        return Ok(Exit::Done);
+    }
+    let boot = boot_id()?;
+    let stop =
+        signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
+    let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
+    let data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
+    let mut clock = Clock::default(); // dropped after the foundation: closing that may hang too
+    let foundation = ManagerFoundation::open(&data, config, now()).map_err(|error| cannot_open(&data, error))?;
+    say_all(foundation.in_words(config.grace.as_secs()));
+    let (authority, identity) = who_we_are(&data, &foundation)?;
+    let listener = nodes.listen()?;
+    let told = nodes.told(&listener);
+    tracing::info!(
+        "weir {} is the manager of cluster {}, authority {}; nodes reach it at {told}",
+        env!("CARGO_PKG_VERSION"),
+        authority.cluster(),
+        authority.fingerprint()
+    );
+    let mut space = space_watch(&foundation, config);
+    space.look();
+
+    let credentials = Arc::new(Credentials::new(&identity).map_err(no_identity)?);
+    let links = Links::new(Us::new(Arc::clone(&credentials), Settings::default()));
+    let metrics_on = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
+    let (started, manager) =
+        cluster_role::start_manager(&ManagerParts { config, foundation: &foundation, links: &links, boot, listen })?;
+    let tokens = Tokens::new(Arc::clone(&foundation.namespace));
+    open_door(&links, &listener, &authority, &tokens, &foundation, &started)?;
+    let renewal = renew(identity, &data.path, credentials, &authority)?;
+    let sources = sources(&foundation, config, &started, &manager);
+    let metrics = metrics_on.map(|listener| Metrics::start(listener, sources)).transpose()?;
+    let told_of = Arc::clone(&manager);
+    let office = Office { tokens, address: told.clone(), authority: Arc::clone(&authority), manager: told_of };
+    let mut control = Control::start(&data.path, Box::new(move |ask| office.answer(&ask)))
+        .map_err(|error| Failure::new(Exit::Failed, error))?;
+    say_ready(&started)?;
+    supervisor::tell("READY=1");
+
+    let mut reload = Reload::new(args.clone(), config.clone(), logging);
+    let reload = || {
+        if let Some(config) = reload.again(&started.server) {
+            manager.adjust(config.grace, config.copies_rate);
+        }
+    };
+    let watch = || {
+        space.look();
+        let broken = || foundation.embedded.broken().map(End::Broken).or_else(|| started.broken());
+        End::of_journal(&foundation.journal).or_else(broken)
+    };
+    let end = wait(&stop, reload, || None, watch);
+    clock.start(end.late());
+    supervisor::tell("STOPPING=1");
+    control.stop(std::time::Duration::from_millis(500));
+    drop(metrics);
+    drop(renewal);
+    links.stop("the manager stops", LINKS_STOP);
+    started.stop();
+    end.finish(&data.path, || foundation.close().map_err(|error| Failure::new(Exit::Unclean, error)))
+}
+
+fn cannot_open(data: &DataDir, error: crate::foundation::OpenError) -> Failure {
+    Failure::new(error.exit(), error).while_doing(format!("cannot open {}", data.path.display()))
+}
+
+fn no_identity(error: link::IdentityError) -> Failure {
+    Failure::new(Exit::DataDirectory, error)
+}
+
+/// The authority and the manager's own identity: made with the cluster, and read from then on.
+fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Authority>, Identity), Failure> {
+    let failed =
+        |error: namespace::NsError| Failure::new(Exit::Failed, error).while_doing("cannot read who is in the cluster");
+    let (folder, file) = (data.path.join(CLUSTER_DIR), data.path.join(IDENTITY_FILE));
+    let cluster = ClusterId(data.format.cluster);
+    let is_founded = foundation.namespace.read(|read| namespace::member(read, FIRST_NODE)).map_err(failed)?.is_some();
+    let unusable = |error: link::AuthorityError| Failure::new(Exit::DataDirectory, error);
+    // Made before anybody is a member: a crash in between leaves an authority that is found again.
+    let authority = match Authority::open(&folder) {
+        Err(link::AuthorityError::File(link::FileError::Missing { .. })) if !is_founded => {
+            Authority::create(&folder, cluster, now()).map_err(unusable)?
+        }
+        other => other.map_err(unusable)?,
+    };
+    if authority.cluster() != cluster {
+        return Err(Failure::message(
+            Exit::DataDirectory,
+            format!(
+                "{} is the authority of cluster {}, and the data directory of cluster {cluster}; nothing was changed. Put back the one that belongs to it",
+                folder.display(),
+                authority.cluster()
+            ),
+        ));
+    }
+    let identity = match Identity::read(&file) {
+        // Whoever has the authority can be given a new one.
+        Err(link::IdentityError::File(link::FileError::Missing { .. })) => {
+            let identity =
+                Identity::issue(&authority, FIRST_NODE, Roles::MANAGER, now(), VALIDITY).map_err(no_identity)?;
+            identity.write(&file).map_err(no_identity)?;
+            identity
+        }
+        other => other.map_err(no_identity)?,
+    };
+    if identity.name().cluster != cluster || identity.authority() != authority.certificate() {
+        return Err(Failure::message(
+            Exit::DataDirectory,
+            format!(
+                "{} is of another cluster's authority than the one beside it; nothing was changed. Move it away: a new one is made then",
+                file.display()
+            ),
+        ));
+    }
+    // It did not join with a key, so there is none to be known by.
+    let founded = FoundCluster { roles: Roles::MANAGER.bits(), name: host_name(), key: [0; 32] };
+    let ctx = foundation.namespace.context(now(), &Actor::admin(), None);
+    foundation.namespace.change_wait(Durability::Synced, ctx, founded).map_err(|error| {
+        let exit = if error.code() == ErrorCode::NoSpace { Exit::NoSpace } else { Exit::Failed };
+        Failure::new(exit, error).while_doing("cannot write down that this is the cluster's manager")
+    })?;
+    Ok((Arc::new(authority), identity))
+}
+
+fn space_watch<'a>(foundation: &'a ManagerFoundation, config: &Config) -> SpaceWatch<'a> {
+    let floor = config.floor;
+    let space = move || space_of(&*foundation.disk, floor).map_err(|error| error.to_string());
+    SpaceWatch::new(Box::new(space), &foundation.ballast, ballast_bytes(config))
+}
+
+fn space_of(disk: &dyn Disk, floor: Option<u64>) -> Result<Space, DiskError> {
+    let space = disk.space()?;
+    let floor = floor.unwrap_or((space.total / 20).min(1 << 30));
+    // Names are taken for as long as there is room at all.
+    Ok(Space { total: space.total, free: space.free, floor, floor_reached: false })
+}
+
+fn sources(foundation: &ManagerFoundation, config: &Config, started: &Started, manager: &Arc<Manager>) -> Sources {
+    let (disk, floor) = (Arc::clone(&foundation.disk), config.floor);
+    let indexes = vec![("namespace", Arc::clone(&foundation.index))];
+    Sources {
+        server: started.server.watch(),
+        logs: vec![LogSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
+        embedded: Some(Arc::clone(&foundation.embedded)),
+        cluster: Some(ClusterSource::Manager {
+            manager: Arc::clone(manager),
+            space: Box::new(move || space_of(&*disk, floor).ok()),
+        }),
+    }
+}
+
+fn open_door(
+    links: &Arc<Links>,
+    listener: &Arc<Listener>,
+    authority: &Arc<Authority>,
+    tokens: &Tokens,
+    foundation: &ManagerFoundation,
+    started: &Started,
+) -> Result<(), Failure> {
+    let door = Door { authority: Arc::clone(authority), tokens: Arc::new(tokens.clone()), validity: VALIDITY };
+    let namespace = Arc::clone(&foundation.namespace);
+    let desk = ManagersDesk::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now));
+    links
+        .start(listener, Some(Arc::new(door)), Some(Arc::new(desk)), Arc::clone(&started.receiver))
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot take nodes in"))
+}
+
+/// A manager signs its own.
+fn renew(
+    identity: Identity,
+    data: &Path,
+    credentials: Arc<Credentials>,
+    authority: &Arc<Authority>,
+) -> Result<Renewal, Failure> {
+    let (authority, name) = (Arc::clone(authority), *identity.name());
+    let sign =
+        move |request: &[u8]| authority.renew(&name, request, now(), VALIDITY).map_err(|error| error.to_string());
+    let path = data.join(IDENTITY_FILE);
+    Renewing { identity, path, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
+        .start(LOOK_EVERY)
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot look after the certificate"))
+}
+
+/// Answers what comes through the control socket.
+struct Office {
+    tokens: Tokens,
+    address: String,
+    authority: Arc<Authority>,
+    manager: Arc<Manager>,
+}
+
+impl Office {
+    fn answer(&self, ask: &Ask) -> Reply {
+        match ask {
+            Ask::MakeToken { role, valid_millis } => {
+                let roles = match role {
+                    ClusterRole::Manager => Roles::MANAGER,
+                    ClusterRole::Disk => Roles::DISK,
+                };
+                let valid = std::time::Duration::from_millis(*valid_millis);
+                let fingerprint = self.authority.fingerprint();
+                match self.tokens.make(vec![self.address.clone()], fingerprint, roles, valid, now()) {
+                    Ok(token) => {
+                        tracing::info!(role = %roles, "a token to join with was made");
+                        Reply::Done(serde_json::json!({ "token": token }))
+                    }
+                    Err(error) => Reply::Refused(error.to_string()),
+                }
+            }
+            ask => manager_office::answer(&self.manager, ask)
+                .unwrap_or_else(|| Reply::Refused("this is a cluster's manager, which does not do that yet".into())),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Keeps an eye on the space of a disk, and its ballast there.
+
+use std::sync::Arc;
+
+use journal::Ballast;
+use store::{Space, Store};
+
+use crate::config::units::show_size;
+
+/// Keeps the ballast: takes it again when there is room. It is the log that gives it back, for a delete that finds no
+/// other room: given back by us, whoever comes first would take the space.
+pub(crate) struct SpaceWatch<'a> {
+    space: Box<dyn Fn() -> Result<Space, String> + 'a>,
+    ballast_file: &'a Ballast,
+    ballast: u64,
+    full: bool,
+    held: bool,
+}
+
+impl<'a> SpaceWatch<'a> {
+    /// Of the disk that a store is on.
+    pub(crate) fn of_store(store: Arc<Store>, ballast_file: &'a Ballast, ballast: u64) -> Self {
+        Self::new(Box::new(move || store.space().map_err(|error| error.to_string())), ballast_file, ballast)
+    }
+
+    /// Of a disk whose space `space` tells.
+    pub(crate) fn new(
+        space: Box<dyn Fn() -> Result<Space, String> + 'a>,
+        ballast_file: &'a Ballast,
+        ballast: u64,
+    ) -> Self {
+        Self { space, ballast_file, ballast, full: false, held: false }
+    }
+
+    pub(crate) fn look(&mut self) {
+        let space = match (self.space)() {
+            Ok(space) => space,
+            Err(error) => return tracing::error!("cannot tell how much space is free: {error}"),
+        };
+        if space.floor_reached && !self.full {
+            tracing::warn!(
+                "{} free of {}: new data is refused until more than {} are free; reading and deleting go on",
+                show_size(space.free),
+                show_size(space.total),
+                show_size(space.floor)
+            );
+        }
+        if !space.floor_reached && self.full {
+            tracing::info!("{} free: new data is taken again", show_size(space.free));
+        }
+        self.full = space.floor_reached;
+        match self.ballast_file.held() {
+            Ok(0) if self.held => {
+                self.held = false;
+                tracing::warn!("the ballast of {} was given back to the full disk", show_size(self.ballast));
+            }
+            Ok(held) if held == self.ballast => self.held = true,
+            Ok(_) if space.free > space.floor.saturating_add(self.ballast.saturating_mul(2)) => {
+                match self.ballast_file.ensure(self.ballast) {
+                    Ok(()) => self.held = true,
+                    Err(error) => {
+                        tracing::warn!("cannot hold {} back as ballast: {error}", show_size(self.ballast));
+                    }
+                }
+            }
+            Ok(_) => {}
+            Err(error) => tracing::error!("cannot look at the ballast: {error}"),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What a disk server puts striped files together with: weir's own client, which asks the manager for each unit and reads and writes it where it is.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::{ClientError, Endpoint, Settings, StripedAt, StripedReader, StripedWriter, Url};
+use parking_lot::Mutex;
+use roles::StripedRights;
+use server::{StripedError, StripedFile, StripedOpen, Striper};
+use types::{Stripe, Timestamp};
+use wire::ErrorNumber;
+
+/// How often the units are asked for their lengths while a file is followed that is being written.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Opens striped files with weir's own client.
+#[derive(Debug)]
+pub struct PuttingTogether {
+    settings: Settings,
+}
+
+impl PuttingTogether {
+    /// As patient as a server should be whose own client waits meanwhile.
+    #[must_use]
+    pub fn new() -> Self {
+        let minute = Duration::from_secs(60);
+        let settings = Settings {
+            silence_max: minute,
+            recovery_max: minute,
+            wait_max: 2 * minute,
+            application: "weir-stripe".to_owned(),
+            user: "weir".to_owned(),
+            ..Settings::default()
+        };
+        Self { settings }
+    }
+}
+
+impl Default for PuttingTogether {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Striper for PuttingTogether {
+    fn open(&self, open: &StripedOpen) -> Result<Arc<dyn StripedFile>, StripedError> {
+        let StripedOpen { manager: (host, port), path, grant, expected_len } = open;
+        let path = String::from_utf8(path.as_bytes().to_vec()).map_err(|_| StripedError {
+            number: ErrorNumber::UNSUPPORTED,
+            text: "the name of a striped file has to be UTF-8".to_owned(),
+        })?;
+        let server = Endpoint { host: host.clone(), port: *port };
+        let url = Url { server, user: None, path, opaque: None };
+        let mut at = StripedAt { url, stripe: grant.stripe };
+        let read = |at: StripedAt| StripedReader::open(at, grant.body, &self.settings).map_err(told);
+        match grant.rights {
+            StripedRights::Write { writer } => {
+                let writing = StripedWriter::open(at, writer, *expected_len, &self.settings).map_err(told)?;
+                Ok(Arc::new(Written(writing)))
+            }
+            StripedRights::Read { len, is_partial } => {
+                if is_partial {
+                    at.url.add_words("weir.partial=1");
+                }
+                Ok(Arc::new(AtRest { len, units: read(at)? }))
+            }
+            StripedRights::Follow => {
+                let units = read(at)?;
+                let followed = Followed { stripe: grant.stripe, units, len: Mutex::new((0, None)) };
+                followed.look().map_err(told)?;
+                Ok(Arc::new(followed))
+            }
+        }
+    }
+}
+
+fn told(error: ClientError) -> StripedError {
+    let number = match &error {
+        ClientError::Refused { number, .. } => *number,
+        _ => ErrorNumber::IO_ERROR,
+    };
+    StripedError { number, text: format!("a unit of it: {error}") }
+}
+
+fn read_only() -> StripedError {
+    StripedError { number: ErrorNumber::INVALID_REQUEST, text: "it is open for reading".to_owned() }
+}
+
+/// One that nobody writes.
+struct AtRest {
+    len: u64,
+    units: StripedReader,
+}
+
+/// One that somebody else writes.
+struct Followed {
+    stripe: Stripe,
+    units: StripedReader,
+    /// How much was there without a gap, and when that was asked.
+    len: Mutex<(u64, Option<Instant>)>,
+}
+
+impl Followed {
+    fn look(&self) -> Result<u64, ClientError> {
+        let mut known = self.len.lock();
+        if known.1.is_none_or(|asked| asked.elapsed() >= LOOK_EVERY) {
+            // What was shown once stays.
+            known.0 = known.0.max(self.stripe.whole_prefix(&self.units.lens()?));
+            known.1 = Some(Instant::now());
+        }
+        Ok(known.0)
+    }
+}
+
+/// One that is written.
+struct Written(StripedWriter);
+
+impl StripedFile for AtRest {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, StripedError> {
+        let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let wanted = left.min(into.len());
+        let got = self.units.read(offset, &mut into[..wanted]).map_err(told)?;
+        if got < wanted {
+            let end = offset.saturating_add(got as u64);
+            let text = format!("it ends at {end} bytes, and {} were expected: a unit of it is too short", self.len);
+            return Err(StripedError { number: ErrorNumber::IO_ERROR, text });
+        }
+        Ok(got)
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> Result<(), StripedError> {
+        Err(read_only())
+    }
+
+    fn truncate(&self, _: u64) -> Result<(), StripedError> {
+        Err(read_only())
+    }
+
+    fn sync(&self) -> Result<(), StripedError> {
+        Ok(())
+    }
+
+    fn complete(&self, _: Option<Timestamp>) -> Result<(), StripedError> {
+        Err(read_only())
+    }
+}
+
+impl StripedFile for Followed {
+    fn len(&self) -> u64 {
+        match self.look() {
+            Ok(len) => len,
+            Err(error) => {
+                tracing::debug!(%error, "a unit of a striped file does not say how long it is");
+                self.len.lock().0
+            }
+        }
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, StripedError> {
+        let left = usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let wanted = left.min(into.len());
+        self.units.read(offset, &mut into[..wanted]).map_err(told)
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> Result<(), StripedError> {
+        Err(read_only())
+    }
+
+    fn truncate(&self, _: u64) -> Result<(), StripedError> {
+        Err(read_only())
+    }
+
+    fn sync(&self) -> Result<(), StripedError> {
+        Ok(())
+    }
+
+    fn complete(&self, _: Option<Timestamp>) -> Result<(), StripedError> {
+        Err(read_only())
+    }
+}
+
+impl StripedFile for Written {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, StripedError> {
+        self.0.read(offset, into).map_err(told)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), StripedError> {
+        self.0.write(offset, data).map_err(told)
+    }
+
+    fn truncate(&self, len: u64) -> Result<(), StripedError> {
+        self.0.truncate(len).map_err(told)
+    }
+
+    fn sync(&self) -> Result<(), StripedError> {
+        self.0.sync().map_err(told)
+    }
+
+    fn complete(&self, mtime: Option<Timestamp>) -> Result<(), StripedError> {
+        self.0.complete(mtime).map_err(told)
+    }
+}

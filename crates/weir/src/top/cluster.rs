@@ -1,0 +1,227 @@
+//! All nodes of a cluster, as its manager knows them.
+
+use std::path::{Path, PathBuf};
+
+use cluster::Presence;
+use roles::{ActivityView, NodeView, TopView};
+
+use super::{Seen, Size, Source, screen};
+use crate::Failure;
+use crate::config::units::show_size;
+use crate::control::Ask;
+use crate::seeing::asked;
+use crate::table::table_lines;
+
+pub(super) struct Cluster {
+    data: PathBuf,
+}
+
+impl Cluster {
+    /// Of the manager that runs on `data`.
+    pub(super) fn new(data: &Path) -> Self {
+        Self { data: data.to_owned() }
+    }
+}
+
+impl Source for Cluster {
+    fn look(&mut self) -> Result<Option<Box<dyn Seen>>, Failure> {
+        let view: TopView = asked(&self.data, &Ask::Top)?;
+        Ok(Some(Box::new(view)))
+    }
+}
+
+impl Seen for TopView {
+    fn json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    fn lines(&self, size: Option<Size>) -> Vec<String> {
+        let mut lines = totals(self);
+        let bold = [0, lines.len()];
+        let mut nodes: Vec<&NodeView> = self.status.nodes.iter().collect();
+        // The manager, then those that somebody should look at: they are seen where not all fit.
+        nodes.sort_by_key(|node| match node.presence {
+            None => 0,
+            Some(Presence::Away) => 1,
+            Some(Presence::Suspect) => 2,
+            Some(Presence::Online) => 3,
+        });
+        let rows: Vec<Vec<String>> = nodes.into_iter().map(row).collect();
+        let heading = ["node", "at", "here", "open", "writing", "in", "out", "load", "free", "heard"];
+        lines.extend(table_lines(&heading, &rows));
+        match size {
+            Some(size) => screen::fitted(lines, size, &bold),
+            None => lines,
+        }
+    }
+}
+
+fn totals(view: &TopView) -> Vec<String> {
+    let status = &view.status;
+    let servers: Vec<Presence> = status.nodes.iter().filter_map(|node| node.presence).collect();
+    let count = |wanted: Presence| servers.iter().filter(|presence| **presence == wanted).count();
+    let mut here = format!("{} of {} disk servers online", count(Presence::Online), servers.len());
+    for (presence, name) in [(Presence::Suspect, "suspect"), (Presence::Away, "away")] {
+        if count(presence) > 0 {
+            here.push_str(&format!(", {} {name}", count(presence)));
+        }
+    }
+    let stores: Vec<String> = status.stores.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    let more = |counted: roles::Counted| format!("{}{}", counted.count, if counted.and_more { "+" } else { "" });
+    vec![
+        format!("{here}   stores {}", if stores.is_empty() { "none".into() } else { stores.join(", ") }),
+        format!(
+            "in {}/s   out {}/s   sessions {}   files open {}   being written {}",
+            show_size(view.written_bytes_per_second),
+            show_size(view.read_bytes_per_second),
+            view.sessions,
+            view.open_files,
+            more(status.writers)
+        ),
+        format!(
+            "space {} free of {}   copies owed {}, being made {}, made {} ({})   deletions waiting {}",
+            show_size(status.room),
+            show_size(status.capacity),
+            more(status.owed),
+            status.copying,
+            view.copies_made,
+            show_size(view.copied_bytes),
+            more(status.deletions)
+        ),
+        String::new(),
+    ]
+}
+
+fn row(node: &NodeView) -> Vec<String> {
+    let nothing = || "-".to_owned();
+    // What was so once is not shown as if it were so.
+    let fresh = node.activity.as_ref().filter(|said| said.is_fresh());
+    let number = |of: fn(&ActivityView) -> u64| fresh.map_or_else(nothing, |said| of(said).to_string());
+    let rate = |of: fn(&ActivityView) -> Option<u64>| {
+        fresh.and_then(of).map_or_else(nothing, |rate| format!("{}/s", show_size(rate)))
+    };
+    let is_manager = node.presence.is_none();
+    vec![
+        node.node.to_string(),
+        node.clients.first().unwrap_or(&node.name).clone(),
+        match node.presence {
+            None => "manager".into(),
+            Some(Presence::Online) => "online".into(),
+            Some(Presence::Suspect) => "suspect".into(),
+            Some(Presence::Away) => "away".into(),
+        },
+        number(|said| said.open_files),
+        number(|said| said.writing),
+        rate(|said| said.written_bytes_per_second),
+        rate(|said| said.read_bytes_per_second),
+        fresh.map_or_else(nothing, |_| format!("{}%", node.load_permille.div_ceil(10))),
+        if node.capacity == 0 { nothing() } else { show_size(node.room) },
+        match &node.activity {
+            _ if is_manager => nothing(),
+            None => "not yet".into(),
+            Some(said) if said.is_fresh() => "now".into(),
+            Some(said) => format!("{} ago", age(said.age_millis / 1000)),
+        },
+    ]
+}
+
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roles::{Counted, StatusView};
+    use types::NodeId;
+
+    use super::*;
+
+    fn node(number: u64, presence: Option<Presence>, activity: Option<ActivityView>) -> NodeView {
+        NodeView {
+            node: NodeId(number),
+            name: "host".into(),
+            roles: "disk".into(),
+            presence,
+            clients: vec![format!("10.0.0.{number}:1094")],
+            nodes: Vec::new(),
+            stores: 1,
+            capacity: 100 << 30,
+            room: 50 << 30,
+            load_permille: 251,
+            activity,
+        }
+    }
+
+    fn said(age_millis: u64) -> ActivityView {
+        let rate = (age_millis < 3000).then_some(3 << 20);
+        ActivityView {
+            age_millis,
+            up_millis: 100_000,
+            sessions: 2,
+            open_files: 7,
+            writing: 4,
+            read_bytes: 0,
+            written_bytes: 1 << 30,
+            read_bytes_per_second: rate.map(|_| 0),
+            written_bytes_per_second: rate,
+        }
+    }
+
+    fn view(nodes: Vec<NodeView>) -> TopView {
+        TopView {
+            read_bytes_per_second: 0,
+            written_bytes_per_second: 3 << 20,
+            sessions: 2,
+            open_files: 7,
+            copies_made: 5,
+            copied_bytes: 5 << 20,
+            status: StatusView {
+                nodes,
+                stores: [(cluster::placement::StoreState::Online, 1)].into(),
+                capacity: 100 << 30,
+                room: 50 << 30,
+                writers: Counted { count: 4, and_more: false },
+                owed: Counted { count: 10_000, and_more: true },
+                copying: 8,
+                deletions: Counted::default(),
+            },
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_away_shows_when_it_was_heard_and_nothing_that_it_did_then() {
+        let nodes = vec![
+            node(1, None, None),
+            node(2, Some(Presence::Online), Some(said(900))),
+            node(3, Some(Presence::Away), Some(said(130_000))),
+            node(4, Some(Presence::Away), None),
+        ];
+        let lines = view(nodes).lines(None);
+        assert_eq!(lines[0], "1 of 3 disk servers online, 2 away   stores 1 online");
+        assert!(lines[1].starts_with("in 3.00 MiB/s   out 0 B/s"), "{}", lines[1]);
+        assert!(lines[2].contains("copies owed 10000+, being made 8, made 5 (5.00 MiB)"), "{}", lines[2]);
+        let cells: Vec<Vec<&str>> = lines[6..].iter().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(cells[0], ["1", "10.0.0.1:1094", "manager", "-", "-", "-", "-", "-", "50.0", "GiB", "-"]);
+        assert_eq!(cells[1][..8], ["3", "10.0.0.3:1094", "away", "-", "-", "-", "-", "-"]);
+        assert_eq!(cells[1][8..], ["50.0", "GiB", "2", "min", "ago"]);
+        assert_eq!(cells[2][10..], ["not", "yet"]);
+        assert_eq!(
+            cells[3],
+            ["2", "10.0.0.2:1094", "online", "7", "4", "3.00", "MiB/s", "0", "B/s", "26%", "50.0", "GiB", "now"]
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said() {
+        let nodes = (1..=100).map(|number| node(number, Some(Presence::Online), Some(said(0)))).collect();
+        let lines = view(nodes).lines(Some(Size { columns: 60, rows: 20 }));
+        assert_eq!(lines.len(), 20);
+        assert!(lines[19].contains("87 lines more"), "{}", lines[19]);
+        assert!(lines.iter().all(|line| line.chars().count() <= 60 + 8));
+    }
+}

@@ -1,0 +1,358 @@
+//! A batch: many small requests in one frame, and their answers in one. A request of weir's own, not of XRootD's: a server that
+//! knows it says so when it is asked for its configuration under [`CONFIG_KEY`], and nobody else is sent one.
+//!
+//! Behind the request's header ([`crate::request::Batch`]) stand the list of entries, then the contents of those that have one, in the
+//! same order, one directly behind the other. An entry of the list: 16 bytes, then its path.
+//!
+//! ```text
+//! 0  op        1 byte   1 create, 2 stat, 3 remove
+//! 1  flags     1 byte   create: bit 0, it may replace what is there
+//! 2  mode      2 bytes  create: permission bits
+//! 4  path_len  2 bytes
+//! 6  0         2 bytes
+//! 8  data_len  4 bytes  create: bytes of its content
+//! 12 crc32c    4 bytes  create: of its content
+//! 16 path               path_len bytes, `path?key=value` as everywhere
+//! ```
+//!
+//! The body of the answer is one ordinary response for each entry, in any order, whose stream id is the entry's number (from 0). So one
+//! entry that is refused does not fail the others. Entries of one batch have no order among themselves.
+
+use std::ops::Range;
+
+use crate::reader::Reader;
+use crate::request::Batch;
+use crate::{RESPONSE_HEADER_LEN, Response, ResponseHeader, StreamId, WireError};
+
+/// The version that is spoken here. Another one is refused, and the refusal names this one.
+pub const VERSION: u8 = 1;
+/// Asked for with a config query, answered with [`Limits::to_text`] by a server that takes batches.
+pub const CONFIG_KEY: &str = "weir.batch";
+/// Most entries of one batch.
+pub const ENTRIES_MAX: u32 = 512;
+/// Most bytes of one batch, behind its header.
+pub const BYTES_MAX: u32 = 4 << 20;
+/// Longest content of one entry.
+pub const DATA_MAX: u32 = 256 << 10;
+
+/// Bytes of an entry before its path.
+const ENTRY_HEADER: usize = 16;
+/// The bit of a create that may replace.
+const REPLACE: u8 = 1;
+
+/// What a server takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Entries of one batch.
+    pub entries: u32,
+    /// Bytes of one batch behind its header.
+    pub bytes: u32,
+}
+
+impl Limits {
+    /// As a server says it: version, entries, bytes.
+    #[must_use]
+    pub fn to_text(self) -> String {
+        format!("{VERSION} {} {}", self.entries, self.bytes)
+    }
+
+    /// What a server has said; `None`: it takes no batches of this version, or none that is worth sending. Never more than the
+    /// protocol allows.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split(' ').map(|number| number.parse::<u32>().ok());
+        let (Some(Some(version)), Some(Some(entries)), Some(Some(bytes)), None) =
+            (numbers.next(), numbers.next(), numbers.next(), numbers.next())
+        else {
+            return None;
+        };
+        let limits = Self { entries: entries.min(ENTRIES_MAX), bytes: bytes.min(BYTES_MAX) };
+        (version == u32::from(VERSION) && limits.entries > 1).then_some(limits)
+    }
+}
+
+/// What an entry asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// A new file with all its content. Answered when it is durable, with an empty body.
+    Create {
+        /// May it replace what is there?
+        replace: bool,
+        /// Permission bits.
+        mode: u16,
+        /// CRC32C of the content.
+        crc32c: u32,
+    },
+    /// Attributes. Answered with [`crate::response::StatReply`].
+    Stat,
+    /// Removes a file or an empty directory. Answered when it is durable, with an empty body.
+    Remove,
+    /// None that this version knows; for the server to refuse.
+    Unknown(u8),
+}
+
+/// An entry, as places in what stands behind the batch's header. They lie within that.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// What it asks for.
+    pub op: Op,
+    /// Its path, perhaps with an opaque part; not checked yet.
+    pub path: Range<usize>,
+    /// Its content.
+    pub data: Range<usize>,
+}
+
+/// Finds the entries in what stands behind a batch's header.
+///
+/// # Errors
+/// The lengths do not fit together: then nothing of the batch makes sense. What is wrong with single paths or operations is not looked at.
+pub fn entries(batch: &Batch, behind: &[u8]) -> Result<Vec<Entry>, WireError> {
+    const WHAT: &str = "list of a batch";
+    let short = |missing| WireError::TooShort { what: WHAT, missing };
+    let list_len = usize::try_from(batch.list_len).unwrap_or(usize::MAX);
+    let list = behind.get(..list_len).ok_or_else(|| short(list_len.saturating_sub(behind.len())))?;
+    let mut reader = Reader::new(WHAT, list);
+    // Bounded when the header was decoded.
+    let mut entries = Vec::with_capacity(usize::try_from(batch.entries.min(ENTRIES_MAX)).unwrap_or(0));
+    let mut data_at = list_len;
+    for _ in 0..batch.entries {
+        let (op, flags) = (reader.u8()?, reader.u8()?);
+        let (mode, path_len) = (reader.u16()?, usize::from(reader.u16()?));
+        reader.skip(2)?;
+        let (data_len, crc32c) = (reader.u32()?, reader.u32()?);
+        let path_at = list_len - reader.left();
+        reader.skip(path_len)?;
+        let op = match op {
+            1 => Op::Create { replace: flags & REPLACE != 0, mode, crc32c },
+            2 => Op::Stat,
+            3 => Op::Remove,
+            other => Op::Unknown(other),
+        };
+        if data_len > DATA_MAX {
+            let (count, limit) = (usize::try_from(data_len).unwrap_or(usize::MAX), DATA_MAX as usize);
+            return Err(WireError::TooMany { what: "bytes of an entry of a batch", count, limit });
+        }
+        let data_end = data_at + data_len as usize;
+        if data_end > behind.len() {
+            return Err(WireError::TooShort { what: "contents of a batch", missing: data_end - behind.len() });
+        }
+        entries.push(Entry { op, path: path_at..path_at + path_len, data: data_at..data_end });
+        data_at = data_end;
+    }
+    reader.end()?;
+    if data_at != behind.len() {
+        return Err(WireError::Trailing { what: "contents of a batch", extra: behind.len() - data_at });
+    }
+    Ok(entries)
+}
+
+/// A list in the making. The contents stay where they are; whoever sends the batch sends them behind it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct List {
+    bytes: Vec<u8>,
+    entries: u32,
+    data_len: u32,
+}
+
+impl List {
+    /// Bytes that an entry adds to a batch.
+    #[must_use]
+    pub fn cost(path_len: usize, data_len: usize) -> usize {
+        ENTRY_HEADER.saturating_add(path_len).saturating_add(data_len)
+    }
+
+    /// Adds an entry for `path`, with `data_len` bytes of content.
+    ///
+    /// # Errors
+    /// The batch is full, or the entry cannot be sent in any. The list is as it was.
+    pub fn push(&mut self, op: Op, path: &[u8], data_len: usize) -> Result<(), WireError> {
+        let cannot = |why| WireError::Unsendable { what: "an entry of a batch", why };
+        let path_len = u16::try_from(path.len()).map_err(|_| cannot("its path is too long"))?;
+        let data_len =
+            u32::try_from(data_len).ok().filter(|len| *len <= DATA_MAX).ok_or(cannot("its content is too long"))?;
+        let len = Self::cost(self.bytes.len() + path.len(), (self.data_len + data_len) as usize);
+        if self.entries >= ENTRIES_MAX || len > BYTES_MAX as usize {
+            return Err(cannot("the batch is full"));
+        }
+        let (code, flags, mode, crc32c) = match op {
+            Op::Create { replace, mode, crc32c } => (1, if replace { REPLACE } else { 0 }, mode, crc32c),
+            Op::Stat => (2, 0, 0, 0),
+            Op::Remove => (3, 0, 0, 0),
+            Op::Unknown(other) => (other, 0, 0, 0),
+        };
+        self.bytes.extend_from_slice(&[code, flags]);
+        self.bytes.extend_from_slice(&mode.to_be_bytes());
+        self.bytes.extend_from_slice(&path_len.to_be_bytes());
+        self.bytes.extend_from_slice(&[0; 2]);
+        self.bytes.extend_from_slice(&data_len.to_be_bytes());
+        self.bytes.extend_from_slice(&crc32c.to_be_bytes());
+        self.bytes.extend_from_slice(path);
+        self.entries += 1;
+        self.data_len += data_len;
+        Ok(())
+    }
+
+    /// The request; [`List::bytes`] and the contents go behind it.
+    #[must_use]
+    pub fn request(&self) -> Batch {
+        let list_len = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        Batch { entries: self.entries, list_len, len: list_len.saturating_add(self.data_len) }
+    }
+
+    /// The list itself.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Takes the answer to a batch of `count` entries apart: one response for each, in the order of the entries.
+///
+/// # Errors
+/// An entry has no answer, or two; or one that is no whole answer by itself.
+pub fn answers(body: &[u8], count: usize) -> Result<Vec<Response>, WireError> {
+    const WHAT: &str = "answer to a batch";
+    let malformed = |why| WireError::Malformed { what: WHAT, why };
+    let mut answers: Vec<Option<Response>> = vec![None; count];
+    let mut reader = Reader::new(WHAT, body);
+    while reader.left() > 0 {
+        let header = ResponseHeader::parse(reader.array::<RESPONSE_HEADER_LEN>()?)?;
+        let body = reader.take(usize::try_from(header.dlen).unwrap_or(usize::MAX))?;
+        let place = answers.get_mut(usize::from(u16::from_be_bytes(header.stream.0)));
+        let place = place.ok_or(malformed("it answers an entry that there is not"))?;
+        if place.is_some() {
+            return Err(malformed("it answers an entry twice"));
+        }
+        *place = Some(match Response::decode(&header, body)? {
+            whole @ (Response::Ok(_) | Response::Error { .. } | Response::Redirect(_) | Response::Wait { .. }) => whole,
+            _ => return Err(malformed("an entry's answer is not a whole one")),
+        });
+    }
+    answers.into_iter().map(|answer| answer.ok_or(malformed("an entry has no answer"))).collect()
+}
+
+/// What an entry's answer names as its stream: the entry's number, below [`ENTRIES_MAX`].
+#[must_use]
+pub fn stream_of(entry: usize) -> StreamId {
+    StreamId(u16::try_from(entry).unwrap_or(u16::MAX).to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorNumber;
+
+    const CREATE: Op = Op::Create { replace: true, mode: 0o640, crc32c: 0x1234_5678 };
+
+    fn behind(list: &List, data: &[&[u8]]) -> Vec<u8> {
+        [list.bytes(), &data.concat()].concat()
+    }
+
+    #[test]
+    fn entries_come_back_with_their_paths_and_contents() {
+        let mut list = List::default();
+        list.push(CREATE, b"/a?weir.mtime=5", 3).unwrap();
+        list.push(Op::Stat, b"/b", 0).unwrap();
+        list.push(Op::Remove, b"", 0).unwrap();
+        list.push(Op::Unknown(77), b"/d", 2).unwrap();
+        let bytes = behind(&list, &[b"one", b"xx"]);
+        let batch = list.request();
+        assert_eq!(bytes.len(), batch.len as usize);
+        let found = entries(&batch, &bytes).unwrap();
+        let shown: Vec<_> =
+            found.iter().map(|one| (one.op, &bytes[one.path.clone()], &bytes[one.data.clone()])).collect();
+        let none: &[u8] = b"";
+        assert_eq!(
+            shown,
+            [
+                (CREATE, &b"/a?weir.mtime=5"[..], &b"one"[..]),
+                (Op::Stat, b"/b", none),
+                (Op::Remove, none, none),
+                (Op::Unknown(77), b"/d", b"xx"),
+            ]
+        );
+    }
+
+    #[test]
+    fn lengths_that_do_not_fit_together_are_refused() {
+        let mut list = List::default();
+        list.push(CREATE, b"/a", 3).unwrap();
+        list.push(Op::Stat, b"/b", 0).unwrap();
+        let bytes = behind(&list, &[b"one"]);
+        let batch = list.request();
+        assert!(entries(&batch, &bytes).is_ok());
+        assert!(entries(&batch, &[&bytes[..], b"x"].concat()).is_err(), "a byte too many");
+        assert!(entries(&batch, &bytes[..bytes.len() - 1]).is_err(), "a byte missing");
+        for changed in [
+            Batch { entries: 1, ..batch },
+            Batch { entries: 3, ..batch },
+            Batch { list_len: batch.list_len - 1, ..batch },
+            Batch { list_len: batch.list_len + 1, ..batch },
+            Batch { list_len: u32::MAX, ..batch },
+        ] {
+            assert!(entries(&changed, &bytes).is_err(), "{changed:?}");
+        }
+        // A content that would end far behind the frame, and one that is longer than any may be.
+        for len in [u32::MAX, DATA_MAX, DATA_MAX + 1] {
+            let mut bytes = bytes.clone();
+            bytes[8..12].copy_from_slice(&len.to_be_bytes());
+            assert!(entries(&batch, &bytes).is_err(), "{len}");
+        }
+        let mut long = bytes;
+        long[4..6].copy_from_slice(&u16::MAX.to_be_bytes());
+        assert!(entries(&batch, &long).is_err(), "a path that is longer than the list");
+    }
+
+    #[test]
+    fn a_list_takes_no_more_than_a_batch_may_have() {
+        let mut list = List::default();
+        for _ in 0..ENTRIES_MAX {
+            list.push(Op::Stat, b"/a", 0).unwrap();
+        }
+        let full = list.clone();
+        assert!(list.push(Op::Stat, b"/a", 0).is_err());
+        assert_eq!(list, full);
+        let mut list = List::default();
+        assert!(list.push(CREATE, b"/a", DATA_MAX as usize + 1).is_err());
+        assert!(list.push(CREATE, &[b'a'; 70_000], 1).is_err());
+        while list.push(CREATE, b"/a", DATA_MAX as usize).is_ok() {}
+        assert!(list.request().len <= BYTES_MAX && list.request().len > BYTES_MAX - 2 * DATA_MAX);
+    }
+
+    #[test]
+    fn each_entry_has_one_answer_in_whatever_order_they_come() {
+        let refusal = Response::Error { number: ErrorNumber::NOT_FOUND, text: b"no such file".to_vec() };
+        let done = Response::Ok(b"1 2 3 4".to_vec());
+        let frame = |entry: usize, response: &Response| {
+            let mut out = Vec::new();
+            response.encode(stream_of(entry), &mut out).unwrap();
+            out
+        };
+        let (first, second) = (frame(0, &refusal), frame(1, &done));
+        assert_eq!(answers(&[&second[..], &first].concat(), 2), Ok(vec![refusal, done.clone()]));
+        for wrong in [
+            [&first[..], &first].concat(),
+            first.clone(),
+            [&first[..], &second[..second.len() - 1]].concat(),
+            [&first[..], &frame(2, &done)].concat(),
+            [&first[..], &frame(1, &Response::OkSoFar(Vec::new()))].concat(),
+            [&first[..], &second, &[0]].concat(),
+        ] {
+            assert!(answers(&wrong, 2).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_sent_what_it_says_that_it_takes() {
+        let limits = Limits { entries: 100, bytes: 1 << 20 };
+        assert_eq!(limits.to_text(), "1 100 1048576");
+        assert_eq!(Limits::parse(&limits.to_text()), Some(limits));
+        assert_eq!(Limits::parse("1 100000 4294967295"), Some(Limits { entries: ENTRIES_MAX, bytes: BYTES_MAX }));
+        // What a server says that does not know the key, one of another version, and nonsense.
+        for other in
+            ["weir.batch", "", "2 100 1048576", "1", "1 100", "1 100 x", "1 100 1048576 7", "1 1 1048576", "1 -1 5"]
+        {
+            assert_eq!(Limits::parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+"""A cluster of real processes on loopback: a manager and disk servers, each with an address of its own in 127/8, so that a client
+that names hosts without ports (`tried=`) tells them apart."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from clients import run
+from harness import READY_SECONDS, WEIR_BIN, until
+
+
+def free_port(host: str) -> int:
+    with socket.socket() as listener:
+        listener.bind((host, 0))
+        return listener.getsockname()[1]
+
+
+class Node:
+    """One process. Ports stay the same over restarts."""
+
+    def __init__(self, home: Path, role: str, host: str, flags: tuple[str, ...] = ()):
+        home.mkdir(parents=True)
+        self.home, self.role, self.host, self.flags = home, role, host, flags
+        self.log = home / "log"
+        self.port, self.nodes_port = free_port(host), free_port(host)
+        self.process: subprocess.Popen | None = None
+        # What its command begins with: where it runs.
+        self.prefix: tuple[str, ...] = ()
+
+    def launch(self, *flags: str | Path) -> "Node":
+        command = [*self.prefix, WEIR_BIN, "serve", "--role", self.role, "--data", self.home / "data"]
+        command += ["--listen", f"{self.host}:{self.port}"]
+        command += ["--nodes", f"{self.host}:{self.nodes_port}", *self.flags, *flags]
+        with open(self.log, "ab") as log, open(self.home / "ready", "wb") as out:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
+        return self
+
+    def start(self, *flags: str | Path) -> "Node":
+        self.launch(*flags)
+        return self.wait_ready()
+
+    def wait_ready(self) -> "Node":
+        end = time.monotonic() + READY_SECONDS
+        while not (self.home / "ready").read_text().startswith("weir: ready "):
+            assert self.process.poll() is None, self.log_text()
+            assert time.monotonic() < end, self.log_text()
+            time.sleep(0.01)
+        return self
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def log_text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def kill(self) -> None:
+        """SIGKILL: the process gets no instruction more."""
+        self.process.kill()
+        self.process.wait()
+
+    def freeze(self) -> None:
+        """As a machine that stands still, or whose network has gone: it does not know it. All threads have stopped when this returns."""
+        self.process.send_signal(signal.SIGSTOP)
+        threads = Path(f"/proc/{self.process.pid}/task")
+        while any((thread / "stat").read_text().rpartition(")")[2].split()[0] != "T" for thread in threads.iterdir()):
+            time.sleep(0.01)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    @property
+    def url(self) -> str:
+        return f"root://{self.host}:{self.port}/"
+
+    def objects(self) -> list[Path]:
+        """Files of large contents on its disk."""
+        found = (self.home / "data").rglob("objects/*/*/*")
+        return [path for path in found if path.is_file() and not path.name.endswith(".crc")]
+
+
+class Cluster:
+    def __init__(self, home: Path, disks: int, flags: tuple[str, ...] = ()):
+        self.home = home
+        self.manager = Node(home / "manager", "manager", "127.0.0.1", flags)
+        self.disks = []
+        for number in range(1, disks + 1):
+            place = f"site{(number - 1) % 2 + 1}/rack1/disk{number}"
+            self.disks.append(Node(home / f"disk{number}", "disk", f"127.0.0.{number + 1}", ("--place", place, *flags)))
+
+    @property
+    def url(self) -> str:
+        return f"root://127.0.0.1:{self.manager.port}/"
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [self.manager, *self.disks]
+
+    def weir(self, *arguments: str) -> str:
+        done = subprocess.run([WEIR_BIN, *arguments], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, f"weir {arguments}: {done.stderr}"
+        return done.stdout
+
+    def start(self) -> "Cluster":
+        self.manager.start()
+        for disk in self.disks:
+            token = disk.home / "token"
+            token.write_text(self.weir("token", "create", "--data", str(self.manager.home / "data")))
+            disk.launch("--join-file", token)
+        for disk in self.disks:
+            disk.wait_ready()
+        self.wait_sessions()
+        return self
+
+    def wait_sessions(self) -> None:
+        """Until all disk servers that run are in session."""
+        end = time.monotonic() + READY_SECONDS
+        for disk in self.disks:
+            while disk.alive() and "in session with the manager" not in disk.log_text():
+                assert time.monotonic() < end, disk.log_text()
+                time.sleep(0.05)
+        time.sleep(1.2)  # a report of their space
+
+    def policy(self, path: str, words: str) -> None:
+        """Of what is made in the directory from now on."""
+        if path != "/":
+            run(["xrdfs", self.url.rstrip("/"), "mkdir", "-p", path]).ok()
+        self.weir("policy", "set", path, words, "--data", self.data)
+
+    def at(self, address: str) -> Node:
+        """The disk server at `host:port`."""
+        return next(disk for disk in self.disks if address == f"{disk.host}:{disk.port}")
+
+    @property
+    def data(self) -> str:
+        return str(self.manager.home / "data")
+
+    def asked(self, *arguments: str):
+        """What a command says to programs."""
+        return json.loads(self.weir(*arguments, "--json", "--data", self.data))
+
+    def stores(self) -> list[dict]:
+        return self.asked("stores")
+
+    def file(self, path: str) -> dict:
+        """What `weir file` says of it."""
+        return self.asked("file", path)
+
+    def store_of(self, disk: Node) -> str:
+        place = f"disk{self.disks.index(disk) + 1}"
+        return next(store["store"] for store in self.stores() if store["place"].endswith(place))
+
+    def whole_on(self, path: str) -> set[str]:
+        """The stores that have all of a file."""
+        return {copy["store"] for copy in self.file(path)["content"]["copies"] if copy["has"] == "whole"}
+
+    def holders(self, path: str) -> list[Node]:
+        """The disk servers that can show a file, as `xrdfs locate` says."""
+        lines = run(["xrdfs", self.url.rstrip("/"), "locate", path]).ok().out.splitlines()
+        return [self.at(line.split()[0].removeprefix("[::").replace("]", "")) for line in lines if line]
+
+    def __enter__(self) -> "Cluster":
+        return self.start()
+
+    def __exit__(self, *_) -> None:
+        for node in self.nodes:
+            if node.alive():
+                node.process.send_signal(signal.SIGTERM)
+        for node in self.nodes:
+            if node.process is not None:
+                try:
+                    node.process.wait(30)
+                except subprocess.TimeoutExpired:
+                    node.kill()
+
+    def until(self, fact, seconds: float = 40):
+        return until(fact, seconds, self.logs)
+
+    def logs(self) -> str:
+        return "\n".join(f"== {node.home.name}\n{node.log_text()[-3000:]}" for node in self.nodes)
+
+
+def port_of(url: str) -> int:
+    return int(re.findall(r":(\d+)/", url)[0])

@@ -1,0 +1,193 @@
+"""
+Many processes write many small files each into one directory of a cluster of four disk servers; then all of them are listed, counted,
+read back and compared, by as many processes. The default is 100 processes of 20,000 files, two million in all; how large each is follows
+from the space that there is. It ends with 1 if a file is missing, is another than what was written, was never written, or if an operation
+failed.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cluster import Cluster
+from content import KIB, content
+from harness import ROOT, WEIR_BIN
+from XRootD import client
+from XRootD.client.flags import OpenFlags
+
+DISKS = 4
+FOLDER = "/many"
+# Largest size that is chosen; beyond that it is bytes that are measured, and not files.
+SIZE_MAX = 16 * KIB
+# Of the free space, what may be used: contents take whole records, and the namespace and its checkpoints come on top.
+SHARE = 4
+# In a folder that was made for this, and may be removed.
+MARK = "made-by-soak-files"
+SHOWN = 20
+
+
+def name_of(process: int, number: int) -> str:
+    return f"{process:04d}-{number:06d}"
+
+
+@dataclass
+class Work:
+    """So many processes with so many files of so many bytes."""
+
+    url: str
+    processes: int
+    files: int
+    size: int
+
+    @property
+    def count(self) -> int:
+        return self.processes * self.files
+
+    def expected(self) -> set[str]:
+        return {name_of(process, number) for process in range(self.processes) for number in range(self.files)}
+
+
+@dataclass
+class Outcome:
+    """What was done, and what was not as it has to be."""
+
+    done: int = 0
+    seconds: float = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def write_one(url: str, name: str, size: int) -> str | None:
+    """Why not, if it is not written."""
+    file = client.File()
+    status, _ = file.open(f"{url}{FOLDER}/{name}", OpenFlags.NEW | OpenFlags.MAKEPATH)
+    if status.ok and size:
+        status, _ = file.write(content(name, size))
+    if status.ok:
+        status, _ = file.close()
+    return None if status.ok else f"{name} is not written: {status.message.strip()}"
+
+
+def read_one(url: str, name: str, size: int) -> str | None:
+    """Why it is not what was written."""
+    file = client.File()
+    status, _ = file.open(f"{url}{FOLDER}/{name}", OpenFlags.READ)
+    data = b""
+    if status.ok:
+        # One byte more, so that a longer one is noticed.
+        status, data = file.read(0, size + 1)
+        file.close()
+    if not status.ok:
+        return f"{name} is not read: {status.message.strip()}"
+    return None if data == content(name, size) else f"{name} is not what was written ({len(data)} bytes)"
+
+
+def worker(action: str, url: str, process: int, files: int, size: int) -> None:
+    """One process: a line for each problem, and how many files it has done."""
+    one = {"write": write_one, "read": read_one}[action]
+    done = 0
+    for number in range(files):
+        problem = one(url, name_of(process, number), size)
+        if problem is None:
+            done += 1
+        else:
+            print(problem, flush=True)
+    print(f"done {done}", flush=True)
+
+
+def all_processes(work: Work, action: str) -> Outcome:
+    """Each of them does its part; they begin together, as far as that can be."""
+
+    def one(process: int) -> tuple[int, list[str]]:
+        arguments = [action, work.url, process, work.files, work.size]
+        command = [sys.executable, "-m", "soak.files", "--worker", *map(str, arguments)]
+        ended = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=ROOT / "tests")
+        lines = ended.stdout.splitlines()
+        if ended.returncode != 0 or not lines or not lines[-1].startswith("done "):
+            return 0, [*lines, f"process {process} ended with {ended.returncode}: {ended.stderr[-500:]}"]
+        return int(lines[-1].split()[1]), lines[:-1]
+
+    begin = time.monotonic()
+    outcome = Outcome()
+    with ThreadPoolExecutor(work.processes) as pool:
+        for done, problems in pool.map(one, range(work.processes)):
+            outcome.done += done
+            outcome.problems += problems
+    outcome.seconds = time.monotonic() - begin
+    return outcome
+
+
+def listed(work: Work) -> Outcome:
+    """The directory has these names and no others."""
+    begin = time.monotonic()
+    missing = work.expected()
+    outcome = Outcome()
+    with subprocess.Popen(["xrdfs", work.url.rstrip("/"), "ls", FOLDER], stdout=subprocess.PIPE, text=True) as listing:
+        for line in listing.stdout:
+            name = line.strip().rpartition("/")[2]
+            outcome.done += 1
+            if name in missing:
+                missing.remove(name)
+            else:
+                outcome.problems.append(f"{name} is listed, and was never written, or is listed twice")
+    if listing.returncode != 0:
+        outcome.problems.append(f"the listing ended with {listing.returncode}")
+    outcome.problems += [f"{name} is missing in the listing" for name in sorted(missing)]
+    outcome.seconds = time.monotonic() - begin
+    return outcome
+
+
+def size_for(count: int, free: int) -> int:
+    """So that all copies fit."""
+    return max(64, min(SIZE_MAX, free // (SHARE * count)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="soak.files", description=__doc__)
+    parser.add_argument("--processes", type=int, default=100)
+    parser.add_argument("--files", type=int, default=20_000, help="of each process")
+    parser.add_argument("--size", type=int, help="bytes of each; chosen by the free space if not given")
+    parser.add_argument("--home", type=Path, default=ROOT / "build/soak-files")
+    parser.add_argument("--worker", nargs=5, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.worker:
+        action, url, *numbers = chosen.worker
+        worker(action, url, *map(int, numbers))
+        return 0
+    home = chosen.home.resolve()
+    if home.exists() and not (home / MARK).exists():
+        parser.error(f"{home} is there, and was not made by this; name another")
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    (home / MARK).touch()
+    count = chosen.processes * chosen.files
+    size = chosen.size if chosen.size is not None else size_for(count, shutil.disk_usage(home).free)
+    print(f"{chosen.processes} processes, {chosen.files} files each of {size} bytes, {WEIR_BIN}", flush=True)
+    bad = 0
+    with Cluster(home / "cluster", DISKS) as cluster:
+        cluster.policy(FOLDER, "replica(1)")
+        work = Work(cluster.url, chosen.processes, chosen.files, size)
+        steps = [
+            ("written", lambda: all_processes(work, "write")),
+            ("listed", lambda: listed(work)),
+            ("read", lambda: all_processes(work, "read")),
+        ]
+        for what, step in steps:
+            outcome = step()
+            rate = outcome.done / max(outcome.seconds, 1e-9)
+            told = f"{outcome.done} of {work.count} in {outcome.seconds:.1f} s, {rate:.0f}/s, {len(outcome.problems)} problems"
+            print(f"{what}: {told}", flush=True)
+            for problem in outcome.problems[:SHOWN]:
+                print(f"  {problem}")
+            bad += len(outcome.problems) + (outcome.done != work.count)
+    if not bad:
+        shutil.rmtree(home)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,408 @@
+"""A cluster as its users meet it: stock clients and our own at the manager's one address; pieces are looked for on the disks."""
+
+import os
+
+import pytest
+import raw
+import uproot
+import xrdcl
+from clients import Xrdfs, run, xrdcp
+from cluster import Cluster, Node
+from content import MIB, adler32, content, write
+from harness import WEIR_BIN, remove, root_file, until
+from XRootD import client
+from XRootD.client.flags import OpenFlags
+
+BIG = 20_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster(base):
+    """Two sites with two disk servers each: disk1 and disk3 on site1, disk2 and disk4 on site2."""
+    with Cluster(base / "cluster", 4) as cluster:
+        cluster.policy("/one", "replica(1)")
+        cluster.policy("/two", "replica(2) spread=site")
+        cluster.policy("/late", "replica(2) sync=1 spread=site")
+        cluster.policy("/near", "replica(1) near=client")
+        cluster.policy("/site1", "replica(1) prefer=site1")
+        yield cluster
+        assert all(node.alive() for node in cluster.nodes), cluster.logs()
+    remove(cluster.home)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return xrdcl.build(tmp_path_factory.mktemp("xrdcl"))
+
+
+@pytest.fixture
+def fs(cluster) -> Xrdfs:
+    return Xrdfs(cluster.url)
+
+
+@pytest.fixture
+def folder(cluster, request) -> str:
+    """Where a test makes its files, two copies each."""
+    return f"/two/{request.node.name}"
+
+
+def sites(disks: list[Node]) -> set[str]:
+    """disk1, disk3, .. are on the first site."""
+    return {f"site{(int(disk.home.name.removeprefix('disk')) - 1) % 2 + 1}" for disk in disks}
+
+
+def good(result):
+    status, value = result
+    assert status.ok, status.message
+    return value
+
+
+def opened(url: str, flags: OpenFlags = OpenFlags.READ) -> client.File:
+    file = client.File()
+    good(file.open(url, flags))
+    return file
+
+
+def fetched(url: str, tmp_path) -> bytes:
+    xrdcp("-f", url, tmp_path / "fetched").ok()
+    return (tmp_path / "fetched").read_bytes()
+
+
+# What every client expects.
+
+
+@pytest.mark.parametrize("size", [0, 100, 65_536, 65_537, BIG])
+def test_a_file_is_what_was_written(cluster, fs, folder, tmp_path, size):
+    source = write(tmp_path / "source", size, size)
+    path = f"{folder}/made/on/the/way"
+    xrdcp(source, cluster.url + path).ok()
+    assert fetched(cluster.url + path, tmp_path) == source.read_bytes()
+    assert fs.size(path) == size
+    assert fs("query", "checksum", path).ok().out.split() == ["adler32", adler32(source.read_bytes())]
+    assert f" {size} " in fs("ls", "-l", f"{folder}/made/on/the").ok().out
+
+
+def test_our_own_client_writes_and_reads(cluster, fs, folder, tmp_path):
+    source = write(tmp_path / "source", "own", BIG)
+    run([str(WEIR_BIN), "cp", str(source), f"{cluster.url}{folder}/own"]).ok()
+    run([str(WEIR_BIN), "cp", f"{cluster.url}{folder}/own", str(tmp_path / "back")]).ok()
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    assert fs.size(f"{folder}/own") == BIG
+
+
+def test_reads_of_many_pieces_at_once_and_of_pages(cluster, folder, tmp_path):
+    data = write(tmp_path / "source", "vector", 9 * MIB + 1234).read_bytes()
+    url = f"{cluster.url}{folder}/vector"
+    xrdcp(tmp_path / "source", url).ok()
+    file = opened(url)
+    assert good(file.stat()).size == len(data)
+    pieces = [(offset, 1000 + number) for number, offset in enumerate(range(0, 9 * MIB, 100_003))]
+    for chunk in good(file.vector_read(pieces)).chunks:
+        assert chunk.buffer == data[chunk.offset : chunk.offset + chunk.length]
+    assert good(file.read(4095, 70_000)) == data[4095:74_095]
+    assert good(file.read(len(data) - 10, 100)) == data[-10:]
+    good(file.close())
+
+
+def test_analysis_reads_its_branches(cluster, folder):
+    path = root_file("uproot-HZZ.root")
+    url = f"{cluster.url}{folder}/HZZ.root"
+    xrdcp(path, url).ok()
+    with uproot.open(path) as here, uproot.open(url) as there:
+        for column in ("Jet_Px", "NMuon", "MET_px"):
+            assert here["events"][column].array().to_list() == there["events"][column].array().to_list()
+
+
+def test_an_overwritten_file_has_the_new_content_alone(cluster, fs, folder, tmp_path):
+    url = f"{cluster.url}{folder}/again"
+    for number, size in enumerate([BIG, 100, 3 * MIB, 0, 70_000]):
+        source = write(tmp_path / "source", f"again {number}", size)
+        xrdcp("-f", source, url).ok()
+        assert fetched(url, tmp_path) == source.read_bytes()
+    xrdcp(source, url).fails("exists")
+
+
+def test_a_file_is_changed_in_place_on_all_its_stores(cluster, fs, folder, tmp_path):
+    data = bytearray(write(tmp_path / "source", "in place", 2 * MIB).read_bytes())
+    path = f"{folder}/changed"
+    xrdcp(tmp_path / "source", cluster.url + path).ok()
+    with opened(cluster.url + path, OpenFlags.UPDATE) as file:
+        good(file.write(b"changed", 100_001))
+        good(file.write(b"appended", len(data)))
+        good(file.close())
+    data[100_001:100_008] = b"changed"
+    data += b"appended"
+    holders = cluster.holders(path)
+    assert len(holders) == 2
+    for away in holders:
+        # Whichever of the two is asked.
+        assert fetched(f"{cluster.url}{path}?tried={away.host}", tmp_path) == data
+    assert fs("query", "checksum", path).ok().out.split()[1] == adler32(bytes(data))
+
+
+def test_an_open_file_is_cut_on_all_its_stores(cluster, fs, folder, tmp_path, program):
+    data = write(tmp_path / "source", "cut", MIB).read_bytes()
+    path = f"{folder}/cut"
+    xrdcp(tmp_path / "source", cluster.url + path).ok()
+    with xrdcl.File(program, cluster.url + path) as file:
+        file("truncate", 1000)
+        file("writev", "500:10:x", "990:20:y")
+        file("close")
+    wanted = data[:500] + b"x" * 10 + data[510:990] + b"y" * 20
+    for away in cluster.holders(path):
+        assert fetched(f"{cluster.url}{path}?tried={away.host}", tmp_path) == wanted
+
+
+def test_a_file_is_cut_by_name_on_all_its_stores(cluster, fs, folder, tmp_path):
+    data = write(tmp_path / "source", "cut by name", MIB).read_bytes()
+    path = f"{folder}/whole"
+    xrdcp(tmp_path / "source", cluster.url + path).ok()
+    for wanted in (data[:100_001], data[:100_001], data[:100_001] + bytes(99_999), b""):
+        fs("truncate", path, str(len(wanted))).ok()
+        assert len(cluster.whole_on(path)) == 2
+        for away in cluster.holders(path):
+            assert fetched(f"{cluster.url}{path}?tried={away.host}", tmp_path) == wanted
+        assert fs("query", "checksum", path).ok().out.split() == ["adler32", adler32(wanted)]
+    fs("truncate", folder, "0").refused(raw.IS_DIRECTORY)
+    fs("truncate", f"{path}-none", "0").refused(raw.NOT_FOUND)
+
+
+def test_a_file_that_is_open_for_writing_is_not_cut_by_name(cluster, fs, folder):
+    path = f"{folder}/open"
+    file = opened(cluster.url + path, OpenFlags.NEW | OpenFlags.MAKEPATH)
+    good(file.write(b"x" * 1000))
+    fs("truncate", path, "10").refused(raw.FILE_LOCKED)
+    # Nor by its own writer, who has a handle.
+    status, _ = client.FileSystem(cluster.url).truncate(path, 10)
+    assert status.errno == raw.FILE_LOCKED, status.message
+    good(file.write(b"y" * 1000, 1000))
+    good(file.close())
+    assert fs.size(path) == 2000
+
+
+def test_a_permission_to_read_cuts_nothing(cluster, fs, secret, tmp_path):
+    path, permission, disk = secret
+    with raw.Raw(disk.port, host=disk.host) as there:
+        answer = there.request(raw.TRUNCATE, bytes(4) + bytes(8), f"{path}?{permission}".encode())
+        assert answer.error == raw.NOT_AUTHORIZED, answer
+        # Without any it is the manager's to say.
+        assert is_sent_back(cluster, there.request(raw.TRUNCATE, bytes(4) + bytes(8), path.encode()))
+    assert fetched(cluster.url + path, tmp_path) == content("secret", 200_000)
+
+
+def test_a_file_is_moved_while_it_is_written(cluster, fs, folder, tmp_path):
+    data = content("moved", 2 * MIB)
+    fs("mkdir", "-p", folder).ok()
+    with opened(f"{cluster.url}{folder}/before", OpenFlags.NEW) as file:
+        good(file.write(data[:MIB], 0))
+        fs("mv", f"{folder}/before", f"{folder}/after").ok()
+        good(file.write(data[MIB:], MIB))
+        good(file.close())
+    assert fs.names(folder) == ["after"]
+    assert fetched(f"{cluster.url}{folder}/after", tmp_path) == data
+
+
+def test_a_removed_file_stays_with_its_reader_and_goes_from_the_disks(cluster, fs, folder, tmp_path):
+    data = write(tmp_path / "source", "removed", 3 * MIB).read_bytes()
+    path = f"{folder}/removed"
+    before = objects(cluster)
+    xrdcp(tmp_path / "source", cluster.url + path).ok()
+    assert len(objects(cluster) - before) == 2
+    file = opened(cluster.url + path)
+    assert good(file.read(0, 1000)) == data[:1000]
+    fs("rm", path).ok()
+    assert not fs.exists(path)
+    until(lambda: not objects(cluster) - before, 20)
+    # A reader goes on with what it has opened, or is told that it is gone; never gets other bytes, nor none.
+    status, got = file.read(MIB, 1000)
+    assert not status.ok or got == data[MIB : MIB + 1000], (status, got)
+    assert status.ok or status.errno == raw.NOT_FOUND, status
+    file.close()
+
+
+def test_a_file_that_is_removed_while_it_is_written_is_gone(cluster, fs, folder):
+    fs("mkdir", "-p", folder).ok()
+    before = objects(cluster)
+    file = opened(f"{cluster.url}{folder}/short-lived", OpenFlags.NEW)
+    good(file.write(content("short-lived", MIB), 0))
+    fs("rm", f"{folder}/short-lived").ok()
+    file.write(b"more", MIB)
+    file.close()
+    assert fs.names(folder) == []
+    until(lambda: not objects(cluster) - before, 20)
+
+
+def test_a_copy_that_is_persistent_on_success_alone(cluster, fs, folder, tmp_path):
+    source = write(tmp_path / "source", "posc", 3 * MIB)
+    xrdcp("--posc", source, f"{cluster.url}{folder}/posc").ok()
+    assert fetched(f"{cluster.url}{folder}/posc", tmp_path) == source.read_bytes()
+    file = opened(f"{cluster.url}{folder}/unseen", OpenFlags.NEW | OpenFlags.POSC)
+    good(file.write(b"half", 0))
+    assert not fs.exists(f"{folder}/unseen")
+    good(file.close())
+    assert fs.size(f"{folder}/unseen") == 4
+
+
+def test_attributes_and_names_are_the_managers(cluster, fs, folder, tmp_path):
+    xrdcp(write(tmp_path / "source", "attributes", 100), f"{cluster.url}{folder}/file").ok()
+    fs("xattr", f"{folder}/file", "set", "colour=blue").ok()
+    assert 'colour="blue"' in fs("xattr", f"{folder}/file", "get", "colour").ok().out
+    fs("chmod", f"{folder}/file", "rw-r-----").ok()
+    assert "0640" in fs("stat", f"{folder}/file").ok().out
+    # Whoever asks a disk server for names is sent to the manager.
+    disk = Xrdfs(cluster.disks[2].url)
+    assert disk.names(folder) == ["file"]
+    assert disk.size(f"{folder}/file") == 100
+    disk("mkdir", f"{folder}/made").ok()
+    assert fs.names(folder) == ["file", "made"]
+
+
+def test_a_manager_says_what_it_is_and_what_there_is(cluster, fs):
+    assert fs("query", "config", "role").ok().out.strip() == "manager"
+    space = dict(pair.split("=") for pair in fs("query", "space", "/").ok().out.strip().split("&"))
+    # Four stores on one file system, as far as the cluster knows four file systems.
+    one = os.statvfs(cluster.home)
+    assert int(space["oss.space"]) == 4 * one.f_blocks * one.f_frsize
+    fs("locate", "/not/there").refused(raw.NOT_FOUND)
+
+
+# Where the bytes are.
+
+
+def objects(cluster: Cluster) -> set[tuple[str, str]]:
+    """Pieces that are files of their own, with the disk server that has them."""
+    return {(disk.home.name, path.name) for disk in cluster.disks for path in disk.objects()}
+
+
+def piece_of(cluster: Cluster, url: str, tmp_path) -> set[str]:
+    """Writes a file there; the disk servers that have got a piece."""
+    before = objects(cluster)
+    xrdcp("-f", write(tmp_path / "source", url, MIB), url).ok()
+    return {disk for disk, _ in objects(cluster) - before}
+
+
+def test_single_copies_are_spread_over_all_stores(cluster, tmp_path):
+    used = [piece_of(cluster, f"{cluster.url}/one/spread{number}", tmp_path) for number in range(24)]
+    assert all(len(disks) == 1 for disks in used)
+    # That one of four is drawn never in 24 times happens once in 250 runs and less than twice; none is allowed to get all but a few.
+    assert len(set.union(*used)) >= 3
+
+
+def test_two_copies_are_on_two_sites(cluster, tmp_path):
+    for number in range(6):
+        path = f"/two/spread{number}"
+        disks = piece_of(cluster, cluster.url + path, tmp_path)
+        holders = cluster.holders(path)
+        assert {disk.home.name for disk in holders} == disks
+        assert len(disks) == 2 and sites(holders) == {"site1", "site2"}
+
+
+def test_an_owed_copy_is_made_in_the_background(cluster, fs, tmp_path):
+    source = write(tmp_path / "source", "owed", BIG)
+    before = objects(cluster)
+    xrdcp(source, f"{cluster.url}/late/owed").ok()
+    until(lambda: len(objects(cluster) - before) == 2, 20)
+    holders = until(lambda: len(found := cluster.holders("/late/owed")) == 2 and found, 20)
+    assert sites(holders) == {"site1", "site2"}
+    for away in holders:
+        assert fetched(f"{cluster.url}/late/owed?tried={away.host}", tmp_path) == source.read_bytes()
+
+
+def test_a_preferred_site_gets_the_first_copy(cluster, tmp_path):
+    for number in range(6):
+        assert piece_of(cluster, f"{cluster.url}/site1/{number}", tmp_path) <= {"disk1", "disk3"}
+
+
+def test_a_file_is_made_near_its_client(cluster, tmp_path):
+    for number in (1, 2, 3, 4):
+        place = f"site{(number - 1) % 2 + 1}/rack1/disk{number}"
+        url = f"{cluster.url}/near/stated{number}?weir.place={place}"
+        assert piece_of(cluster, url, tmp_path) == {f"disk{number}"}
+    # Who says nothing stands where its address is.
+    disk = cluster.disks[1]
+    with raw.Raw(cluster.manager.port, machine=disk.host) as there:
+        _, host, _ = there.ask_open("/near/by-address", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
+        assert host == disk.host
+
+
+def test_a_reader_is_sent_to_the_nearest_copy(cluster, tmp_path):
+    path = "/two/nearest"
+    piece_of(cluster, cluster.url + path, tmp_path)
+    for disk in cluster.holders(path):
+        with raw.Raw(cluster.manager.port, machine=disk.host) as there:
+            assert there.ask_open(path).redirect[1] == disk.host
+
+
+# Permissions that are none.
+
+
+@pytest.fixture
+def secret(cluster, tmp_path) -> tuple[str, str, Node]:
+    """A file of one copy, a permission to read it, and the disk server that it is for."""
+    path = f"/one/secret-{tmp_path.name}"
+    xrdcp("-f", write(tmp_path / "source", "secret", 200_000), cluster.url + path).ok()
+    with raw.Raw(cluster.manager.port) as there:
+        port, host, opaque = there.ask_open(path).redirect
+    return path, opaque, cluster.at(f"{host}:{port}")
+
+
+def is_sent_back(cluster: Cluster, answer: raw.Answer) -> bool:
+    return answer.status == raw.REDIRECT and answer.redirect[:2] == (cluster.manager.port, cluster.manager.host)
+
+
+def test_a_permission_opens_its_file_and_no_other(cluster, secret, tmp_path):
+    path, permission, disk = secret
+    other = "/one/other"
+    xrdcp("-f", write(tmp_path / "source", "other", 200_000), cluster.url + other).ok()
+    with raw.Raw(disk.port, host=disk.host) as there:
+        handle = there.ask_open(f"{path}?{permission}").body[:4]
+        assert there.read(handle, 0, 1000).body == content("secret", 1000)
+        # The permission alone says which content; another name beside it changes nothing.
+        handle = there.ask_open(f"{other}?{permission}").body[:4]
+        assert there.read(handle, 0, 1000).body == content("secret", 1000)
+        # It is to read, whatever else is asked for.
+        answer = there.ask_open(f"{path}?{permission}", raw.OPEN_UPDATE)
+        if answer.status == raw.OK:
+            assert there.write(answer.body[:4], 0, b"spoiled").status == raw.ERROR
+    assert fetched(cluster.url + path, tmp_path) == content("secret", 200_000)
+
+
+def test_an_altered_permission_is_refused(cluster, secret):
+    path, permission, disk = secret
+    key, _, sealed = permission.partition("&")[0].partition("=")
+    with raw.Raw(disk.port, host=disk.host) as there:
+        for at in range(0, len(sealed), 7):
+            altered = sealed[:at] + ("A" if sealed[at] != "A" else "B") + sealed[at + 1 :]
+            answer = there.ask_open(f"{path}?{key}={altered}")
+            assert answer.status == raw.ERROR or is_sent_back(cluster, answer), (at, answer)
+        for none in ("", "x", sealed[:-1], sealed + "A", sealed * 2, "A" * 4000):
+            answer = there.ask_open(f"{path}?{key}={none}")
+            assert answer.status == raw.ERROR or is_sent_back(cluster, answer), (none, answer)
+
+
+def test_a_permission_for_another_disk_server_is_none(cluster, secret):
+    path, permission, disk = secret
+    for other in cluster.disks:
+        if other is not disk:
+            with raw.Raw(other.port, host=other.host) as there:
+                answer = there.ask_open(f"{path}?{permission}")
+                assert answer.status == raw.ERROR or is_sent_back(cluster, answer), answer
+
+
+def test_a_disk_server_opens_nothing_without_permission(cluster, secret, tmp_path):
+    path, _, disk = secret
+    with raw.Raw(disk.port, host=disk.host) as there:
+        assert is_sent_back(cluster, there.ask_open(path))
+        assert is_sent_back(cluster, there.ask_open("/one/new", raw.OPEN_NEW | raw.OPEN_UPDATE))
+    # A stock client follows.
+    assert fetched(disk.url + path, tmp_path) == content("secret", 200_000)
+
+
+def test_a_permission_ends_with_its_file(cluster, fs, secret):
+    path, permission, disk = secret
+    there_is = set(disk.objects())
+    fs("rm", path).ok()
+    until(lambda: len(set(disk.objects()) & there_is) == len(there_is) - 1, 20)
+    with raw.Raw(disk.port, host=disk.host) as there:
+        answer = there.ask_open(f"{path}?{permission}")
+        assert answer.status == raw.ERROR or is_sent_back(cluster, answer), answer

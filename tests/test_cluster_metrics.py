@@ -1,0 +1,207 @@
+"""What a cluster tells of itself: metrics on every node, `weir top` over all of them, the configuration read again."""
+
+import json
+import re
+import signal
+import struct
+
+import pytest
+import raw
+from clients import xrdcp
+from cluster import Cluster
+from content import MIB, write
+from harness import ROOT, remove, until, weir
+from raw import Raw
+from test_metrics import fetch, named, samples
+from XRootD import client
+from XRootD.client.flags import OpenFlags
+
+LABELS = {"version", "request", "error", "number", "reason", "outcome", "index", "state", "store", "le"}
+CONFIG = 'log = "info"\n'
+
+
+@pytest.fixture(scope="module")
+def cluster(base):
+    home = base / "cluster_metrics"
+    home.mkdir()
+    (home / "weir.toml").write_text(CONFIG)
+    with Cluster(home, 2, ("--metrics", "127.0.0.1:0", "--config", str(home / "weir.toml"))) as cluster:
+        cluster.policy("/", "replica(2)")
+        yield cluster
+    remove(home)
+
+
+def store_of(cluster: Cluster, number: int) -> dict:
+    return next(store for store in cluster.stores() if store["place"].endswith(f"/disk{number}"))
+
+
+def manager_data(cluster: Cluster) -> str:
+    return str(cluster.manager.home / "data")
+
+
+def top(cluster: Cluster) -> dict:
+    shown = weir("top", "--data", manager_data(cluster), "--json", timeout=10)
+    assert shown.returncode == 0 and shown.stdout.count("\n") == 1, shown
+    return json.loads(shown.stdout)
+
+
+def test_every_node_counts_what_it_does(cluster, tmp_path):
+    source = write(tmp_path / "source", "counted", 3 * MIB)
+    xrdcp(source, f"{cluster.url}/file").ok()
+    xrdcp("-f", f"{cluster.url}/file", tmp_path / "back").ok()
+    held = client.File()
+    assert held.open(f"{cluster.url}/held", OpenFlags.NEW)[0].ok
+    assert held.write(bytes(MIB), 0)[0].ok
+    manager, disks = samples(cluster.manager), [samples(disk) for disk in cluster.disks]
+
+    assert [named(manager, "weir_cluster_nodes", state=state) for state in ("online", "suspect", "away")] == [2, 0, 0]
+    assert named(manager, "weir_cluster_stores", state="online") == named(manager, "weir_cluster_stores") == 2
+    assert 0 < named(manager, "weir_cluster_room_bytes") < named(manager, "weir_cluster_capacity_bytes")
+    assert named(manager, "weir_cluster_writers") == 1
+    assert named(manager, "weir_cluster_copies_owed") == named(manager, "weir_cluster_copies_running") == 0
+    assert named(manager, "weir_redirects_total") >= 3 and named(manager, "weir_read_bytes_total") == 0
+    assert named(manager, "weir_request_seconds_count", request="open") >= 3
+    assert named(manager, "weir_operations_total", outcome="committed") >= 2
+    # Its own disk, not those of the stores: both are on this one, and counted twice.
+    assert named(manager, "weir_space_total_bytes") * 2 == named(manager, "weir_cluster_capacity_bytes")
+
+    # What clients have sent is counted once, with the checksums of its pages; it is written on both.
+    assert 4 * MIB <= sum(named(disk, "weir_written_bytes_total") for disk in disks) < 4.1 * MIB
+    assert 3 * MIB <= sum(named(disk, "weir_read_bytes_total") for disk in disks) < 3.1 * MIB
+    assert sum(named(disk, "weir_writers") for disk in disks) == sum(named(disk, "weir_open_files") for disk in disks) == 1
+    for number, disk in enumerate(disks, 1):
+        store = store_of(cluster, number)["store"]
+        assert named(disk, "weir_in_session") == 1
+        assert named(disk, "weir_store_open_pieces", store=store) == 1
+        assert named(disk, "weir_store_capacity_bytes", store=store) == named(disk, "weir_space_total_bytes") > 0
+        assert 0 < named(disk, "weir_store_floor_bytes", store=store) < named(disk, "weir_store_free_bytes", store=store)
+        assert 0 <= named(disk, "weir_load_ratio") <= 1
+        assert named(disk, "weir_journal_sync_seconds_count", store=store) >= 1
+        assert named(disk, "weir_index_batches_total", store=store, index="store") >= 1
+        # Nobody else's stores, whatever there is in the cluster.
+        assert {value for key in disk for name, value in key[1:] if name == "store"} == {store}
+
+    assert held.close()[0].ok
+    ended = [samples(node) for node in cluster.nodes]
+    assert all(named(node, "weir_store_open_pieces") + named(node, "weir_cluster_writers") == 0 for node in ended)
+    for node in ended:
+        assert {name for key in node for name, _ in key[1:]} <= LABELS and len(node) < 2000
+
+
+def test_copies_that_were_owed_are_counted(cluster, tmp_path):
+    cluster.policy("/late", "replica(2) sync=1")
+    before = samples(cluster.manager)
+    xrdcp(write(tmp_path / "source", "late", 2 * MIB), f"{cluster.url}/late/file").ok()
+
+    def grown(name: str) -> float:
+        return named(samples(cluster.manager), name) - named(before, name)
+
+    until(lambda: grown("weir_cluster_copies_total") == 1, 15)
+    assert grown("weir_cluster_copied_bytes_total") == 2 * MIB
+    assert [copy["has"] for copy in cluster.file("/late/file")["content"]["copies"]] == ["whole", "whole"]
+
+
+def test_the_documents_list_every_metric(cluster):
+    every = dict(re.findall(r"^\| `((?:weir|process)_\w+)` \| (\w+) \|", (ROOT / "docs/operate.md").read_text(), re.MULTILINE))
+    text = (ROOT / "docs/cluster.md").read_text()
+    of_role = {"manager": {}, "disk server": {}}
+    for name, kind, role in re.findall(r"^\| `(weir_\w+)` \| (\w+) \| ([a-z ]+) \|", text, re.MULTILINE):
+        of_role[role][name] = kind
+    without = re.search(r"a disk server all of these but (.+?)\.", text).group(1)
+    left_out = set(re.findall(r"`(weir_\w+)`", without))
+    assert left_out and left_out <= every.keys()
+
+    def told(node) -> dict[str, str]:
+        return dict(re.findall(r"^# TYPE (\w+) (\w+)$", fetch(node), re.MULTILINE))
+
+    assert told(cluster.manager) == every | of_role["manager"]
+    for disk in cluster.disks:
+        assert told(disk) == {name: kind for name, kind in every.items() if name not in left_out} | of_role["disk server"]
+
+
+@pytest.mark.parametrize("role", ["manager", "disk"])
+def test_metrics_are_not_for_everybody(tmp_path, role):
+    refused = weir("serve", "--role", role, "--data", str(tmp_path / "data"), "--metrics", "0.0.0.0:0")
+    assert refused.returncode == 7 and "metrics" in refused.stderr and "--insecure" in refused.stderr, refused
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_configuration_is_read_again(cluster):
+    config = cluster.home / "weir.toml"
+    changed = 'log = "debug"\ngrace_seconds = 1\ncopies.rate = "7MiB"\nindex.cache = "33MiB"\n'
+    try:
+        config.write_text(changed)
+        for node in cluster.nodes:
+            node.process.send_signal(signal.SIGHUP)
+        taken_over = "taken over: `log`, `grace_seconds`, `copies.rate`; `index.cache` at the next start only"
+        for node in cluster.nodes:
+            until(lambda: taken_over in node.log_text(), 10)  # noqa: B023
+        # The log says more now.
+        with Raw(cluster.manager.port) as me:
+            until(lambda: "logged in" in cluster.manager.log_text(), 10)
+            # Who is sent to a disk server and never comes there is waited for no longer than the new time.
+            sent = me.request(raw.OPEN, struct.pack(">HH12x", 0o644, raw.OPEN_NEW | raw.OPEN_UPDATE), b"/never")
+            assert sent.status == raw.REDIRECT, sent
+            until(lambda: "its writer has not come back: it is ended path=/never" in cluster.manager.log_text(), 15)
+        # A file that is wrong changes nothing.
+        config.write_text("nonsense = 1\n")
+        for node in cluster.nodes:
+            node.process.send_signal(signal.SIGHUP)
+        for node in cluster.nodes:
+            until(lambda: "nothing was changed" in node.log_text(), 10)  # noqa: B023
+            assert node.alive()
+    finally:
+        config.write_text(CONFIG)
+        for node in cluster.nodes:
+            node.process.send_signal(signal.SIGHUP)
+
+
+def test_top_says_what_is_wrong(cluster, own_node, tmp_path):
+    for arguments in ([], ["127.0.0.1:1", "--data", str(tmp_path)]):
+        failed = weir("top", *arguments)
+        assert failed.returncode == 2 and "--data" in failed.stderr and not failed.stdout, failed
+    failed = weir("top", "--data", str(tmp_path))
+    assert failed.returncode == 6 and "running manager" in failed.stderr, failed
+    alone = own_node()
+    failed = weir("top", "--data", str(alone.data))
+    assert failed.returncode == 6 and "this node is alone" in failed.stderr, failed
+
+
+def test_top_shows_all_nodes_and_how_old_the_figures_of_one_are_that_is_away(cluster):
+    """The last one: a node of the cluster does not come back."""
+    file = client.File()
+    assert file.open(f"{cluster.url}/stream", OpenFlags.NEW)[0].ok
+    written = 0
+
+    def rate() -> int:
+        nonlocal written
+        assert file.write(bytes(MIB // 4), written)[0].ok
+        written += MIB // 4
+        return top(cluster)["written_bytes_per_second"]
+
+    until(rate, 10)
+    view = top(cluster)
+    manager, *disks = view["nodes"]
+    assert manager["presence"] is None and manager["activity"] is None
+    assert [disk["presence"] for disk in disks] == ["online", "online"]
+    assert all(disk["capacity"] > disk["room"] > 0 and disk["load_permille"] <= 1000 for disk in disks)
+    assert all(disk["activity"]["age_millis"] < 3000 and disk["activity"]["read_bytes_per_second"] == 0 for disk in disks)
+    # Who writes is counted where its connection is, not where the second copy goes.
+    assert view["open_files"] == sum(disk["activity"]["writing"] for disk in disks) == 1
+    assert sorted(disk["activity"]["written_bytes_per_second"] > 0 for disk in disks) == [False, True]
+    assert view["writers"] == {"count": 1, "and_more": False}
+    shown = weir("top", "--data", manager_data(cluster), "--once").stdout
+    assert "2 of 2 disk servers online   stores 2 online" in shown and "being written 1" in shown, shown
+    assert file.close()[0].ok
+
+    room = view["room"]
+    killed = cluster.disks[1]
+    killed.kill()
+    view = until(lambda: (now := top(cluster))["nodes"][2]["presence"] == "away" and now["stores"].get("lost") and now, 15)
+    gone = view["nodes"][2]["activity"]
+    assert gone["age_millis"] > 4000 and gone["written_bytes_per_second"] is None and gone["up_millis"] > 0, gone
+    assert view["room"] < room * 0.75 and view["nodes"][2]["room"] > 0, "what it had is not counted as room"
+    shown = weir("top", "--data", manager_data(cluster), "--once").stdout
+    assert "1 of 2 disk servers online, 1 away   stores 1 online, 1 lost" in shown, shown
+    line = next(line for line in shown.splitlines() if f"{killed.host}:{killed.port}" in line)
+    assert re.search(r"away +- +- +- +- +- +[\d.]+ \w+ +\d+ s ago$", line), line

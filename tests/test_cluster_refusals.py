@@ -1,0 +1,135 @@
+"""What a cluster refuses, and the words it has for it: nodes of other versions, permissions that are too old, policies that
+cannot be met any more, files whose copies are all away. Stock clients, real processes, and a peer down to the bytes."""
+
+import base64
+import socket
+import ssl
+import struct
+import time
+from pathlib import Path
+
+import pytest
+import raw
+from clients import Xrdfs, xrdcp
+from cluster import Cluster, Node
+from content import MIB, content, write
+from harness import remove, until
+
+# How long a permission is good for, and a bit.
+PERMISSION_SECONDS = 61
+# Until a store that is away counts as lost, and a bit.
+LOST_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def small(base):
+    """One disk server on each of two sites."""
+    with Cluster(base / "refusals", 2, ("--grace-seconds", "5")) as cluster:
+        cluster.policy("/one", "replica(1)")
+        cluster.policy("/both", "replica(2) spread=site")
+        yield cluster
+        assert cluster.manager.alive(), cluster.logs()
+    remove(cluster.home)
+
+
+@pytest.fixture
+def cluster(small):
+    yield small
+    for node in small.disks:
+        if not node.alive():
+            node.start()
+    until(lambda: [store["state"] for store in small.stores()] == ["online"] * len(small.disks), LOST_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def early(small, tmp_path_factory) -> tuple[float, str, str, Node]:
+    """A permission from the beginning, which becomes too old while the other tests run: since when, for what, what it says, for whom."""
+    source = write(tmp_path_factory.mktemp("early") / "source", "early", 200_000)
+    xrdcp("-f", source, f"{small.url}/one/early").ok()
+    with raw.Raw(small.manager.port) as there:
+        port, host, opaque = there.ask_open("/one/early").redirect
+    return time.monotonic(), "/one/early", opaque, small.at(f"{host}:{port}")
+
+
+class Stranger:
+    """Speaks as a node, with the identity of one; says of itself what a test wants it to say."""
+
+    def __init__(self, identity: Path, home: Path):
+        known = dict(line.split(" ", 1) for line in identity.read_text().splitlines()[1:])
+        for key, kind in [("key", "PRIVATE KEY"), ("certificate", "CERTIFICATE")]:
+            der = base64.b64decode(known[key].strip())
+            body = base64.encodebytes(der).decode()
+            (home / key).write_text(f"-----BEGIN {kind}-----\n{body}-----END {kind}-----\n")
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.context.check_hostname, self.context.verify_mode = False, ssl.CERT_NONE
+        self.context.load_cert_chain(home / "certificate", home / "key")
+        self.context.set_alpn_protocols(["weir-node"])
+
+    def verdict_on(self, manager: Node, oldest: int, newest: int) -> tuple[int, str]:
+        """What the manager says to one that speaks these versions."""
+        with (
+            socket.create_connection((manager.host, manager.nodes_port), timeout=15) as plain,
+            self.context.wrap_socket(plain) as link,
+        ):
+            def exactly(count: int) -> bytes:
+                got = b""
+                while len(got) < count:
+                    more = link.recv(count - len(got))
+                    assert more, f"it ended after {got!r}"
+                    got += more
+                return got
+
+            # Of a hello only the length and the beginning are the same in all versions.
+            link.sendall(struct.pack("<8sHH", b"weirnode", oldest, newest).ljust(88, b"\0"))
+            assert exactly(88).startswith(b"weirnode")
+            verdict, _, length = struct.unpack("<BBH", exactly(4))
+            return verdict, exactly(length).decode()
+
+
+def test_older_and_newer_nodes_are_told_who_is_behind(cluster, early, tmp_path):
+    disk = cluster.disks[1]
+    stranger = Stranger(disk.home / "data/node/identity", tmp_path)
+    for versions, words in [((9, 12), "versions 9 to 12"), ((0, 0), "version 0")]:
+        refused, why = stranger.verdict_on(cluster.manager, *versions)
+        assert refused == 1 and words in why and "upgrade node" in why, why
+        until(lambda words=words: words in cluster.manager.log_text(), 10)
+    # Neither harms the node whose identity it was.
+    xrdcp("-f", write(tmp_path / "source", "after", 1000), f"{cluster.url}/both/after").ok()
+    assert len(cluster.whole_on("/both/after")) == 2
+
+
+def test_a_file_whose_stores_are_all_away_says_where_it_was(cluster, early, tmp_path):
+    path = "/one/away"
+    xrdcp("-f", write(tmp_path / "source", "away", MIB), cluster.url + path).ok()
+    (holder,) = cluster.holders(path)
+    place = f"site{cluster.disks.index(holder) + 1}/rack1/disk{cluster.disks.index(holder) + 1}"
+    holder.kill()
+    until(lambda: "lost" in [store["state"] for store in cluster.stores()], LOST_SECONDS)
+    refused = xrdcp("-f", cluster.url + path, tmp_path / "back")
+    assert refused.code != 0 and "no store that is there" in refused.err + refused.out, refused
+    assert place in refused.err + refused.out, refused
+    # The command shows the same, and the name is not lost.
+    copies = cluster.file(path)["content"]["copies"]
+    assert [(copy["place"], copy["state"]) for copy in copies] == [(place, "lost")]
+    assert Xrdfs(cluster.url).size(path) == MIB
+    # A file that needs both sites is not made on one, and why is said; nothing of it is left.
+    refused = xrdcp("-f", tmp_path / "source", f"{cluster.url}/both/new")
+    assert refused.code != 0 and "no stores can be chosen for it" in refused.err + refused.out, refused
+    assert not Xrdfs(cluster.url).exists("/both/new")
+    # All heals by itself.
+    holder.start()
+    until(lambda: xrdcp("-f", cluster.url + path, tmp_path / "back").code == 0, LOST_SECONDS)
+    assert (tmp_path / "back").read_bytes() == content("away", MIB)
+    until(lambda: xrdcp("-f", tmp_path / "source", f"{cluster.url}/both/new").code == 0, LOST_SECONDS)
+
+
+def test_a_permission_that_is_too_old_leads_to_the_manager(cluster, early, tmp_path):
+    since, path, permission, disk = early
+    time.sleep(max(0.0, since + PERMISSION_SECONDS - time.monotonic()))
+    with raw.Raw(disk.port, host=disk.host) as there:
+        answer = there.ask_open(f"{path}?{permission}")
+        assert answer.status == raw.REDIRECT, answer
+        assert answer.redirect[:2] == (cluster.manager.port, cluster.manager.host)
+    # A stock client that comes with it gets the file, by way of the manager.
+    xrdcp("-f", f"{disk.url}{path}?{permission}", tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == content("early", 200_000)

@@ -1,0 +1,202 @@
+"""Sites with networks of their own: the manager and a disk server of each of two sites in network namespaces, joined by a bridge.
+Each client is sent to the copy of its own site; the link between the sites is cut and comes back. Needs root."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from clients import STUBBORN, Outcome, environment, run
+from cluster import Cluster
+from content import MIB, content, write
+from harness import ROOT, remove, until
+
+SUBNET = "10.78.0"
+CLIENTS_PORT, NODES_PORT = 11094, 11095
+# Until a store that is away counts as lost, a copy is made that was owed, or a disk server is in session again.
+HEAL_SECONDS = 90
+
+
+def ip(*words: str) -> subprocess.CompletedProcess:
+    return subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30)
+
+
+class Networks:
+    """A namespace with a bridge, and those of the sites, each with a cable to it."""
+
+    def __init__(self, count: int):
+        self.names = [f"weir-{os.getpid()}-{number}" for number in range(count)]
+
+    def __enter__(self) -> "Networks":
+        hub, *sites = self.names
+        made = ip("netns", "add", hub)
+        if made.returncode:
+            pytest.skip(f"no network namespaces here (they need root): {made.stderr.strip()}")
+        try:
+            self.do(f"-n {hub} link add bridge type bridge", f"-n {hub} address add {SUBNET}.1/24 dev bridge")
+            self.do(f"-n {hub} link set bridge up", f"-n {hub} link set lo up")
+            for number, site in enumerate(sites, 1):
+                self.do(f"netns add {site}", f"-n {hub} link add cable{number} type veth peer name cable netns {site}")
+                self.do(f"-n {hub} link set cable{number} master bridge up", f"-n {site} address add {self.address(number)}/24 dev cable")
+                self.do(f"-n {site} link set cable up", f"-n {site} link set lo up")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_) -> None:
+        for name in self.names:
+            ip("netns", "delete", name)
+
+    @staticmethod
+    def do(*commands: str) -> None:
+        for command in commands:
+            done = ip(*command.split())
+            assert done.returncode == 0, (command, done.stderr)
+
+    @staticmethod
+    def address(number: int) -> str:
+        return f"{SUBNET}.{number + 1}"
+
+    def within(self, number: int) -> list[str]:
+        """What a command in a namespace begins with."""
+        return ["ip", "netns", "exec", self.names[number]]
+
+    def cable(self, number: int, state: str) -> None:
+        self.do(f"-n {self.names[0]} link set cable{number} {state}")
+
+
+class Sites(Cluster):
+    """The manager in the first namespace, disk1 of site1 and disk2 of site2 in the others."""
+
+    def __init__(self, home: Path, networks: Networks):
+        super().__init__(home, 2, ("--insecure", "--grace-seconds", "5"))
+        self.networks = networks
+        for number, node in enumerate(self.nodes):
+            node.host, node.port, node.nodes_port = networks.address(number), CLIENTS_PORT, NODES_PORT
+            node.prefix = tuple(networks.within(number))
+
+    @property
+    def url(self) -> str:
+        return self.manager.url
+
+    def run(self, site: int, *command: str | Path, **more) -> Outcome:
+        """A client at a site."""
+        return run([*self.networks.within(site), *map(str, command)], **more)
+
+    def policy(self, path: str, words: str) -> None:
+        self.run(0, "xrdfs", self.url.rstrip("/"), "mkdir", "-p", path).ok()
+        self.weir("policy", "set", path, words, "--data", self.data)
+
+    def start_client(self, site: int, *command: str | Path) -> subprocess.Popen:
+        words = [*self.networks.within(site), *map(str, command)]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, env=environment(STUBBORN), cwd=ROOT / "tests")
+
+    def redirected_to(self, site: int, path: str) -> str:
+        """The host that a client there is sent to."""
+        ask = f"import raw; print(raw.Raw({self.manager.port}, machine='{self.networks.address(site)}', host='{self.manager.host}')"
+        found = self.run(site, "env", f"PYTHONPATH={ROOT}/tests", sys.executable, "-c", f"{ask}.ask_open('{path}').redirect[1])")
+        return found.ok().out.strip()
+
+    def back(self, site: int, path: str, tmp_path: Path) -> bytes:
+        self.run(site, "xrdcp", "--nopbar", "-f", f"{self.url}{path}", tmp_path / "back", patience=STUBBORN).ok()
+        return (tmp_path / "back").read_bytes()
+
+    def all_online(self) -> bool:
+        return [store["state"] for store in self.stores()] == ["online", "online"]
+
+
+@pytest.fixture(scope="module")
+def networks():
+    with Networks(3) as networks:
+        yield networks
+
+
+@pytest.fixture(scope="module")
+def sites(base, networks):
+    with Sites(base / "sites", networks) as cluster:
+        cluster.policy("/both", "replica(2) spread=site near=client")
+        cluster.policy("/near", "replica(1) near=client")
+        yield cluster
+        assert all(node.alive() for node in cluster.nodes), cluster.logs()
+    remove(cluster.home)
+
+
+@pytest.fixture
+def cluster(sites):
+    yield sites
+    for number in (1, 2):
+        sites.networks.cable(number, "up")
+    until(sites.all_online, HEAL_SECONDS, sites.logs)
+
+
+def test_each_client_gets_the_copy_of_its_site(cluster, tmp_path):
+    source = write(tmp_path / "source", "both", MIB)
+    cluster.run(1, "xrdcp", "--nopbar", source, f"{cluster.url}/both/file").ok()
+    for site in (1, 2):
+        assert {cluster.redirected_to(site, "/both/file") for _ in range(6)} == {cluster.networks.address(site)}
+        assert cluster.back(site, "/both/file", tmp_path) == source.read_bytes()
+        for number in range(3):
+            path = f"/near/{site}-{number}"
+            cluster.run(site, "xrdcp", "--nopbar", source, f"{cluster.url}{path}").ok()
+            assert [copy["place"] for copy in cluster.file(path)["content"]["copies"]] == [f"site{site}/rack1/disk{site}"]
+
+
+def test_a_recording_outlives_the_cut_of_the_link(cluster, tmp_path):
+    """It goes on with the copy of its own site; the other site gets its copy when the link is back, and nothing was lost."""
+    data = content("recorded", 24 * MIB)
+    copy = cluster.start_client(1, "xrdcp", "--nopbar", "-", f"{cluster.url}/both/recorded")
+    copy.stdin.write(data[: 16 * MIB])
+    copy.stdin.flush()
+    until(lambda: cluster.asked("status")["writers"]["count"] == 1, 20)
+    cluster.networks.cable(2, "down")
+    begin = time.monotonic()
+    said, _ = copy.communicate(data[16 * MIB :], timeout=HEAL_SECONDS)
+    assert copy.returncode == 0, said
+    assert time.monotonic() - begin < 60
+    # What was acknowledged is there, while the other site cannot be asked.
+    assert cluster.back(1, "/both/recorded", tmp_path) == data
+    assert len(cluster.whole_on("/both/recorded")) == 1
+    cluster.networks.cable(2, "up")
+    until(lambda: len(cluster.whole_on("/both/recorded")) == 2, HEAL_SECONDS, cluster.logs)
+    assert cluster.redirected_to(2, "/both/recorded") == cluster.networks.address(2)
+    assert cluster.back(2, "/both/recorded", tmp_path) == data
+
+
+READER = """
+import sys
+from XRootD import client
+file = client.File()
+def good(result):
+    assert result[0].ok, result[0].message
+    return result[1]
+good(file.open(sys.argv[1]))
+half = int(sys.argv[2])
+first = good(file.read(0, half))
+print("half", flush=True)
+sys.stdin.readline()
+second = good(file.read(half, half))
+open(sys.argv[3], "wb").write(first + second)
+good(file.close())
+"""
+
+
+def test_a_reader_at_another_site_waits_for_the_link(cluster, tmp_path):
+    """The only copy is at the site that is cut off: the reader waits, and then has every byte."""
+    source = write(tmp_path / "source", "far", 8 * MIB)
+    cluster.run(2, "xrdcp", "--nopbar", source, f"{cluster.url}/near/far").ok()
+    target = tmp_path / "read"
+    reader = cluster.start_client(1, sys.executable, "-c", READER, f"{cluster.url}/near/far", str(4 * MIB), target)
+    assert reader.stdout.readline() == b"half\n"
+    cluster.networks.cable(2, "down")
+    reader.stdin.write(b"on\n")
+    reader.stdin.flush()
+    time.sleep(5)
+    assert reader.poll() is None, "it has not waited"
+    cluster.networks.cable(2, "up")
+    said, _ = reader.communicate(timeout=HEAL_SECONDS)
+    assert reader.returncode == 0, said
+    assert target.read_bytes() == source.read_bytes()

@@ -1,0 +1,135 @@
+"""A store that is to be taken away: `weir drain` has others take its place, and deletes what is on it, while files are read and written."""
+
+import json
+import time
+
+import pytest
+from clients import Xrdfs, start_xrdcp, xrdcp
+from cluster import Cluster
+from content import MIB, write
+from harness import remove, weir
+from XRootD import client
+from XRootD.client.flags import OpenFlags
+
+
+@pytest.fixture
+def make(base, request):
+    made = []
+
+    def make(disks: int) -> Cluster:
+        made.append(Cluster(base / request.node.name, disks, ("--grace-seconds", "3")).start())
+        made[-1].policy("/", "replica(2)")
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.__exit__()
+        remove(cluster.home)
+
+
+def drain(cluster: Cluster, *arguments: str):
+    return weir("drain", *arguments, "--data", cluster.data, timeout=120)
+
+
+def left_unfinished(cluster: Cluster, path: str, data: bytes) -> None:
+    """Its client dies in the middle; 3 s later it is marked as interrupted."""
+    before = {disk.home.name: len(disk.objects()) for disk in cluster.disks}
+    copy = start_xrdcp("-", cluster.url + path, stdin=-1)
+    copy.stdin.write(data)
+    copy.stdin.flush()
+    cluster.until(lambda: {disk.home.name: len(disk.objects()) for disk in cluster.disks} != before)
+    time.sleep(0.5)
+    copy.kill()
+    copy.wait()
+    cluster.until(lambda: cluster.file(path)["content"]["state"] == "interrupted")
+
+
+def test_a_store_is_emptied_while_its_files_are_read(make, tmp_path):
+    cluster = make(3)
+    goes = cluster.disks[1]
+    store = cluster.store_of(goes)
+    files = {}
+    for number, size in enumerate([3 * MIB] * 10 + [MIB, 300_000, 70_000, 5000, 1, 0] * 2):
+        source = write(tmp_path / "source", number, size)
+        xrdcp("-f", source, f"{cluster.url}/f{number}").ok()
+        files[f"/f{number}"] = source.read_bytes()
+    left_unfinished(cluster, "/unfinished", bytes(range(256)) * 4096 * 20)
+    kept = cluster.file("/unfinished")["content"]["len"]
+    assert kept >= MIB
+    # It is on its primary alone at first; the other one gets it like every other file.
+    cluster.until(lambda: len(cluster.whole_on("/unfinished")) == 2)
+    path = next(path for path in files if len(files[path]) == 3 * MIB and store in cluster.whole_on(path))
+    other = next(disk for disk in cluster.disks if disk is not goes and cluster.store_of(disk) in cluster.whole_on(path))
+    reader = client.File()
+    status, _ = reader.open(f"{cluster.url}{path}?tried={other.host}", OpenFlags.READ)
+    assert status.ok and str(goes.port) in reader.get_property("DataServer")
+    taken = reader.read(0, MIB)[1]
+    assert goes.objects()
+
+    drained = drain(cluster, store, "--wait")
+    assert drained.returncode == 0, drained.stderr
+    assert f"store {store} at" in drained.stdout and "is empty: its disk can be taken away" in drained.stdout
+    assert "still count" in drained.stderr, drained.stderr
+
+    assert cluster.until(lambda: goes.objects() == [])
+    assert next(one for one in cluster.stores() if one["store"] == store)["state"] == "draining"
+    # Who had a file open there goes on where it is now.
+    taken += reader.read(MIB, 2 * MIB)[1]
+    assert taken == files[path]
+    reader.close()
+    write(tmp_path / "new", "after", MIB)
+    xrdcp("-f", tmp_path / "new", f"{cluster.url}/new").ok()
+    assert store not in cluster.whole_on("/new") and not goes.objects()
+    # Its disk is taken away, and it is forgotten. Nodes get their numbers in the order in which they come.
+    number = str(next(one for one in cluster.stores() if one["store"] == store)["node"])
+    assert cluster.weir("store", "remove", store, "--data", cluster.data).endswith("2 stores left\n")
+    assert store not in [one["store"] for one in cluster.stores()]
+    node = ["node", "remove", number, "--data", cluster.data]
+    there = weir(*node)
+    assert there.returncode != 0 and "stop it first" in there.stderr
+    goes.kill()
+    cluster.until(lambda: weir(*node).returncode == 0)
+    assert [one["node"] for one in cluster.asked("status")["nodes"]] == [1, 2, 4]
+    goes.launch()
+    cluster.until(lambda: "node 3 is not in this cluster any more" in goes.log_text())
+    goes.kill()
+    for path, content in files.items():
+        assert len(cluster.whole_on(path)) == 2
+        xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
+        assert (tmp_path / "back").read_bytes() == content, path
+    for disk in cluster.disks:
+        if disk is not goes:
+            xrdcp("-f", f"{cluster.url}/unfinished?weir.partial=1&tried={disk.host}", tmp_path / "back").ok()
+            assert (tmp_path / "back").read_bytes() == (bytes(range(256)) * 4096 * 20)[:kept]
+
+
+def test_what_cannot_be_emptied_says_why_and_may_be_left_as_it_is(make, tmp_path):
+    cluster = make(2)
+    source = write(tmp_path / "source", "two", MIB)
+    xrdcp(source, f"{cluster.url}/two").ok()
+    nowhere = weir("file", "/none", "--data", cluster.data)
+    assert nowhere.returncode == 11 and "none: no such file" in nowhere.stderr, nowhere
+    unknown = drain(cluster, "4711")
+    assert unknown.returncode != 0 and "4711" in unknown.stderr
+    store = cluster.store_of(cluster.disks[0])
+    assert drain(cluster, store, "--stop").returncode != 0, "it has not been begun"
+    assert drain(cluster).stdout == "no store is being emptied\n"
+    assert drain(cluster, store).returncode == 0
+    cluster.until(lambda: "cannot do without" in drain(cluster).stdout)
+    view = json.loads(drain(cluster, "--json").stdout)
+    assert view["draining"][0]["groups"] == 1 and not view["draining"][0]["is_empty"]
+    refused = xrdcp(source, f"{cluster.url}/no-place")
+    assert refused.code != 0
+    assert Xrdfs(cluster.url).size("/two") == MIB
+    assert len(cluster.whole_on("/two")) == 2
+    needed = weir("store", "remove", store, "--data", cluster.data)
+    assert needed.returncode != 0 and "counts on it" in needed.stderr
+    # Whoever only reads from it puts nothing new there either.
+    assert cluster.weir("store", "read-only", store, "--data", cluster.data).endswith("is read-only\n")
+    assert drain(cluster).stdout == "no store is being emptied\n"
+    assert xrdcp(source, f"{cluster.url}/no-place").code != 0
+    assert cluster.weir("store", "online", store, "--data", cluster.data).endswith("is online\n")
+    assert drain(cluster, store).returncode == 0
+    assert drain(cluster, store, "--stop").returncode == 0
+    cluster.until(lambda: xrdcp(source, f"{cluster.url}/a-place").code == 0)
+    assert len(cluster.whole_on("/a-place")) == 2

@@ -1,0 +1,115 @@
+"""A disk server that never comes back: `weir repair` has its copies made on the others, at the rate that was configured."""
+
+import time
+
+import pytest
+from clients import xrdcp
+from cluster import Cluster
+from content import MIB, write
+from harness import remove, weir
+
+
+class Repaired(Cluster):
+    def __init__(self, home, rate: str):
+        super().__init__(home, 3)
+        config = home / "weir.toml"
+        config.write_text(f'copies.rate = "{rate}"\n')
+        self.manager.flags = ("--config", str(config))
+
+    def give_up(self, disk, *flags: str):
+        return weir("repair", "--store", self.lost, *flags, "--data", self.data)
+
+    def lose(self, disk) -> None:
+        """Its node is killed for good, and given up once it is known to be away."""
+        self.lost = self.store_of(disk)
+        refused = self.give_up(disk)
+        assert refused.returncode != 0 and "is not lost: its node is Online" in refused.stderr, refused.stderr
+        disk.kill()
+        end = time.monotonic() + 40
+        while (done := self.give_up(disk)).returncode != 0:
+            assert "is not lost" in done.stderr and time.monotonic() < end, done.stderr
+            time.sleep(0.5)
+
+    def wait_repaired(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not (view := self.asked("repair"))["lost"] or view["lost"][0]["groups"] or view["owed"]["count"]:
+            assert time.monotonic() < end, f"{view}\n{self.logs()}"
+            time.sleep(0.1)
+        assert view["filling"] == 0 and view["stuck"] == []
+
+    def bytes_on_disks(self) -> int:
+        return sum(path.stat().st_blocks * 512 for disk in self.disks if disk.alive() for path in disk.objects())
+
+
+@pytest.fixture
+def make(base, request):
+    made = []
+
+    def make(rate: str) -> Repaired:
+        home = base / request.node.name
+        home.mkdir()
+        made.append(Repaired(home, rate).start())
+        made[-1].weir("policy", "set", "/", "replica(2)", "--data", made[-1].data)
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.__exit__()
+        remove(cluster.home)
+
+
+def recorded(cluster, tmp_path, sizes: list[int]) -> dict[str, bytes]:
+    files = {}
+    for number, size in enumerate(sizes):
+        source = write(tmp_path / "source", number, size)
+        xrdcp("-f", source, f"{cluster.url}/f{number}").ok()
+        files[f"/f{number}"] = source.read_bytes()
+    return files
+
+
+def readable(cluster, tmp_path, files: dict[str, bytes]) -> None:
+    for path, content in files.items():
+        xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
+        assert (tmp_path / "back").read_bytes() == content, path
+
+
+def test_what_a_lost_store_had_is_on_two_others_and_the_rate_is_kept(make, tmp_path):
+    rate = 3 * MIB
+    cluster = make("3MiB")
+    files = recorded(cluster, tmp_path, [MIB] * 45 + [0, 1, 5000, 70_000, 300_000])
+    first, lost, last = cluster.disks
+    cluster.lose(lost)
+    before = cluster.bytes_on_disks()
+    while cluster.bytes_on_disks() < before + 3 * MIB:
+        time.sleep(0.01)
+    begun, at_begin = time.monotonic(), cluster.bytes_on_disks()
+    ended, at_end = begun, at_begin
+    while cluster.asked("repair")["owed"]["count"] > 8:
+        time.sleep(0.02)
+        ended, at_end = time.monotonic(), cluster.bytes_on_disks()
+    copied, seconds = at_end - at_begin, ended - begun
+    assert copied > 12 * MIB, f"only {copied} bytes were seen being copied"
+    print(f"{copied / seconds / MIB:.2f} MiB/s of {rate / MIB} over {seconds:.1f} s")
+    assert 0.9 <= copied / seconds / rate <= 1.1, f"{copied / seconds / MIB:.2f} MiB/s"
+    cluster.wait_repaired(60)
+    others = {cluster.store_of(first), cluster.store_of(last)}
+    assert all(cluster.whole_on(path) == others for path in files)
+    readable(cluster, tmp_path, files)
+    first.kill()
+    readable(cluster, tmp_path, files)
+
+
+def test_a_manager_that_is_killed_in_the_middle_goes_on(make, tmp_path):
+    cluster = make("2MiB")
+    files = recorded(cluster, tmp_path, [MIB] * 20 + [100, 200_000])
+    first, lost, last = cluster.disks
+    cluster.lose(lost)
+    end = time.monotonic() + 20
+    while not 0 < cluster.asked("repair")["owed"]["count"] < 12:
+        assert time.monotonic() < end, cluster.logs()
+        time.sleep(0.05)
+    cluster.manager.kill()
+    cluster.manager.start()
+    cluster.wait_repaired(90)
+    last.kill()
+    readable(cluster, tmp_path, files)

@@ -1,0 +1,171 @@
+"""Files that are dealt out over disk servers, as stock clients meet them: one file at the manager, its units on the disks."""
+
+import os
+
+import pytest
+from clients import Xrdfs, xrdcp
+from cluster import Cluster, Node
+from content import adler32
+from harness import remove
+from XRootD import client
+from XRootD.client.flags import OpenFlags
+
+CHUNK = 256 << 10
+WIDTH = 3
+BIG = 20_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster(base):
+    with Cluster(base / "stripes", 4, ("--grace-seconds", "5")) as cluster:
+        cluster.policy("/striped", f"stripe({WIDTH}, 256KiB)")
+        cluster.policy("/twice", f"stripe({WIDTH}, 256KiB) replica(2)")
+        yield cluster
+        assert all(node.alive() for node in cluster.nodes), cluster.logs()
+    remove(cluster.home)
+
+
+@pytest.fixture
+def fs(cluster) -> Xrdfs:
+    return Xrdfs(cluster.url)
+
+
+def good(result):
+    status, value = result
+    assert status.ok, status.message
+    return value
+
+
+def opened(url: str, flags: OpenFlags = OpenFlags.READ) -> client.File:
+    file = client.File()
+    good(file.open(url, flags))
+    return file
+
+
+def unit_of(data: bytes, unit: int) -> bytes:
+    """What lies in a unit of a file."""
+    chunks = range(unit * CHUNK, max(len(data), 1), WIDTH * CHUNK)
+    return b"".join(data[start : start + CHUNK] for start in chunks)
+
+
+def objects(cluster: Cluster) -> dict[str, list[tuple[Node, bytes]]]:
+    """Large contents on the disks, and who has each."""
+    found: dict[str, list[tuple[Node, bytes]]] = {}
+    for disk in cluster.disks:
+        if disk.alive():
+            for path in disk.objects():
+                found.setdefault(path.name, []).append((disk, path.read_bytes()))
+    return found
+
+
+def new_objects(cluster: Cluster, before: dict) -> dict[str, list[tuple[Node, bytes]]]:
+    return {name: copies for name, copies in objects(cluster).items() if name not in before}
+
+
+@pytest.mark.parametrize("size", [0, 100, CHUNK, CHUNK + 1, WIDTH * CHUNK, 5 * CHUNK + 4_321, BIG])
+def test_a_file_is_what_was_written(cluster, fs, tmp_path, size):
+    (tmp_path / "source").write_bytes(os.urandom(size))
+    path = f"/striped/made/size{size}"
+    xrdcp("--cksum", "adler32:source", tmp_path / "source", cluster.url + path).ok()
+    assert fs.size(path) == size
+    assert fs("query", "checksum", path).ok().out.split()[1] == adler32((tmp_path / "source").read_bytes())
+    xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == (tmp_path / "source").read_bytes()
+
+
+@pytest.mark.parametrize(("folder", "copies"), [("/striped", 1), ("/twice", 2)])
+def test_each_unit_is_where_it_should_be_and_goes_with_the_file(cluster, fs, tmp_path, folder, copies):
+    before = objects(cluster)
+    data = os.urandom(BIG)
+    (tmp_path / "source").write_bytes(data)
+    path = f"{folder}/looked_at"
+    xrdcp(tmp_path / "source", cluster.url + path).ok()
+    found = new_objects(cluster, before)
+    units = [unit_of(data, unit) for unit in range(WIDTH)]
+    assert sum(map(len, units)) == BIG
+    assert len(found) == WIDTH
+    firsts = set()
+    for unit in units:
+        holders = [[disk for disk, _ in there] for there in found.values() if there[0][1][: len(unit)] == unit]
+        assert len(holders) == 1 and len(set(map(id, holders[0]))) == copies, holders
+        firsts.update(id(disk) for disk in holders[0])
+    assert len(firsts) >= WIDTH, "on as many servers as there are units"
+    assert all(len({data for _, data in there}) == 1 for there in found.values()), "copies are equal"
+    seen = cluster.file(path)["content"]
+    assert (seen["state"], seen["chunk"], seen["copies"]) == ("complete", CHUNK, [])
+    assert [unit["len"] for unit in seen["units"]] == [len(unit) for unit in units]
+    assert all([copy["has"] for copy in unit["copies"]] == ["whole"] * copies for unit in seen["units"])
+    assert "dealt out over 3 units in chunks of 256 KiB" in cluster.weir("file", path, "--data", cluster.data)
+    fs("rm", path).ok()
+    cluster.until(lambda: not new_objects(cluster, before))
+
+
+def test_another_file_takes_its_place_when_it_is_whole(cluster, fs, tmp_path):
+    path = "/striped/replaced"
+    for size in (3_000_000, 5_000_000):
+        data = os.urandom(size)
+        (tmp_path / "source").write_bytes(data)
+        xrdcp("-f", tmp_path / "source", cluster.url + path).ok()
+        xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
+        assert (tmp_path / "back").read_bytes() == data and fs.size(path) == size
+
+
+def test_reads_here_and_there_and_many_at_once(cluster, tmp_path):
+    data = os.urandom(BIG)
+    (tmp_path / "source").write_bytes(data)
+    xrdcp(tmp_path / "source", cluster.url + "/striped/read").ok()
+    file = opened(cluster.url + "/striped/read")
+    for offset, size in [(0, 1), (CHUNK - 1, 2), (CHUNK * 2 - 10, CHUNK + 20), (5, 7 * CHUNK), (BIG - 9, 100), (BIG, 10)]:
+        assert good(file.read(offset, size)) == data[offset : offset + size], offset
+    places = [(CHUNK * n - 7, 1_000 + n) for n in range(1, 60)]
+    for chunk in good(file.vector_read(places)).chunks:
+        assert chunk.buffer == data[chunk.offset : chunk.offset + chunk.length]
+    good(file.close())
+
+
+def test_what_is_written_out_of_order_with_gaps_and_cut_is_one_file(cluster, fs, tmp_path):
+    path = "/striped/patched"
+    file = opened(cluster.url + path, OpenFlags.NEW)
+    expected = bytearray(6 * CHUNK)
+    for offset, size in [(5 * CHUNK, CHUNK), (CHUNK // 2, 2 * CHUNK), (3, 10)]:
+        piece = os.urandom(size)
+        good(file.write(piece, offset))
+        expected[offset : offset + size] = piece
+    assert good(file.read(0, len(expected))) == bytes(expected), "by who writes it"
+    good(file.truncate(4 * CHUNK + 5))
+    good(file.sync())
+    expected = expected[: 4 * CHUNK + 5]
+    good(file.write(b"end", 7 * CHUNK))
+    expected += bytes(7 * CHUNK - len(expected)) + b"end"
+    good(file.close())
+    assert fs.size(path) == len(expected)
+    xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == bytes(expected)
+    # Nobody knows the checksum of what was written twice and cut, and nobody makes one up.
+    assert fs("query", "checksum", path).code != 0
+
+
+def test_a_file_in_the_making_is_shown_as_far_as_it_is_whole(cluster):
+    path = "/striped/followed"
+    writer = opened(cluster.url + path, OpenFlags.NEW)
+    data = os.urandom(4 * CHUNK)
+    good(writer.write(data[: 2 * CHUNK], 0))
+    # Behind a gap: nobody is shown it yet.
+    good(writer.write(data[3 * CHUNK :], 3 * CHUNK))
+    good(writer.sync())
+    reader = opened(cluster.url + path)
+    cluster.until(lambda: good(reader.stat(True)).size == 2 * CHUNK)
+    assert good(reader.read(0, 4 * CHUNK)) == data[: 2 * CHUNK]
+    good(writer.write(data[2 * CHUNK : 3 * CHUNK], 2 * CHUNK))
+    good(writer.sync())
+    cluster.until(lambda: good(reader.stat(True)).size == 4 * CHUNK)
+    assert good(reader.read(0, 4 * CHUNK)) == data
+    good(reader.close())
+    good(writer.close())
+
+
+def test_what_is_closed_can_be_replaced_and_not_changed(cluster, tmp_path):
+    (tmp_path / "source").write_bytes(b"x" * 100)
+    xrdcp(tmp_path / "source", cluster.url + "/striped/closed").ok()
+    status, _ = client.File().open(cluster.url + "/striped/closed", OpenFlags.UPDATE)
+    assert not status.ok and "cannot be changed in place" in status.message, status.message

@@ -1,0 +1,201 @@
+"""Striped files while disk servers are killed: what was acknowledged is there, and no file is shown as whole of which a unit is not."""
+
+import json
+import random
+import subprocess
+import time
+
+import pytest
+from clients import STUBBORN, Xrdfs, start_xrdcp, xrdcp
+from cluster import Cluster, Node
+from content import MIB, content
+from harness import WEIR_BIN, remove, until
+from recorder import acknowledged, start_writer
+from test_cluster_failover import connected_to
+from test_cluster_faults import SECONDS, SEED, Recording, User, amiss, fetched, in_session
+from XRootD import client
+
+CHUNK = 256 << 10
+WIDTH = 3
+BIG = 16 * MIB
+
+
+@pytest.fixture(scope="module")
+def shaken(base):
+    """Each test leaves it as it found it: all there."""
+    with Cluster(base / "shaken-stripes", 4, ("--grace-seconds", "5")) as cluster:
+        cluster.policy("/one", f"stripe({WIDTH}, 256KiB)")
+        cluster.policy("/two", f"stripe({WIDTH}, 256KiB) replica(2)")
+        yield cluster
+    remove(cluster.home)
+
+
+@pytest.fixture
+def cluster(shaken):
+    yield shaken
+    for node in shaken.nodes:
+        if not node.alive():
+            node.start()
+    in_session(shaken)
+
+
+def entry_of(process, cluster: Cluster) -> Node:
+    """The disk server that puts the file together for it."""
+    return until(lambda: connected_to(process, cluster), 20)[0]
+
+
+def has_unit(cluster: Cluster, before: set, but: Node) -> Node:
+    """Another disk server, which has something of what was made since."""
+    found = {disk.home.name for disk in cluster.disks for path in disk.objects() if path.name not in before}
+    return next(disk for disk in cluster.disks if disk is not but and disk.home.name in found)
+
+
+def names(cluster: Cluster) -> set[str]:
+    return {path.name for disk in cluster.disks for path in disk.objects()}
+
+
+def state(cluster: Cluster, path: str) -> str:
+    return cluster.file(path)["content"]["state"]
+
+
+def is_ended(cluster: Cluster, path: str) -> bool:
+    """Nobody writes it: it is whole, or interrupted, or not there."""
+    command = [WEIR_BIN, "file", path, "--json", "--data", cluster.data]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.returncode != 0 or json.loads(done.stdout)["content"]["state"] != "writing"
+
+
+def test_a_reader_goes_on_when_a_units_server_dies(cluster, tmp_path):
+    data, before = content("reader", BIG), names(cluster)
+    (tmp_path / "source").write_bytes(data)
+    xrdcp(tmp_path / "source", cluster.url + "/two/read").ok()
+    file = client.File()
+    assert file.open(cluster.url + "/two/read")[0].ok
+    status, got = file.read(0, MIB)
+    assert status.ok
+    entry = cluster.at(file.get_property("DataServer").split("@")[-1])
+    has_unit(cluster, before, entry).kill()
+    while len(got) < BIG:
+        status, more = file.read(len(got), MIB)
+        assert status.ok and more, status.message
+        got += more
+    assert got == data
+    assert file.close()[0].ok
+
+
+def test_a_reader_goes_on_when_the_server_dies_that_puts_it_together(cluster, tmp_path):
+    data = content("reader of entry", 64 * MIB)
+    (tmp_path / "source").write_bytes(data)
+    xrdcp(tmp_path / "source", cluster.url + "/two/read-on").ok()
+    copy = start_xrdcp("-f", cluster.url + "/two/read-on", tmp_path / "back")
+    entry_of(copy, cluster).kill()
+    assert copy.wait(120) == 0, copy.stdout.read()
+    assert (tmp_path / "back").read_bytes() == data
+
+
+def test_a_write_goes_on_when_a_units_server_dies(cluster, tmp_path):
+    data, before = content("unit dies", BIG), names(cluster)
+    recording = Recording(cluster, "/two/unit-dies", data)
+    entry = entry_of(recording.copy, cluster)
+    victim = has_unit(cluster, before, entry)
+    victim.kill()
+    assert recording.end(), recording.said
+    assert fetched(cluster.url + recording.path, tmp_path) == data
+    victim.start()
+    in_session(cluster)
+    assert fetched(cluster.url + recording.path, tmp_path) == data
+
+
+def test_a_write_goes_on_over_a_restart_of_the_only_server_of_a_unit(cluster, tmp_path):
+    data, before = content("unit comes back", BIG), names(cluster)
+    recording = Recording(cluster, "/one/unit-comes-back", data)
+    victim = has_unit(cluster, before, entry_of(recording.copy, cluster))
+    victim.kill()
+    time.sleep(1)
+    victim.start()
+    assert recording.end(), recording.said
+    assert fetched(cluster.url + recording.path, tmp_path) == data
+
+
+def test_a_write_goes_on_over_a_restart_of_the_server_that_puts_it_together(cluster, tmp_path):
+    writer = start_writer(cluster.url + "/two/entry-dies", "entry dies", CHUNK, 40)
+    acknowledged(writer, 10 * CHUNK)
+    entry = entry_of(writer, cluster)
+    entry.kill()
+    time.sleep(1)
+    entry.start()
+    acknowledged(writer, 40 * CHUNK)
+    writer.stdin.write("\n")
+    writer.stdin.flush()
+    assert writer.wait(60) == 0, writer.stdout.read()
+    assert fetched(cluster.url + "/two/entry-dies", tmp_path) == content("entry dies", 40 * CHUNK)
+
+
+def test_a_write_that_loses_a_unit_never_looks_whole_and_what_was_acknowledged_comes_back(cluster, tmp_path):
+    path, before = "/one/unit-gone", names(cluster)
+    writer = start_writer(cluster.url + path, "unit gone", CHUNK, 400)
+    written = acknowledged(writer, 12 * CHUNK)
+    entry = entry_of(writer, cluster)
+    victim = has_unit(cluster, before, entry)
+    victim.kill()
+    writer.kill()
+    for line in writer.stdout:
+        written = int(line) if line.strip().isdigit() else written
+    # Longer than all graces: its server knows alone what was acknowledged of the unit, and so nothing is decided without it.
+    time.sleep(16)
+    xrdcp("-f", cluster.url + path, tmp_path / "refused", patience={**STUBBORN, "XRD_REQUESTTIMEOUT": "5"}, timeout=200)
+    assert state(cluster, path) != "complete"
+    victim.start()
+    until(lambda: state(cluster, path) == "interrupted", 60)
+    kept = fetched(f"{cluster.url}{path}?weir.partial=1", tmp_path)
+    assert content("unit gone", 400 * CHUNK).startswith(kept) and len(kept) >= written
+
+
+def test_a_client_that_is_killed_leaves_what_was_acknowledged(cluster, tmp_path):
+    path = "/one/client-gone"
+    writer = start_writer(cluster.url + path, "client gone", 100_000, 400)
+    written = acknowledged(writer, 3_000_000)
+    writer.kill()
+    for line in writer.stdout:
+        written = int(line) if line.strip().isdigit() else written
+    until(lambda: state(cluster, path) == "interrupted", 60)
+    xrdcp(cluster.url + path, tmp_path / "refused").fails("writer")
+    kept = fetched(f"{cluster.url}{path}?weir.partial=1", tmp_path)
+    assert content("client gone", 100_000 * 400).startswith(kept) and len(kept) >= written
+
+
+def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, tmp_path):
+    pick = random.Random(f"stripes {SEED}")
+    users = [User(cluster, SEED, number, tmp_path) for number in range(4)]
+    for user in users:
+        user.start()
+    kills = 0
+    end = time.monotonic() + SECONDS
+    try:
+        while time.monotonic() < end:
+            time.sleep(pick.uniform(0.2, 2))
+            victim = pick.choice(cluster.nodes)
+            kills += 1
+            victim.kill()
+            time.sleep(pick.uniform(0, 2))
+            victim.start()
+    finally:
+        for user in users:
+            user.is_over.set()
+        for user in users:
+            user.join()
+    in_session(cluster)
+    may_be = {path: seen for user in users for path, seen in user.may_be.items()}
+    # Who reads a file in the making is shown what is there of it: those whose client was told no have to be ended first.
+    until(lambda: all(is_ended(cluster, path) for path, seen in may_be.items() if len(seen) > 1), 60)
+    refused = [line for user in users for line in user.refused]
+    print(f"seed {SEED}: {kills} faults, {sum(user.done for user in users)} acknowledged, {len(refused)} refused: {refused[:5]}")
+    assert kills >= 3 and sum(user.done for user in users) >= 5
+    assert amiss(cluster, may_be, tmp_path) == {}
+    # That this notices a loss: a unit of one file is zeroed on the disks.
+    large = [path for path, seen in may_be.items() if len(seen) == 1 and None not in seen and Xrdfs(cluster.url).size(path) == 3 * MIB]
+    before = {piece: piece.read_bytes() for disk in cluster.disks for piece in disk.objects()}
+    spoiled = list(before)[:4]
+    for piece in spoiled:
+        piece.write_bytes(bytes(len(before[piece])))
+    assert large and amiss(cluster, may_be, tmp_path) != {}
