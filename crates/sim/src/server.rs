@@ -54,6 +54,8 @@ pub(crate) struct Server {
     keys: Option<CapabilityKeys>,
     /// Writings whose clients are gone, and when they are ended.
     gone: BTreeMap<PieceId, (Epoch, Time)>,
+    /// What the manager gave for those that it wants ended, until that is attached or refused.
+    ending: BTreeMap<PieceId, Grant>,
     jobs: BTreeMap<PieceId, VecDeque<Job>>,
     /// Pieces whose disk has got something to do: the world plans when.
     pub(crate) due: Vec<PieceId>,
@@ -88,6 +90,7 @@ impl Server {
             last_session: SessionId(0),
             keys: None,
             gone: BTreeMap::new(),
+            ending: BTreeMap::new(),
             jobs: BTreeMap::new(),
             due: Vec::new(),
             ticks: 0,
@@ -221,6 +224,7 @@ impl Server {
                     && let GrantRights::Write { writer, .. } = &grant.rights
                 {
                     let by = Asked::End(piece, Epoch(writer.epoch));
+                    self.ending.insert(piece, grant.clone());
                     self.step(Input::Attach { by, piece, grant }, env);
                 }
             }
@@ -270,8 +274,11 @@ impl Server {
                     env.counts.interrupted += u64::from(result.is_ok());
                 }
                 Effect::Answer { to: Asked::End(piece, epoch), result } => {
-                    if result.is_ok() {
-                        self.step(Input::Interrupt { by: Asked::Grace(piece), piece, epoch }, env);
+                    let grant = self.ending.remove(&piece);
+                    match (result, grant) {
+                        (Ok(()), _) => self.step(Input::Interrupt { by: Asked::Grace(piece), piece, epoch }, env),
+                        (Err(ErrorCode::Exists), Some(grant)) => self.step(Input::NothingKept { piece, grant }, env),
+                        (Err(_), _) => {}
                     }
                 }
                 Effect::Work { piece, by, work } => {

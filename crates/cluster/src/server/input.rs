@@ -94,6 +94,14 @@ pub enum Input<C, B> {
         /// The writer's epoch.
         epoch: Epoch,
     },
+    /// A writing was to be ended here with what the manager gave for that, and attaching said [`ErrorCode::Exists`]: no record here speaks of it, so
+    /// nothing of it was ever promised, and what is in its place is left alone. It ends with nothing.
+    NothingKept {
+        /// The piece.
+        piece: PieceId,
+        /// What was given.
+        grant: Grant,
+    },
     /// A work on a piece was done.
     Did {
         /// The piece.

@@ -85,6 +85,15 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         at.work(piece, By::Lead(epoch), Work::Open { may_make });
     }
 
+    /// The answer is for nobody: if this is lost, the manager asks again.
+    pub(super) fn nothing_kept(&mut self, piece: PieceId, grant: &Grant, at: &mut At<'_, C, B>) {
+        let GrantRights::Write { writer, .. } = grant.rights else { return };
+        let is_led = self.leads.contains_key(&piece);
+        if at.view.lease.session == Some(grant.session) && Epoch(writer.epoch) >= self.floor(piece).writes && !is_led {
+            at.tell_manager(FromStore::Interrupt { piece, writer, kept_len: 0, holders: Vec::new(), request: 0 });
+        }
+    }
+
     pub(super) fn change(&mut self, by: C, piece: PieceId, epoch: Epoch, change: B, at: &mut At<'_, C, B>) {
         let lead = self.leads.get(&piece).filter(|lead| lead.epoch() == epoch);
         let refusal = lead.and_then(|lead| lead.machine.as_ref()).and_then(Primary::refusal);

@@ -127,6 +127,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
             Input::Interrupt { by, piece, epoch } => {
                 self.ask(by, piece, epoch, at, |_, ask| PrimaryInput::Interrupt(ask));
             }
+            Input::NothingKept { piece, grant } => self.nothing_kept(piece, &grant, at),
             Input::Did { piece, by, did } => self.did(piece, by, did, at),
             Input::Tick => self.tick(at),
         }

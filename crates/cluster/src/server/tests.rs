@@ -145,6 +145,23 @@ fn a_writing_from_its_opening_to_its_close_and_who_comes_after_it() {
 }
 
 #[test]
+fn a_writing_in_whose_place_something_else_is_ends_with_nothing() {
+    let mut story = Story::new();
+    assert_eq!(story.attach(1, 3), [work(By::Lead(Epoch(3)), Work::Open { may_make: true })]);
+    let nothing = |grant: Grant| Input::NothingKept { piece: piece(), grant };
+    assert_eq!(story.step(nothing(grant(3))), [], "it is not known yet what is there");
+    let exists = Err(ErrorCode::Exists);
+    assert_eq!(story.did(By::Lead(Epoch(3)), Did::Opened(exists)), [answer(1, exists)]);
+    let told = story.step(nothing(grant(3)));
+    let [Effect::ToManager(FromStore::Interrupt { writer, kept_len: 0, holders, .. })] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!((writer.epoch, &holders[..]), (3, &[][..]));
+    assert_eq!(story.step(nothing(Grant { session: SessionId(8), ..grant(3) })), [], "of another session");
+    assert_eq!(story.step(nothing(grant(2))), [], "of another time");
+}
+
+#[test]
 fn a_writing_whose_client_is_gone_is_ended_and_marked() {
     let mut story = Story::new();
     story.open(1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cluster::server::{Grant, GrantRights, Input, Shows};
 use store::Reader;
 use types::capability::{Capability, CapabilityError, Rights, Wanted};
-use types::{BodyId, Ino, PieceId, Stripe, Timestamp, WriterToken};
+use types::{BodyId, ErrorCode, Ino, PieceId, Stripe, Timestamp, WriterToken};
 
 use super::piece::whole_of;
 use super::store_shell::StoreShell;
@@ -171,5 +171,16 @@ impl WriteGrant {
         let placed = Placed::new(Arc::clone(&server), shell, state, (writer, ino), is_new, is_shared);
         placed.ask(|by| Input::Attach { by, piece, grant })?;
         Ok(Arc::new(placed))
+    }
+
+    /// The same, for who ends it: where something else is in its place, the manager is told that nothing of it is kept.
+    pub(super) fn attach_to_end(self, path: &[u8], expected_len: Option<u64>) -> Result<Arc<Placed>, PlacedError> {
+        let (server, shell) = (Arc::clone(&self.good.server), Arc::clone(&self.good.shell));
+        let (piece, grant) = (self.good.piece, self.good.grant.clone());
+        let attached = self.attach(path, expected_len);
+        if attached.as_ref().is_err_and(|error| error.code() == ErrorCode::Exists) {
+            server.step(&shell, Input::NothingKept { piece, grant }, None);
+        }
+        attached
     }
 }

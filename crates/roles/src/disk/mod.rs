@@ -301,7 +301,7 @@ impl DiskServer {
     fn end_writer(self: &Arc<Self>, end: &EndWriter) {
         let path = String::from_utf8_lossy(&end.path).into_owned();
         let placed = match self.granted(end.capability.as_bytes(), wall_clock()) {
-            Ok(Granted::Write(grant)) => grant.attach(&end.path, end.expected_len),
+            Ok(Granted::Write(grant)) => grant.attach_to_end(&end.path, end.expected_len),
             Ok(Granted::Read(_) | Granted::Striped(_)) => return,
             Err(error) => Err(error),
         };
