@@ -27,9 +27,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # measure stands on the tests' harness
 import cluster_campaign  # noqa: E402
 import clusters  # noqa: E402
-from harness import free_port, listening  # noqa: E402
+from harness import listening  # noqa: E402
 from machine import commit  # noqa: E402
 from measure import BUILD, ROOT  # noqa: E402
+from ports import free_port  # noqa: E402
 
 CAMPAIGNS, TABLES = ROOT / "bench/campaigns", BUILD / "bench"
 RESULTS = ROOT / "bench/CAMPAIGNS.md"

@@ -9,8 +9,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from harness import WEIR_BIN, Server, free_port, listening
+from harness import WEIR_BIN, Server, listening
 from measure import run
+from ports import free_port
 
 DISKS = 4
 MIB = 1 << 20

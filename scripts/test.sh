@@ -45,7 +45,9 @@ part scripts one .venv/bin/ruff check
 part clippy one cargo clippy --locked --workspace --all-targets -- -D warnings
 part crates cargo cargo test --locked --workspace --no-fail-fast
 part build one cargo build --release --locked -p weir
-part clients pytest .venv/bin/python -m pytest tests -q --durations=10
+# Most tests wait for something nearly all of their time; a file's tests share servers and stay together.
+part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone' -n "${TEST_WORKERS:-3}" --dist loadfile --durations=10
+part clients-alone pytest .venv/bin/python -m pytest tests -q -m alone --durations=10
 
 echo
 printf '%s\n' "${summary[@]}"

@@ -4,19 +4,13 @@ that names hosts without ports (`tried=`) tells them apart."""
 import json
 import re
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 from clients import run
 from harness import READY_SECONDS, WEIR_BIN, until
-
-
-def free_port(host: str) -> int:
-    with socket.socket() as listener:
-        listener.bind((host, 0))
-        return listener.getsockname()[1]
+from ports import free_port
 
 
 class Node:

@@ -19,6 +19,7 @@ def pytest_configure(config):
     # Stock clients ask for the names of addresses. Where a resolver loses a question, each such process would stand still for five seconds.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:2")
     config.addinivalue_line("markers", "peer_ok: also true for a stock xrootd")
+    config.addinivalue_line("markers", "alone: it measures time, memory or rates, or loads the machine: nothing may run beside it")
 
 
 def pytest_collection_modifyitems(config, items):

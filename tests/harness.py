@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 WEIR_BIN = Path(os.environ.get("WEIR_BIN", ROOT / "target/release/weir"))
@@ -220,12 +221,6 @@ http {{
             time.sleep(0.05)
         self.kill()
         raise StartFailed(None, self.log_text())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def listening(port: int) -> bool:

@@ -22,6 +22,8 @@ import pytest
 from harness import WEIR_BIN
 from test_bench_network import FarSide
 
+pytestmark = pytest.mark.alone
+
 CAMPAIGN = """
 name = "shared"
 repeats = 1

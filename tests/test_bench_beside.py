@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from harness import WEIR_BIN
 
+pytestmark = pytest.mark.alone
+
 # Two cores that also do other things, and a file system that answers from memory: medians of a few short runs vary by a third. What this
 # finds is a generator that is wrong; how fast it is against fio is for measurements on a quiet machine.
 TOLERANCE = 0.5

@@ -12,7 +12,7 @@ from harness import WEIR_BIN, Weir
 from loopfs import device_of, loop_file_system
 from test_bench_testbed import bed, folder, run, up  # noqa: F401 (a fixture)
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="loop devices, limits on them and networks: only root may")
+pytestmark = [pytest.mark.alone, pytest.mark.skipif(os.getuid() != 0, reason="loop devices, limits on them and networks: only root may")]
 
 THROTTLE = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
 SLOW_BYTES = 20_000_000

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import statistics
 import subprocess
 import time
@@ -10,6 +9,9 @@ from pathlib import Path
 
 import pytest
 from harness import WEIR_BIN
+from ports import free_port
+
+pytestmark = pytest.mark.alone
 
 # This machine also runs other things, and what a loopback carries follows its processors: two runs of the same tool lie 20 % apart. The
 # tools take turns, and their medians have to agree within what five turns leave of that where the machine does other things as well.
@@ -28,11 +30,6 @@ def listening(command: list[str | Path], word: str) -> tuple[subprocess.Popen, s
     raise AssertionError(f"{command[0]} does not listen")
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])
-
-
 @pytest.mark.parametrize("flows", [1, 6])
 def test_flows_agree_with_iperf3(tmp_path, flows):
     if not shutil.which("iperf3"):
@@ -40,7 +37,7 @@ def test_flows_agree_with_iperf3(tmp_path, flows):
     far, said = listening([WEIR_BIN, "bench", "flows", "--listen", "127.0.0.1:0"], "listening on ")
     address = said.removeprefix("listening on ").strip()
     # One iperf3 does all flows in one thread before its version 3.16: several are compared as processes of their own, on both sides.
-    ports = [free_port() for _ in range(flows)]
+    ports = [str(free_port()) for _ in range(flows)]
     peers = [listening(["iperf3", "-s", "-B", "127.0.0.1", "-p", port, "--forceflush"], "Server listening")[0] for port in ports]
 
     def ours(turn: int) -> float:
@@ -89,7 +86,7 @@ class Server:
     """`iperf3 -s` on loopback."""
 
     def __init__(self):
-        self.port = free_port()
+        self.port = str(free_port())
         self.process, _ = listening(["iperf3", "-s", "-B", "127.0.0.1", "-p", self.port, "--forceflush"], "Server listening")
 
     def __enter__(self):
@@ -190,5 +187,5 @@ def test_an_iperf3_that_is_busy_or_absent_ends_the_trial(tmp_path, far_side):
             long.terminate()
             long.wait(20)
     assert "to by iperf3" in why and "127.0.0.1" in why and server.port in why and "busy" in why, why
-    why = ended("absent", free_port())
+    why = ended("absent", str(free_port()))
     assert "Connection refused" in why, why

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from harness import WEIR_BIN
 
+pytestmark = pytest.mark.alone
+
 CAMPAIGN = """
 name = "network"
 repeats = 1

@@ -54,7 +54,7 @@ files = 20
 file = "3000B"
 """
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="a testbed makes network namespaces: only root may")
+pytestmark = [pytest.mark.alone, pytest.mark.skipif(os.getuid() != 0, reason="a testbed makes network namespaces: only root may")]
 
 
 def bed(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess:

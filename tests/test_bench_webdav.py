@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import WEIR_BIN, Nginx, Xrootd, free_port
+from harness import WEIR_BIN, Nginx, Xrootd
+from ports import free_port
 from test_bench import bench, cells
 
 CAMPAIGN = """

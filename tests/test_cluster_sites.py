@@ -13,6 +13,8 @@ from cluster import Cluster
 from content import MIB, content, write
 from harness import ROOT, remove, until
 
+pytestmark = pytest.mark.alone
+
 SUBNET = "10.78.0"
 CLIENTS_PORT, NODES_PORT = 11094, 11095
 # Until a store that is away counts as lost, a copy is made that was owed, or a disk server is in session again.

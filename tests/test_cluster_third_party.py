@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import raw
 from clients import PATIENCE, STUBBORN, Outcome, Xrdfs, start_xrdcp, xrdcp
-from cluster import Cluster, Node, free_port
+from cluster import Cluster, Node
 from content import MIB, content, write
 from harness import Weir, Xrootd, remove, until, weir
+from ports import free_port
 
 SIZE = 30 * MIB + 17
 

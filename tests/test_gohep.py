@@ -13,7 +13,8 @@ import pytest
 import uproot
 from clients import INTERRUPTED, Outcome, Xrdfs, run, xrdcp
 from content import KIB, MIB, adler32, content, write
-from harness import ROOT, free_port, root_files
+from harness import ROOT, root_files
+from ports import free_port
 from proxy import Proxy
 
 PROGRAMS = ROOT / "build/gohep"

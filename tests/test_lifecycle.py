@@ -10,7 +10,8 @@ import time
 import pytest
 from clients import Xrdfs, start_xrdcp, xrdcp
 from content import MIB, write
-from harness import WEIR_BIN, StartFailed, Weir, free_port, weir
+from harness import WEIR_BIN, StartFailed, Weir, weir
+from ports import free_port
 from raw import READ, Raw
 
 USAGE, DATA_DIRECTORY, IN_USE, LISTEN = 2, 3, 4, 7

@@ -17,6 +17,8 @@ from harness import ROOT, weir
 from prometheus_client.parser import text_string_to_metric_families
 from raw import Raw
 
+pytestmark = pytest.mark.alone
+
 
 def metrics_port(server) -> int:
     return int(re.search(r"metrics on http://127\.0\.0\.1:(\d+)/metrics", server.log_text()).group(1))

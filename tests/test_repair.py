@@ -8,6 +8,8 @@ from cluster import Cluster
 from content import MIB, write
 from harness import remove, weir
 
+pytestmark = pytest.mark.alone
+
 
 class Repaired(Cluster):
     def __init__(self, home, rate: str):

@@ -12,6 +12,8 @@ from content import KIB, MIB, content, write
 from harness import Weir, weir
 from test_damage import CHECKSUM_ERROR, flip, places_of, put
 
+pytestmark = pytest.mark.alone
+
 PAGE = 4096
 
 

@@ -16,6 +16,8 @@ sys.path.insert(0, str(ROOT / "bench"))
 import crowds  # noqa: E402
 import fairness  # noqa: E402
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def hasty(own_node, tmp_path):

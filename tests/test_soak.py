@@ -24,6 +24,8 @@ sys.path.insert(0, str(ROOT / "bench"))
 import rows  # noqa: E402
 import streams  # noqa: E402
 
+pytestmark = pytest.mark.alone
+
 TIMES = [4.0 * number for number in range(15)]
 MEMORY = next(metric for metric in METRICS if metric.name == "memory")
 RATE = next(metric for metric in METRICS if metric.name == "stat relative rate")
