@@ -200,10 +200,12 @@ pub fn is_needed(members: &[Member], body: BodyId, owed: &[StoreId], goes: impl 
         && members.iter().any(|member| !member.is_leaving() && !goes(member.store) && is_owed(member))
 }
 
-/// Nothing is owed any more to a store that leaves, and to nobody else either.
+/// Nothing is owed any more to a store that leaves. To others what was owed still is.
 fn forgive(txn: &mut dyn Txn, group: GroupId, leaves: StoreId) -> Result<(), NsError> {
+    let mut after = None;
     loop {
-        let page = owed(txn, group, None, PAGE)?;
+        let page = owed(txn, group, after, PAGE)?;
+        after = page.last().map(|(body, _)| *body);
         for (body, mut stores) in page.iter().cloned() {
             stores.retain(|store| *store != leaves);
             put_owed(txn, group, body, &stores);

@@ -179,6 +179,24 @@ fn what_was_being_written_when_it_joined_is_owed_at_its_end_on_whichever_side_th
 }
 
 #[test]
+fn pages_of_what_others_are_owed_as_well_do_not_hold_up_who_leaves() {
+    let world = World::new();
+    let bodies: Vec<BodyId> = (0..600)
+        .map(|number| {
+            let opened = world.open(&format!("/f{number}"));
+            world.close(&opened, &[1]);
+            opened.body
+        })
+        .collect();
+    world.join(3, 2).unwrap();
+    while !world.is_current(3) {
+        world.fill(3);
+    }
+    world.leave(2).unwrap();
+    assert_eq!(world.owed(), bodies.into_iter().map(|body| (body, vec![3])).collect::<Vec<_>>());
+}
+
+#[test]
 fn what_one_that_leaves_has_alone_keeps_it() {
     let world = World::new();
     let opened = world.open("/f");

@@ -131,8 +131,8 @@ struct Follower {
     begun: Time,
     /// Of the barrier under way.
     flushed: Option<Flushed>,
-    /// The manager was told last that it takes part.
-    is_placed: bool,
+    /// The first request to the manager that did not name it; the later ones do not either.
+    left_out_by: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -350,7 +350,7 @@ impl Primary {
             heard,
             begun: self.now,
             flushed: None,
-            is_placed: before.is_none_or(|before| before.is_placed),
+            left_out_by: before.and_then(|before| before.left_out_by),
         };
         self.followers.insert(participant.store, follower);
     }
@@ -358,6 +358,7 @@ impl Primary {
     fn heard(&mut self, store: StoreId, said: FromReplica, out: &mut Vec<Effect>) {
         // When it is over, what comes late must not begin anything anew; nor with a replica whose piece is whole.
         let is_over = self.is_over() || self.interruption.is_some();
+        let flushing = self.barriers.front().map_or(Seq(0), |barrier| barrier.upto);
         let Some(follower) = self.followers.get_mut(&store).filter(|_| !is_over) else { return };
         if matches!(follower.flushed, Some(Flushed::Whole(_))) {
             return;
@@ -382,7 +383,8 @@ impl Primary {
                 }
                 follower.acked = follower.acked.max(upto);
             }
-            FromReplica::Synced { .. } if follower.flushed == Some(Flushed::Told) => {
+            // One that says less is the answer to an earlier sync, once more.
+            FromReplica::Synced { upto, .. } if follower.flushed == Some(Flushed::Told) && upto >= flushing => {
                 (follower.flushed, follower.heard) = (Some(Flushed::Synced), self.now);
             }
             FromReplica::Completed { whole, .. } if follower.flushed == Some(Flushed::Told) => {
@@ -416,7 +418,9 @@ impl Primary {
         }
         self.is_kept = true;
         if let Some(session) = asked {
-            self.followers.retain(|_, follower| follower.state != State::Leaving || follower.is_placed);
+            // Who has begun to leave since it was asked stays until the manager has written that down, too.
+            let is_left_out = |follower: &Follower| follower.left_out_by.is_some_and(|first| first <= request);
+            self.followers.retain(|_, follower| !is_left_out(follower));
             self.standing = Standing::Sure(session);
         }
         if keeping && let Some(barrier) = self.barriers.pop_front() {
@@ -515,10 +519,10 @@ impl Primary {
 
     fn place(&mut self, out: &mut Vec<Effect>) -> u64 {
         self.requests += 1;
-        for follower in self.followers.values_mut() {
-            follower.is_placed = follower.state != State::Leaving;
+        for follower in self.followers.values_mut().filter(|follower| follower.state == State::Leaving) {
+            follower.left_out_by.get_or_insert(self.requests);
         }
-        let staying = self.followers.values().filter(|follower| follower.is_placed);
+        let staying = self.followers.values().filter(|follower| follower.state != State::Leaving);
         let participants = std::iter::once(self.me).chain(staying.map(|follower| follower.participant)).collect();
         out.push(Effect::Place(self.requests, participants));
         self.requests

@@ -132,6 +132,55 @@ fn a_sync_is_answered_when_the_manager_knows_the_writer_for_good() {
 }
 
 #[test]
+fn who_leaves_while_the_manager_is_asked_is_left_out_by_its_next_answer_only() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    story.step(2, VALID, PrimaryInput::Sync(Ask(1)));
+    story.step(3, VALID, PrimaryInput::Synced(Ok(())));
+    let kept = story.says(4, FromReplica::Synced { stream, upto: Seq(0) });
+    assert!(matches!(kept[..], [PrimaryEffect::Place(..)]), "{kept:?}");
+    // Another session: asked again, with both.
+    let other = LeaseView { session: Some(SessionId(10)), is_valid: true };
+    let place = story.step(5, other, PrimaryInput::Tick);
+    let [PrimaryEffect::Place(older, both)] = &place[..] else { panic!("{place:?}") };
+    assert_eq!(both.len(), 2);
+    let failed = FromReplica::Failed { stream, why: ErrorCode::Io };
+    assert_eq!(story.step(6, other, PrimaryInput::Replica(OTHER, failed)), []);
+    // The sync asks on its own account, and leaves it out.
+    let later = story.step(504, other, PrimaryInput::Tick);
+    let [PrimaryEffect::Place(newer, alone)] = &later[..] else { panic!("{later:?}") };
+    assert_eq!((*newer > *older, &alone[..]), (true, &[participant(ME)][..]));
+    // What the manager has by the older answer names both: nothing may be answered without the other one.
+    let again = story.step(505, other, PrimaryInput::Placed(*older, Ok(())));
+    let [PrimaryEffect::Place(third, alone)] = &again[..] else { panic!("{again:?}") };
+    assert_eq!(alone, &[participant(ME)]);
+    story.step(506, other, PrimaryInput::Change(Ask(2)));
+    assert_eq!(story.step(507, other, PrimaryInput::Applied(Seq(1), Ok(()))), []);
+    let answered = story.step(508, other, PrimaryInput::Placed(*third, Ok(())));
+    assert!(answered.contains(&PrimaryEffect::Answer(Ask(2), Ok(()))), "{answered:?}");
+}
+
+#[test]
+fn an_answer_to_an_earlier_sync_says_nothing_of_a_later_one() {
+    let (mut story, stream) = Story::new();
+    story.says(1, FromReplica::Began { stream });
+    story.step(2, VALID, PrimaryInput::Sync(Ask(1)));
+    story.step(3, VALID, PrimaryInput::Synced(Ok(())));
+    let first = FromReplica::Synced { stream, upto: Seq(0) };
+    let place = story.says(4, first.clone());
+    let [PrimaryEffect::Place(request, _)] = place[..] else { panic!("{place:?}") };
+    story.step(5, VALID, PrimaryInput::Placed(request, Ok(())));
+    story.step(6, VALID, PrimaryInput::Change(Ask(2)));
+    story.step(7, VALID, PrimaryInput::Applied(Seq(1), Ok(())));
+    story.says(8, FromReplica::Applied { stream, upto: Seq(1) });
+    story.step(9, VALID, PrimaryInput::Sync(Ask(3)));
+    story.step(10, VALID, PrimaryInput::Synced(Ok(())));
+    assert_eq!(story.says(11, first), [], "it came twice");
+    let answered = story.says(12, FromReplica::Synced { stream, upto: Seq(1) });
+    assert_eq!(answered, [PrimaryEffect::Answer(Ask(3), Ok(()))]);
+}
+
+#[test]
 fn a_copy_that_differs_holds_nothing() {
     let (mut story, stream) = Story::new();
     story.says(1, FromReplica::Began { stream });

@@ -36,7 +36,7 @@ pub(super) enum Step {
 pub(super) struct Barrier {
     pub(super) ask: Ask,
     kind: Kind,
-    upto: Seq,
+    pub(super) upto: Seq,
     pub(super) step: Step,
 }
 
