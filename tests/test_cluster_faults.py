@@ -220,6 +220,84 @@ def test_a_reader_goes_on_from_the_other_copy(cluster, tmp_path):
     assert fetched(cluster.url + path, tmp_path) == data
 
 
+def test_nobody_is_sent_to_a_server_whose_end_has_come_here(cluster, tmp_path):
+    """A stock client that is sent to a dead server waits there for two minutes; and it comes the moment its server dies."""
+    write(tmp_path / "source", "just gone", MIB)
+    path = "/two/just-gone"
+    xrdcp(tmp_path / "source", cluster.url + path).ok()
+    opening = struct.pack(">HH12x", 0o644, raw.OPEN_READ)
+    for _ in range(4):
+        with raw.Raw(cluster.manager.port, timeout=60) as there:
+            _, host, _ = there.ask_open(path).redirect
+            dead = next(disk for disk in cluster.disks if disk.host == host)
+            # The end of its connections and the question are there at once.
+            cluster.manager.freeze()
+            try:
+                dead.kill()
+                asked = [there.send(raw.OPEN, opening, path.encode()) for _ in range(8)]
+            finally:
+                cluster.manager.thaw()
+            answers = [there.answer(stream) for stream in asked]
+            assert all(answer.redirect[1] != host for answer in answers)
+        dead.start()
+        in_session(cluster)
+
+
+def test_writings_whose_names_were_given_away_are_ended_as_well(cluster, fs):
+    """What is renamed or removed while it is written, and another file of the same client in its place."""
+    places = {}
+
+    def begin(there: raw.Raw, path: str) -> None:
+        port, host, permission = there.ask_open(path, raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
+        disk = places.setdefault((host, port), raw.Raw(port, host=host))
+        handle = disk.open(f"{path}?{permission}", raw.OPEN_NEW | raw.OPEN_UPDATE)
+        assert disk.write(handle, 0, b"some of it").status == raw.OK
+
+    with raw.Raw(cluster.manager.port) as there:
+        begin(there, "/one/given-away")
+        fs("mv", "/one/given-away", "/one/renamed").ok()
+        begin(there, "/one/given-away")
+        begin(there, "/one/goes")
+        fs("rm", "/one/goes").ok()
+        assert cluster.asked("status")["writers"]["count"] == 3
+        used = [disk for disk in cluster.disks if (disk.host, disk.port) in places]
+        for disk in used:
+            disk.kill()
+    for connection in places.values():
+        connection.socket.close()
+    for disk in used:
+        disk.start()
+    until(lambda: cluster.asked("status")["writers"]["count"] == 0, 60)
+    for path in ("/one/renamed", "/one/given-away"):
+        assert cluster.file(path)["content"]["state"] == "interrupted"
+    assert fs("stat", "/one/goes").code != 0
+
+
+def test_one_server_that_is_away_does_not_hold_up_the_deletions_of_others(cluster, fs, tmp_path):
+    count = 3000
+    (tmp_path / "many").mkdir()
+    for number in range(count):
+        (tmp_path / "many" / f"f{number}").write_bytes(b"x")
+    done = subprocess.run([WEIR_BIN, "cp", "-r", tmp_path / "many", f"{cluster.url}/two/many"], capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    away = cluster.disks[0]
+    away.kill()
+    system = client.FileSystem(cluster.url)
+    with ThreadPoolExecutor(16) as pool:
+        removed = pool.map(lambda number: system.rm(f"/two/many/f{number}")[0].ok, range(count))
+        assert all(removed)
+    write(tmp_path / "source", "large", MIB)
+    for number in range(4):
+        xrdcp(tmp_path / "source", f"{cluster.url}/one/large{number}").ok()
+    there = [disk for disk in cluster.disks if disk is not away]
+    before = {object for disk in there for object in disk.objects()}
+    for number in range(4):
+        fs("rm", f"/one/large{number}").ok()
+    until(lambda: len(before & {object for disk in there for object in disk.objects()}) <= len(before) - 4, 40)
+    away.start()
+    in_session(cluster)
+
+
 def test_whoever_stood_still_shows_nothing_that_was_changed_meanwhile(cluster, tmp_path):
     old = write(tmp_path / "source", "stood still", MIB).read_bytes()
     path = "/two/stood-still"

@@ -36,6 +36,11 @@ impl Channel {
     pub(crate) fn cut(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
+
+    /// Whether the other side has closed it, as far as the kernel knows: also if nobody has read that far.
+    pub(crate) fn has_hung_up(&self) -> bool {
+        wait(&self.socket, PollFlags::RDHUP, Duration::ZERO).unwrap_or(true)
+    }
 }
 
 /// The half that reads.

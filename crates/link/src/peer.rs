@@ -257,6 +257,12 @@ impl<B: Buffer> Peer<B> {
         self.0.end_by(Why::ClosedHere(reason.to_owned()), || self.0.channel.cut());
     }
 
+    /// Whether the connection has ended, or the other side has closed it and nobody here has read that far: what the kernel knows at this moment.
+    #[must_use]
+    pub fn has_hung_up(&self) -> bool {
+        self.ended().is_some() || self.0.channel.has_hung_up()
+    }
+
     /// Why the connection has ended; `None`: it has not.
     #[must_use]
     pub fn ended(&self) -> Option<Arc<LinkError>> {

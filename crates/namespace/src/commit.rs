@@ -106,6 +106,11 @@ pub(crate) fn located_writing(read: &dyn Read, writer: &WriterRecord) -> Result<
     Ok(located.inode.content().copied().filter(|content| content.body == writer.body).map(|content| (located, content)))
 }
 
+/// Whether what is written was removed, or got another content: its end changes no file. Of an upload that is not asked.
+pub fn is_unlinked(read: &dyn Read, writer: &WriterRecord) -> Result<bool, NsError> {
+    Ok(!matches!(writer.kind, WriterKind::Upload(_)) && located_writing(read, writer)?.is_none())
+}
+
 /// The usual file is still where it was opened: one get. Otherwise its number tells.
 fn locate_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<Located>, NsError> {
     let name = writer.path.rsplit(|&byte| byte == b'/').next().unwrap_or(b"");

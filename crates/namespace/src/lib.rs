@@ -63,7 +63,7 @@ mod xattr;
 pub use answer::Answer;
 pub use attributes::{Chmod, Chown, Utimes, chmod, chown, utimes};
 pub use check::{CheckCounts, Finding, check};
-pub use commit::{Commit, CommitReply, Committed, Completion, commit};
+pub use commit::{Commit, CommitReply, Committed, Completion, commit, is_unlinked};
 pub use context::{Context, Limits, OpTag, Operation, RequestNumber, perform};
 pub use deletion::{DeletionDone, DueDeletion, deletion_done, due_deletions};
 pub use end_unchanged::{EndUnchanged, end_unchanged};

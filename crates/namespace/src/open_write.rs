@@ -81,6 +81,9 @@ pub struct OpenWrite {
     pub stripe: Option<NewStripe>,
     /// A unit of what this one writes is to be opened again, with [`How::Update`]: only as long as it does, and the unit has a writer.
     pub unit_of: Option<WriterToken>,
+    /// With [`How::Update`]: back to this writer of the client and to no other. It may have several under one path, as a file that is being written can
+    /// be renamed, and another one be made in its place.
+    pub only: Option<WriterToken>,
 }
 
 impl OpenWrite {
@@ -102,6 +105,7 @@ impl OpenWrite {
             placement: Placement::single_node(),
             stripe: None,
             unit_of: None,
+            only: None,
         }
     }
 }

@@ -24,12 +24,13 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
         crate::commit::current_writer(txn, &of)?;
     }
     let mut own = find_writer(txn, &request.client, path)?;
+    own.retain(|writer| request.only.is_none_or(|only| writer.token() == only));
     if planted::is(Bug::ReopenReachesOldBody) {
         own.retain(|writer| !matches!(writer.kind, WriterKind::Upload(_)));
     }
     match own.len() {
-        0 if request.unit_of.is_some() => {
-            let why = "the writing of this unit has ended";
+        0 if request.unit_of.is_some() || request.only.is_some() => {
+            let why = "this writing has ended";
             return Err(NsError::Stale { what: path.to_string(), why });
         }
         0 => {}

@@ -200,6 +200,14 @@ fn two_writers_that_fit_are_one_too_many() {
     w.change(open("/f", How::NewOnly, 1)).unwrap();
     let error = w.change(open("/f", How::Update, 1)).unwrap_err();
     assert!(matches!(error, NsError::Ambiguous { count: 2, .. }), "{error}");
+    // Unless it is said which one.
+    let writers = w.ns.read(|read| ns::writers(read, None, 10)).unwrap();
+    let unlinked = |writer: &ns::WriterRecord| w.ns.read(|read| ns::is_unlinked(read, writer)).unwrap();
+    assert_eq!(writers.iter().map(unlinked).collect::<Vec<_>>(), [true, false]);
+    let only = |writer: &ns::WriterRecord| ns::OpenWrite { only: Some(writer.token()), ..open("/f", How::Update, 1) };
+    assert_eq!(w.refusal(only(&writers[0])), ErrorCode::Stale, "it was removed");
+    assert_eq!(w.change(only(&writers[1])).unwrap().body, writers[1].body);
+    assert_eq!(w.refusal(only(&writers[1])), ErrorCode::Stale, "somebody has come back meanwhile");
 }
 
 #[test]

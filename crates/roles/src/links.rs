@@ -262,6 +262,12 @@ impl Links {
         state.current.get(&node).map(|current| current.peer.clone()).filter(|peer| peer.ended().is_none())
     }
 
+    /// Whether a node is connected, and has not closed the connection at its side either, which nobody may have been told yet.
+    #[must_use]
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.peer(node).is_some_and(|peer| !peer.has_hung_up())
+    }
+
     /// All that are connected, by number.
     #[must_use]
     pub fn connected(&self) -> Vec<PeerIdentity> {

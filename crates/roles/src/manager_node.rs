@@ -57,6 +57,10 @@ impl World for Outside {
         OsRng.try_fill_bytes(&mut secret).ok().map(|()| secret)
     }
 
+    fn is_up(&self, node: NodeId) -> bool {
+        self.links.is_up(node)
+    }
+
     fn send(&self, to: NodeId, message: FromManager) {
         let sent = link::encode(&Message::FromManager(message))
             .map_err(|error| error.to_string())

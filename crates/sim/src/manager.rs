@@ -113,6 +113,11 @@ impl roles::World for World {
         Some(lock(&self.0).rng.random())
     }
 
+    /// It knows what it was told.
+    fn is_up(&self, _node: NodeId) -> bool {
+        true
+    }
+
     fn send(&self, to: NodeId, message: FromManager) {
         lock(&self.0).told.push((to, message));
     }

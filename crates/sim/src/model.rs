@@ -62,8 +62,38 @@ pub(crate) struct File {
 pub(crate) struct Glimpse {
     file: usize,
     acked: Vec<u8>,
+    synced: (Vec<u8>, usize),
     from: usize,
     was: Life,
+}
+
+impl File {
+    /// Whether all of `there` was written by somebody, or is a gap, and all that was synced is among it.
+    fn is_of_it(&self, there: &[u8], (synced, from): &(Vec<u8>, usize)) -> Result<(), String> {
+        let is_one_of = |sent: &[(Bytes, bool)], at: usize, byte: u8| {
+            sent.iter().any(|(bytes, _)| {
+                let place = (at as u64).checked_sub(bytes.offset).and_then(|place| usize::try_from(place).ok());
+                place.and_then(|place| bytes.bytes.get(place)) == Some(&byte)
+            })
+        };
+        // A gap before what was written behind it reads as zeros.
+        let is_wrong = |at: usize, byte: u8| byte != 0 && !is_one_of(&self.sent, at, byte);
+        if let Some(at) = there.iter().enumerate().position(|(at, byte)| is_wrong(at, *byte)) {
+            return Err(format!("{}: byte {at} of what is there was written by nobody", self.path));
+        }
+        let before = if self.was_closed { synced.len() } else { contiguous(&self.sent[..*from]) };
+        for (at, byte) in synced[..before.min(synced.len())].iter().enumerate() {
+            let is_later = |there: &u8| is_one_of(&self.sent[*from..], at, *there);
+            if there.get(at) != Some(byte) && !there.get(at).is_some_and(is_later) {
+                return Err(format!(
+                    "{}: byte {at} was {byte} and synced, and {:?} is there",
+                    self.path,
+                    there.get(at)
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -147,18 +177,20 @@ impl Model {
     pub(crate) fn glimpse(&self, file: usize) -> Glimpse {
         let of = &self.files[file];
         let from = of.sent.iter().position(|(_, is_acked)| !is_acked).unwrap_or(of.sent.len());
-        Glimpse { file, acked: of.acked.clone(), from, was: of.life }
+        Glimpse { file, acked: of.acked.clone(), synced: of.synced.clone(), from, was: of.life }
     }
 
     /// Compares what was read with what may be seen; `false`: there was nothing to compare.
     pub(crate) fn compare(&mut self, glimpse: &Glimpse, read: &[u8]) -> bool {
         let file = &self.files[glimpse.file];
-        if file.life == Life::GivenUp || glimpse.was == Life::GivenUp {
-            return false;
-        }
-        // A power failure takes what was not durable from a file in the making.
-        if glimpse.was == Life::Making && self.losses != file.losses_before {
-            return false;
+        let is_given_up = file.life == Life::GivenUp || glimpse.was == Life::GivenUp;
+        // A power failure takes what was not durable from a file in the making; and of what was given up, stores with all of it may be gone.
+        if is_given_up || glimpse.was == Life::Making && self.losses != file.losses_before {
+            let synced = if is_given_up { &(Vec::new(), 0) } else { &glimpse.synced };
+            if let Err(what) = file.is_of_it(read, synced) {
+                self.complain(&format!("({:?}, after a loss) {what}", glimpse.was));
+            }
+            return true;
         }
         let since = &file.sent[glimpse.from..];
         let end = since.iter().map(|(bytes, _)| end_of(bytes)).max().unwrap_or(0).max(glimpse.acked.len());
@@ -196,32 +228,7 @@ impl Model {
     /// acknowledged before the first gap.
     pub(crate) fn kept(&self, file: usize, kept: &[u8]) -> Result<(), String> {
         let of = &self.files[file];
-        let is_it = |at: usize, byte: u8| {
-            of.sent.iter().any(|(bytes, _)| {
-                let place = (at as u64).checked_sub(bytes.offset).and_then(|place| usize::try_from(place).ok());
-                place.and_then(|place| bytes.bytes.get(place)) == Some(&byte)
-            })
-        };
-        // A gap before what was written behind it reads as zeros.
-        if let Some(at) =
-            kept.iter().enumerate().find(|(at, byte)| **byte != 0 && !is_it(*at, **byte)).map(|(at, _)| at)
-        {
-            return Err(format!("{}: byte {at} of what is kept was written by nobody", of.path));
-        }
-        let (synced, from) = &of.synced;
-        let later = |at: usize, byte: u8| {
-            of.sent[*from..].iter().any(|(bytes, _)| {
-                let place = (at as u64).checked_sub(bytes.offset).and_then(|place| usize::try_from(place).ok());
-                place.and_then(|place| bytes.bytes.get(place)) == Some(&byte)
-            })
-        };
-        let was_whole = of.was_closed;
-        let before = if was_whole { synced.len() } else { contiguous(&of.sent[..*from]) };
-        for (at, byte) in synced[..before].iter().enumerate() {
-            if kept.get(at) != Some(byte) && !kept.get(at).is_some_and(|kept| later(at, *kept)) {
-                return Err(format!("{}: byte {at} was {byte} and synced, and {:?} is kept", of.path, kept.get(at)));
-            }
-        }
+        of.is_of_it(kept, &of.synced)?;
         let end = contiguous(&of.sent) as u64;
         if of.losses_before == self.losses && (kept.len() as u64) < end {
             return Err(format!("{}: {} bytes are kept, and {end} were acknowledged", of.path, kept.len()));

@@ -529,6 +529,7 @@ impl World {
             placement: types::Placement::single_node(),
             stripe: None,
             unit_of: None,
+            only: None,
         };
         let real = self.change(user, request)?;
         let model = self.model.open(user, &open);

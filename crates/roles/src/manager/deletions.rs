@@ -1,4 +1,5 @@
-//! Contents that nobody needs any more are taken off their stores; off the queue they go when all stores of their group have said so.
+//! Contents that nobody needs any more are taken off their stores; off the queue they go when all stores of their group have said so. Of stores that
+//! are away nobody waits for an answer here, so that they hold up no others: what they have to delete stays in the queue, which is gone through again.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use super::Manager;
 
 /// Deletions that are under way at a time.
 const UNDER_WAY_MAX: usize = 1024;
-/// How often stores are told again.
+/// How often stores are told again, and how often at most the queue is gone through for those that are away.
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often the queue is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -25,24 +26,36 @@ pub(super) struct Deleting {
     waiting: BTreeMap<BodyId, (DueDeletion, BTreeSet<StoreId>)>,
     next_look: Time,
     next_telling: Time,
-    /// Up to where the queue was looked at.
+    /// Up to where the queue was looked at in this round.
     looked: Option<DueDeletion>,
+    /// When the next one may begin.
+    next_round: Time,
 }
 
 impl Manager {
     pub(super) fn delete_what_is_due(self: &Arc<Self>, now: Time) {
         let (after, room, tells_all) = {
             let mut state = self.state();
-            let deleting = &mut state.deleting;
-            if now < deleting.next_look {
+            if now < state.deleting.next_look {
                 return;
             }
+            let awaited = state.deleting.waiting.values().flat_map(|(_, stores)| stores.iter().copied());
+            let mut away: BTreeSet<StoreId> = awaited.collect();
+            away.retain(|store| !state.is_online(now, *store));
+            let deleting = &mut state.deleting;
             deleting.next_look = now + LOOK;
+            let before = deleting.waiting.len();
+            deleting.waiting.retain(|_, (_, stores)| !stores.is_subset(&away));
+            if deleting.waiting.len() < before {
+                deleting.next_round = now + AGAIN;
+            }
             let tells_all = now >= deleting.next_telling;
             if tells_all {
                 deleting.next_telling = now + AGAIN;
             }
-            (deleting.looked, UNDER_WAY_MAX - deleting.waiting.len(), tells_all)
+            let is_to_wait = deleting.looked.is_none() && now < deleting.next_round;
+            let room = if is_to_wait { 0 } else { UNDER_WAY_MAX - deleting.waiting.len() };
+            (deleting.looked, room, tells_all)
         };
         let found = self.namespace.read(|read| {
             let due = namespace::due_deletions(read, after, room)?;
@@ -61,8 +74,10 @@ impl Manager {
         {
             let mut state = self.state();
             let deleting = &mut state.deleting;
-            // From the beginning again, when all were looked at: some may have waited for room.
-            deleting.looked = if found.len() < room { None } else { found.last().map(|(due, _)| *due) };
+            // From the beginning again, when all were looked at.
+            if room > 0 {
+                deleting.looked = if found.len() < room { None } else { found.last().map(|(due, _)| *due) };
+            }
             for (due, stores) in found {
                 if stores.is_empty() {
                     nowhere.push(due);

@@ -61,11 +61,13 @@ impl Manager {
             .collect();
         {
             let mut state = self.state();
-            if after.is_none() && found.len() < PAGE {
-                // All are here: those that have ended otherwise are forgotten.
-                let there: BTreeSet<_> = found.iter().map(|writer| (writer.key, writer.body)).collect();
-                state.graces.alone.retain(|writer, _| there.contains(writer));
-            }
+            // Those that have ended otherwise are forgotten: whoever should be on this page and is not.
+            let there: BTreeSet<_> = found.iter().map(|writer| (writer.key, writer.body)).collect();
+            let last = if found.len() < PAGE { None } else { there.last().copied() };
+            let is_here = |writer: &(WriterKey, BodyId)| {
+                after.is_none_or(|after| *writer > after) && last.is_none_or(|last| *writer <= last)
+            };
+            state.graces.alone.retain(|writer, _| !is_here(writer) || there.contains(writer));
             state.graces.looked =
                 if found.len() < PAGE { None } else { found.last().map(|last| (last.key, last.body)) };
             for writer in found {
@@ -119,6 +121,14 @@ impl Manager {
         let Ok(path) = NsPath::parse(&writer.path) else {
             return tracing::error!(body = %writer.body, "a writer's path is none");
         };
+        // Nobody can open it any more, and nothing of it is to be kept.
+        if self.namespace.read(|read| namespace::is_unlinked(read, writer)).unwrap_or(false) {
+            return self.end_with_nothing(
+                &path,
+                writer.token(),
+                "it was removed while it was written, and its writer has not come back",
+            );
+        }
         tracing::info!(%path, client = %writer.client.host, "its writer has not come back: it is ended");
         let asking = Asking {
             now: self.world.wall(),
@@ -131,6 +141,7 @@ impl Manager {
         let op = OpenWrite {
             mode: 0,
             expected_len: writer.expected_len,
+            only: Some(writer.token()),
             ..OpenWrite::new(path.clone(), How::Update, writer.client.clone(), writer.boot)
         };
         let (this, expected_len, writer) = (Arc::clone(self), writer.expected_len, writer.clone());
@@ -156,7 +167,8 @@ impl Manager {
         };
         let Some(one) = there.first().copied() else {
             if !may_come_back {
-                self.end_as_lost(path, writer.token());
+                let why = "all stores that it was written to were given up: nothing of it is kept";
+                self.end_with_nothing(path, writer.token(), why);
             }
             return;
         };
@@ -176,12 +188,11 @@ impl Manager {
         }
     }
 
-    /// Nobody is left who took part: nothing of it is there.
-    fn end_as_lost(&self, path: &NsPath, writer: WriterToken) {
+    fn end_with_nothing(&self, path: &NsPath, writer: WriterToken, why: &'static str) {
         let op = InterruptPlaced { interrupt: Interrupt { writer, kept_len: 0 }, holders: Vec::new() };
         let path = path.clone();
         self.change(Durability::Synced, op, move |result: Result<_, NsError>| match result {
-            Ok(_) => tracing::warn!(%path, "all stores that it was written to were given up: nothing of it is kept"),
+            Ok(_) => tracing::warn!(%path, "{why}"),
             Err(error) => tracing::error!(%path, %error, "a writing cannot be ended"),
         });
     }

@@ -60,6 +60,9 @@ pub trait World: Send + Sync {
     fn random(&self) -> u64;
     /// Bytes that nobody can guess; `None`: there are none to be had.
     fn secret(&self) -> Option<[u8; 32]>;
+    /// Whether the connection with a disk server is up at this moment. When a server dies, its clients notice it as soon as this manager does, and
+    /// come here at once; whoever is sent to a dead server again waits there for minutes, as stock clients do.
+    fn is_up(&self, node: NodeId) -> bool;
     /// Tells a disk server something; whether it arrives is not told.
     fn send(&self, to: NodeId, message: FromManager);
 }

@@ -55,11 +55,13 @@ impl Manager {
         }
         let own = self.namespace.read(|read| namespace::find_writer(read, &opening.op.client, &opening.op.path));
         match own {
-            Ok(mut own) => match own.pop() {
-                Some(writer) if writer.placement.group == GroupId::STRIPED => self.reopen_striped(opening),
-                Some(writer) => self.reopen(opening, &writer),
-                None => self.update(opening),
-            },
+            Ok(mut own) => {
+                match own.extract_if(.., |one| opening.op.only.is_none_or(|only| one.token() == only)).last() {
+                    Some(writer) if writer.placement.group == GroupId::STRIPED => self.reopen_striped(opening),
+                    Some(writer) => self.reopen(opening, &writer),
+                    None => self.update(opening),
+                }
+            }
             Err(error) => opening.refuse(error),
         }
     }
@@ -120,7 +122,7 @@ impl Manager {
 
     fn open_placed(self: &Arc<Self>, mut opening: Opening, group: GroupId, stores: &[StoreId], sync: usize) {
         let participants = self.state().participants(self.world.now(), stores, sync);
-        if participants.is_empty() {
+        if participants.len() < sync.min(stores.len()) {
             return opening.refuse(OpeningError::wait("the stores that were chosen for it have just gone"));
         }
         opening.op.placement = Placement { group, participants };
@@ -308,6 +310,26 @@ impl Manager {
         wall: Timestamp,
     ) -> Result<Redirect, OpeningError> {
         let state = self.state();
+        if !self.is_up(&state, store) {
+            return Err(OpeningError::wait(format!("{} has just gone away", state.servers.shown(store))));
+        }
+        self.permit_by(&state, now, store, to, wall)
+    }
+
+    /// See [`World::is_up`].
+    pub(super) fn is_up(&self, state: &State, store: StoreId) -> bool {
+        state.node_of(store).is_some_and(|node| self.world.is_up(node))
+    }
+
+    /// The same by what is known now: for who must not let go of that in between.
+    pub(super) fn permit_by(
+        &self,
+        state: &State,
+        now: Time,
+        store: StoreId,
+        to: Permitted,
+        wall: Timestamp,
+    ) -> Result<Redirect, OpeningError> {
         let away = || OpeningError::wait(format!("{} is away", state.servers.shown(store)));
         let session = state.node_of(store).and_then(|node| state.sessions.session(now, node)).ok_or_else(away)?;
         let Permitted { piece, ino, mode, mtime, group, epoch, rights } = to;
@@ -321,7 +343,7 @@ impl Manager {
         };
         let to = To::Piece(Grant { store, session, group, rights });
         let layout = Layout { to, ino, mode, mtime };
-        seal(&state, now, store, Sealed { body: piece.body, rights: what, epoch, layout, until: after(wall, life) })
+        seal(state, now, store, Sealed { body: piece.body, rights: what, epoch, layout, until: after(wall, life) })
     }
 }
 

@@ -61,17 +61,19 @@ impl Manager {
             if found.writer.is_some_and(|writer| state.graces.is_alone(&writer.token())) {
                 return Err(OpeningError::wait("its writer has to come back first, or to be given up"));
             }
-            drop(state);
-            return self.permit(now, primary.store, permitted(GrantRights::Follow), asking.now);
+            if !self.is_up(&state, primary.store) {
+                return Err(OpeningError::wait("the server that it is written to has just gone away"));
+            }
+            return self.permit_by(&state, now, primary.store, permitted(GrantRights::Follow), asking.now);
         }
         let tried = state.servers.stores_at(&asking.tried);
         let ranked = rank_readers(state.servers.map(), &found.holders, at.as_ref(), self.world.random());
-        let can = |store: &&StoreId| has_session(&state, now, **store);
+        let can = |store: &&StoreId| has_session(&state, now, **store) && self.is_up(&state, **store);
         let best = ranked.iter().filter(can).find(|store| !tried.contains(store));
         // The client may be wrong, or its way may be mended by now.
         let best = best.or_else(|| ranked.iter().find(can)).copied();
-        drop(state);
         let Some(store) = best else {
+            drop(state);
             return Err(self.no_copy(&found.holders));
         };
         let epoch = Epoch(found.epoch);
@@ -83,7 +85,7 @@ impl Manager {
             // Also a file that was being changed in place: it has no sums until it is read through.
             _ => GrantRights::Kept { epoch },
         };
-        self.permit(now, store, permitted(rights), asking.now)
+        self.permit_by(&state, now, store, permitted(rights), asking.now)
     }
 }
 

@@ -204,6 +204,7 @@ impl Connection {
             placement: types::Placement::single_node(),
             stripe: None,
             unit_of: None,
+            only: None,
         };
         if let Role::Manager(manager) = &self.node.role {
             if template.is_some() {
