@@ -167,7 +167,7 @@ fn an_answer_to_an_earlier_sync_says_nothing_of_a_later_one() {
     story.step(2, VALID, PrimaryInput::Sync(Ask(1)));
     story.step(3, VALID, PrimaryInput::Synced(Ok(())));
     let first = FromReplica::Synced { stream, upto: Seq(0) };
-    let place = story.says(4, first.clone());
+    let place = story.says(4, first);
     let [PrimaryEffect::Place(request, _)] = place[..] else { panic!("{place:?}") };
     story.step(5, VALID, PrimaryInput::Placed(request, Ok(())));
     story.step(6, VALID, PrimaryInput::Change(Ask(2)));
