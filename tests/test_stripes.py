@@ -1,11 +1,13 @@
 """Files that are dealt out over disk servers, as stock clients meet them: one file at the manager, its units on the disks."""
 
 import os
+import struct
 
 import pytest
+import raw
 from clients import Xrdfs, xrdcp
 from cluster import Cluster, Node
-from content import adler32
+from content import adler32, content
 from harness import remove
 from XRootD import client
 from XRootD.client.flags import OpenFlags
@@ -169,3 +171,36 @@ def test_what_is_closed_can_be_replaced_and_not_changed(cluster, tmp_path):
     xrdcp(tmp_path / "source", cluster.url + "/striped/closed").ok()
     status, _ = client.File().open(cluster.url + "/striped/closed", OpenFlags.UPDATE)
     assert not status.ok and "cannot be changed in place" in status.message, status.message
+
+
+def test_a_writer_that_was_guessed_is_none(cluster):
+    """Of a writer all but its secret is known or can be found out by whoever may read."""
+    path = "/striped/guessed"
+    with raw.Raw(cluster.manager.port) as there:
+        port, host, permission = there.ask_open(path, raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
+        with raw.Raw(port, host=host) as writer:
+            handle = writer.open(f"{path}?{permission}", raw.OPEN_NEW | raw.OPEN_UPDATE)
+            assert writer.write(handle, 0, b"mine" * CHUNK).status == raw.OK
+            body = int(permission.partition("weir.content=")[2][:16], 16)
+            for secret in ("0" * 16 + "." + "0" * 16, "f" * 16 + "." + "f" * 16):
+                guess = f"{0:016x}.{body:016x}.00000001.{secret}"
+                refused = there.ask_open(f"{path}?weir.unit=0&weir.writer={guess}", raw.OPEN_UPDATE)
+                assert refused.error == raw.NOT_AUTHORIZED and b"permission" in refused.body, refused
+                refused = there.request(raw.QUERY, struct.pack(">H14x", 32), f"{path}?weir.op=complete&weir.writer={guess}".encode())
+                assert refused.error == raw.NOT_AUTHORIZED, refused
+            assert writer.close(handle).status == raw.OK
+    assert good(opened(cluster.url + path).read()) == b"mine" * CHUNK
+
+
+def test_one_client_writes_through_two_handles(cluster):
+    """As XrdCl does when it has recovered."""
+    path, data = "/striped/two-handles", content("two handles", 6 * CHUNK)
+    with raw.Raw(cluster.manager.port) as there:
+        port, host, permission = there.ask_open(path, raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
+    with raw.Raw(port, host=host) as writer:
+        handles = [writer.open(f"{path}?{permission}", raw.OPEN_NEW | raw.OPEN_UPDATE) for _ in range(2)]
+        for at in range(6):
+            part = data[at * CHUNK : (at + 1) * CHUNK]
+            assert writer.write(handles[at % 2], at * CHUNK, part).status == raw.OK, at
+        assert writer.close(handles[1]).status == raw.OK
+    assert good(opened(cluster.url + path).read()) == data

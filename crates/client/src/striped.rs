@@ -7,8 +7,8 @@
 use std::ops::DerefMut;
 
 use parking_lot::{Mutex, MutexGuard};
-use types::striping::{SUMS_KEY, UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, show_sums, show_writer};
-use types::{BodyId, Run, Stripe, Timestamp, WriterToken};
+use types::striping::{SUMS_KEY, StripedWriting, UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, show_sums, show_writer};
+use types::{BodyId, Run, Stripe, Timestamp};
 use wire::request::{OpenOptions, QueryKind};
 
 use crate::written::{SumsOfWritten, WrittenSums};
@@ -37,8 +37,8 @@ impl StripedAt {
         self.unit(unit, &format!("{UNIT_OF_KEY}={:x}", body.0))
     }
 
-    fn of_writer(&self, unit: u8, writer: WriterToken) -> Url {
-        self.unit(unit, &format!("{UNIT_WRITER_KEY}={}", show_writer(writer)))
+    fn of_writer(&self, unit: u8, writing: StripedWriting) -> Url {
+        self.unit(unit, &format!("{UNIT_WRITER_KEY}={}", show_writer(writing)))
     }
 
     fn numbers(&self) -> std::ops::Range<u8> {
@@ -88,8 +88,18 @@ fn at_once<T: Send>(
 ) -> Result<Vec<T>, ClientError> {
     std::thread::scope(|scope| {
         let each = &each;
-        let threads: Vec<_> = numbers.map(|number| scope.spawn(move || each(number))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or(Err(ClientError::Stopped))).collect()
+        let threads: Vec<_> = numbers
+            .map(|number| {
+                let thread = std::thread::Builder::new().name("unit".to_owned());
+                // Where no thread is to be had, one after the other takes longer, and is all the same.
+                thread.spawn_scoped(scope, move || each(number)).map_err(|_| each(number))
+            })
+            .collect();
+        let joined = threads.into_iter().map(|thread| match thread {
+            Ok(thread) => thread.join().unwrap_or(Err(ClientError::Stopped)),
+            Err(done) => done,
+        });
+        joined.collect()
     })
 }
 
@@ -201,7 +211,9 @@ fn open_reader(at: &StripedAt, unit: u8, body: BodyId, settings: &Settings) -> R
 #[derive(Debug)]
 pub struct StripedWriter {
     at: StripedAt,
-    of: WriterToken,
+    of: StripedWriting,
+    /// How long the file is to be, as far as it was announced: its units close with no gaps then.
+    expected_len: Option<u64>,
     settings: Settings,
     units: Vec<Mutex<WriteUnit>>,
     /// What is there of it is not known any more.
@@ -223,7 +235,7 @@ impl StripedWriter {
     /// One of them cannot be opened.
     pub fn open(
         at: StripedAt,
-        of: WriterToken,
+        of: StripedWriting,
         expected_len: Option<u64>,
         settings: &Settings,
     ) -> Result<Self, ClientError> {
@@ -242,7 +254,7 @@ impl StripedWriter {
         let is_new = writers.iter().all(|writer| writer.file().stat().size == 0);
         let units = writers.into_iter().map(unit).collect();
         let sums = Mutex::new(SumsOfWritten::new(is_new));
-        Ok(Self { at, of, settings: settings.clone(), units, is_spoiled: Mutex::new(false), sums })
+        Ok(Self { at, of, expected_len, settings: settings.clone(), units, is_spoiled: Mutex::new(false), sums })
     }
 
     fn writer<'a>(
@@ -253,7 +265,8 @@ impl StripedWriter {
         let writer = match guard.writer.take() {
             Some(writer) => writer,
             None => {
-                let writer = open_writer(&self.at, unit, self.of, None, &self.settings)?;
+                let expected = self.expected_len.map(|len| self.at.stripe.unit_len(unit, len));
+                let writer = open_writer(&self.at, unit, self.of, expected, &self.settings)?;
                 guard.len = guard.len.max(writer.file().stat().size);
                 writer
             }
@@ -419,7 +432,7 @@ impl StripedWriter {
 fn open_writer(
     at: &StripedAt,
     unit: u8,
-    of: WriterToken,
+    of: StripedWriting,
     expected_len: Option<u64>,
     settings: &Settings,
 ) -> Result<Writer<Vec<u8>>, ClientError> {

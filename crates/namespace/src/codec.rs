@@ -35,6 +35,9 @@ impl Encoder {
     pub(crate) fn u64(&mut self, n: u64) {
         self.0.extend_from_slice(&n.to_be_bytes());
     }
+    pub(crate) fn u128(&mut self, n: u128) {
+        self.0.extend_from_slice(&n.to_be_bytes());
+    }
     pub(crate) fn i64(&mut self, n: i64) {
         self.0.extend_from_slice(&n.to_be_bytes());
     }

@@ -5,6 +5,7 @@
 //! What makes it a file is that it becomes complete only when all units are, in a transaction that looks at them, and that they go when it goes.
 
 use kv::{Read, Txn};
+use types::striping::{StripedWriting, WriteSecret};
 use types::{BodyId, ClientIdentity, GroupId, Ino, Placement, Stripe, WriterToken};
 
 use crate::codec::{BadValue, Decoder, Encoder};
@@ -25,6 +26,8 @@ pub struct NewStripe {
     pub stripe: Stripe,
     /// Of each unit.
     pub units: Vec<Placement>,
+    /// Random. Who writes has to know it.
+    pub secret: WriteSecret,
 }
 
 /// `K`: how a content is dealt out.
@@ -34,13 +37,15 @@ pub struct StripeRecord {
     pub stripe: Stripe,
     /// The inodes of its units, in their order.
     pub units: Vec<Ino>,
+    /// What who writes it, as long as somebody does, has to know.
+    pub secret: WriteSecret,
 }
 
 /// Ends the writing of a striped file, when those of all its units have ended. Asked for twice, it is answered twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommitStriped {
-    /// The writer of the file itself.
-    pub writer: WriterToken,
+    /// The writing of the file itself.
+    pub writing: StripedWriting,
     /// The modification time; the context's `now` if not given.
     pub mtime: Option<types::Timestamp>,
     /// Of how many bytes whoever has written it knows the checksums, and which these are: those of the file, if it is as long.
@@ -56,9 +61,10 @@ pub struct EndStriped {
 
 impl StripeRecord {
     fn encode(&self) -> Vec<u8> {
-        let mut out = Encoder::new(10 + self.units.len() * 8);
+        let mut out = Encoder::new(26 + self.units.len() * 8);
         out.u64(self.stripe.chunk());
         out.u8(self.stripe.width());
+        out.u128(self.secret.0);
         self.units.iter().for_each(|unit| out.u64(unit.0));
         out.0
     }
@@ -67,9 +73,10 @@ impl StripeRecord {
         let mut from = Decoder::new(value, "how a file is dealt out")?;
         let (chunk, width) = (from.u64()?, from.u8()?);
         let stripe = Stripe::new(u64::from(width), chunk).map_err(|_| BadValue::Damaged("no stripe is like this"))?;
+        let secret = WriteSecret(from.u128()?);
         let units = (0..width).map(|_| from.u64().map(Ino)).collect::<Result<_, _>>()?;
         from.end()?;
-        Ok(Self { stripe, units })
+        Ok(Self { stripe, units, secret })
     }
 }
 
@@ -105,12 +112,12 @@ pub(crate) fn make_units(
     parent: &WriterRecord,
     access: Access,
 ) -> Result<(), NsError> {
-    let Some(NewStripe { stripe, units }) = &request.stripe else { return Ok(()) };
+    let Some(NewStripe { stripe, units, secret }) = &request.stripe else { return Ok(()) };
     if parent.placement.group != GroupId::STRIPED || units.len() != usize::from(stripe.width()) {
         let what = request.path.to_string();
         return Err(NsError::Invalid { what, why: "a striped file has as many units as its stripe is wide" });
     }
-    let mut record = StripeRecord { stripe: *stripe, units: Vec::with_capacity(units.len()) };
+    let mut record = StripeRecord { stripe: *stripe, units: Vec::with_capacity(units.len()), secret: *secret };
     for (number, placement) in (0..).zip(units) {
         let (ino, body) = (ctx.ids.next_ino()?, ctx.ids.next_body()?);
         let client = unit_writer(parent.body, number);
@@ -198,9 +205,23 @@ pub fn units_are_written(read: &dyn Read, body: BodyId) -> Result<bool, NsError>
     Ok(Units::of(read, body)?.are_written)
 }
 
+/// Whoever asks for something about a writing knows what its writer was told.
+pub fn permit_writing(read: &dyn Read, writing: &StripedWriting) -> Result<(), NsError> {
+    let body = writing.writer.body;
+    match stripe_of(read, body)? {
+        Some(record) if record.secret != writing.secret => {
+            let rule = "only who was given the permission to write it may do this".to_owned();
+            Err(NsError::Denied { path: format!("the writing of body {:016x}", body.0), rule })
+        }
+        // What is not there can be asked for by anybody.
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// See [`CommitStriped`]. [`NsError::Stale`] if a unit is not complete, or the writer was fenced or has ended otherwise.
 pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped) -> Result<CommitReply, NsError> {
-    let token = request.writer;
+    permit_writing(txn, &request.writing)?;
+    let token = request.writing.writer;
     if WriterRecord::get(txn, token.key, token.body)?.is_none() {
         // The answer may have been lost.
         let done = body_record(txn, GroupId::STRIPED, token.body)?.filter(|done| done.epoch == token.epoch);

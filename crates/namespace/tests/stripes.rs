@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use kv::{Durability, MemoryKv};
 use namespace::{self as ns, Actor, FileState, How, Namespace, NamespaceConfig, NsError, Operation};
+use types::striping::{StripedWriting, WriteSecret};
 use types::{
     BodyId, BootId, ClientIdentity, Era, ErrorCode, Group, GroupId, Member, NsPath, Participant, Placement, StoreId,
     Stripe, Timestamp,
 };
 
 const CHUNK: u64 = 64 << 10;
+const SECRET: WriteSecret = WriteSecret(0x1234 << 64 | 7);
 
 fn path(text: &str) -> NsPath {
     NsPath::parse(text.as_bytes()).unwrap()
@@ -27,7 +29,7 @@ fn open(at: &str, how: How) -> ns::OpenWrite {
     let units = (1..=3).map(on).collect();
     ns::OpenWrite {
         placement: Placement { group: GroupId::STRIPED, participants: Vec::new() },
-        stripe: Some(ns::NewStripe { stripe: Stripe::new(3, CHUNK).unwrap(), units }),
+        stripe: Some(ns::NewStripe { stripe: Stripe::new(3, CHUNK).unwrap(), units, secret: SECRET }),
         ..ns::OpenWrite::new(path(at), how, client, BootId(1))
     }
 }
@@ -100,7 +102,7 @@ impl World {
 }
 
 fn close(writer: ns::WriterToken) -> ns::CommitStriped {
-    ns::CommitStriped { writer, mtime: Some(Timestamp(77)), sums: None }
+    ns::CommitStriped { writing: StripedWriting { writer, secret: SECRET }, mtime: Some(Timestamp(77)), sums: None }
 }
 
 #[test]
@@ -121,6 +123,9 @@ fn a_file_is_complete_when_all_its_units_are() {
         assert_eq!(part.participants[0].store, StoreId(u64::from(unit) + 1));
         world.close_unit(&part, Stripe::new(3, CHUNK).unwrap().unit_len(unit, len));
     }
+    // All but its secret can be guessed.
+    let guessed = StripedWriting { writer: opened.writer, secret: WriteSecret(0) };
+    assert_eq!(world.refused(ns::CommitStriped { writing: guessed, ..close(opened.writer) }), ErrorCode::Denied);
     let done = world.change(close(opened.writer)).unwrap();
     let file = world.content("/f");
     assert_eq!((file.len, file.state, file.sums), (len, FileState::Complete, None));

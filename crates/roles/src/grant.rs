@@ -3,7 +3,8 @@
 use cluster::server::Grant;
 use serde::{Deserialize, Serialize};
 use types::capability::Capability;
-use types::{Ino, Timestamp, WriterToken};
+use types::striping::StripedWriting;
+use types::{Ino, Timestamp};
 
 /// The form of `types::Capability::layout`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -43,8 +44,8 @@ pub(crate) struct Striped {
 pub enum StripedRights {
     /// To write a new one.
     Write {
-        /// Its writer.
-        writer: WriterToken,
+        /// Who does, and that he may.
+        writing: StripedWriting,
     },
     /// To read one that nobody writes.
     Read {
@@ -81,7 +82,8 @@ pub fn grant_of(permission: &Capability) -> Option<Grant> {
 mod tests {
     use cluster::server::GrantRights;
     use types::{
-        BodyId, Era, GroupId, Participant, REPLICAS_MAX, SessionId, StoreId, WriterKey, capability::LAYOUT_BYTES_MAX,
+        BodyId, Era, GroupId, Participant, REPLICAS_MAX, SessionId, StoreId, WriterKey, WriterToken,
+        capability::LAYOUT_BYTES_MAX, striping::WriteSecret,
     };
 
     use super::*;
@@ -89,12 +91,13 @@ mod tests {
     #[test]
     fn what_it_is_for_fits_into_a_permission_whatever_its_numbers_are() {
         let writer = WriterToken { key: WriterKey(u64::MAX), body: BodyId(u64::MAX), epoch: u32::MAX };
+        let writing = StripedWriting { writer, secret: WriteSecret(u128::MAX) };
         let participants =
             vec![Participant { store: StoreId(u64::MAX), era: Era(u32::MAX) }; usize::from(REPLICAS_MAX)];
         let rights = GrantRights::Write { writer, participants, may_make: true };
         let (session, group) = (SessionId(u64::MAX), GroupId(u64::MAX));
         let piece = To::Piece(Grant { store: StoreId(u64::MAX), session, group, rights });
-        let striped = Striped { width: u8::MAX, chunk: u64::MAX, rights: StripedRights::Write { writer } };
+        let striped = Striped { width: u8::MAX, chunk: u64::MAX, rights: StripedRights::Write { writing } };
         for to in [piece, To::Striped(striped)] {
             let layout = Layout { to, ino: Ino(u64::MAX), mode: u16::MAX, mtime: Timestamp(i64::MIN) };
             let bytes = layout.encode();

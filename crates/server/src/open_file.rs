@@ -209,7 +209,7 @@ pub(crate) struct Lease {
     /// A content that is not visible elsewhere yet: a new file or an upload, not an update in place.
     pub(crate) fresh: bool,
     /// Its bytes are in units that others may have.
-    is_striped: bool,
+    pub(crate) is_striped: bool,
     /// An update in place that has begun with this lease: nothing was changed before.
     begun: bool,
     /// Something may have been changed since.

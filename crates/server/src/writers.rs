@@ -16,7 +16,7 @@
 //! machine does not look into it. What becomes of a file at the end of its grace period is `namespace::at_grace_end`'s
 //! to decide.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use types::BodyId;
@@ -68,7 +68,18 @@ pub(crate) struct Due<L> {
 /// All bodies in the making.
 pub(crate) struct Writers<L> {
     entries: HashMap<BodyId, Entry<L>>,
+    /// Bodies that are just being opened by asking others, which takes a while.
+    opening: HashSet<BodyId>,
     grace: Duration,
+}
+
+/// Whether a body can be opened by asking others.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Begin<L> {
+    /// It is being closed or opened at this moment: ask again.
+    Wait,
+    /// The caller opens it, and says when that is over.
+    Yes(Option<L>),
 }
 
 impl<L: Clone> Writers<L> {
@@ -78,7 +89,7 @@ impl<L: Clone> Writers<L> {
     }
 
     pub(crate) fn new(grace: Duration) -> Self {
-        Self { entries: HashMap::new(), grace }
+        Self { entries: HashMap::new(), opening: HashSet::new(), grace }
     }
 
     /// Bodies in the making.
@@ -108,6 +119,21 @@ impl<L: Clone> Writers<L> {
             }
             Standing::Closing(_) | Standing::Ending => TakeUp::Wait,
         }
+    }
+
+    /// Somebody is about to open `body`; whoever has it is named. Two would take it from each other, and one from a close that is under way would
+    /// spoil that.
+    pub(crate) fn begin_opening(&mut self, body: BodyId) -> Begin<L> {
+        let lease = match self.entries.get(&body) {
+            Some(Entry { standing: Standing::Closing(_) | Standing::Ending, .. }) => return Begin::Wait,
+            entry => entry.map(|entry| entry.lease.clone()),
+        };
+        if self.opening.insert(body) { Begin::Yes(lease) } else { Begin::Wait }
+    }
+
+    /// It is opened, or cannot be.
+    pub(crate) fn end_opening(&mut self, body: BodyId) {
+        self.opening.remove(&body);
     }
 
     /// `key` closes: `false` if it is not the holder any more.
@@ -233,6 +259,17 @@ mod tests {
         assert!(writers.begin_close(BODY, key(2)));
         writers.forget(BODY);
         assert_eq!(writers.len(), 0);
+    }
+
+    #[test]
+    fn who_has_to_ask_others_opens_alone_and_not_into_a_close() {
+        let (mut writers, _) = world();
+        assert_eq!(writers.begin_opening(BODY), Begin::Yes(Some(5)));
+        assert_eq!(writers.begin_opening(BODY), Begin::Wait);
+        writers.end_opening(BODY);
+        assert_eq!(writers.begin_opening(BodyId(99)), Begin::Yes(None));
+        assert!(writers.begin_close(BODY, key(1)));
+        assert_eq!(writers.begin_opening(BODY), Begin::Wait, "it would take the units from the close");
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Where the bytes of a striped file lie, and back: the file is cut into chunks, and chunk `n` is in unit `n mod width`, behind the chunks that
 //! this unit has before it.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
 use crate::{Adler32, BodyId, Crc32c, Stripe, WriterKey, WriterToken};
 
 /// The word of an open that asks for a unit of a striped file, by its number, instead of the file.
@@ -37,17 +41,39 @@ fn numbers<const N: usize>(text: &str, digits: [usize; N]) -> Option<[u64; N]> {
     parts.next().is_none().then_some(numbers)
 }
 
-/// A writer as it is in a word of an address.
+/// What nobody can guess of a striped file in the making: the manager gives it to whoever it lets write.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteSecret(pub u128);
+
+impl fmt::Debug for WriteSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WriteSecret(not shown)")
+    }
+}
+
+/// The writing of a striped file, for who may do it. A writer alone says nothing: readers are shown the body, and the rest can be guessed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StripedWriting {
+    /// The file's writer.
+    pub writer: WriterToken,
+    /// That it was let in.
+    pub secret: WriteSecret,
+}
+
+/// A writing as it is in a word of an address.
 #[must_use]
-pub fn show_writer(writer: WriterToken) -> String {
-    format!("{:016x}.{:016x}.{:08x}", writer.key.0, writer.body.0, writer.epoch)
+pub fn show_writer(writing: StripedWriting) -> String {
+    let StripedWriting { writer, secret } = writing;
+    let (high, low) = (secret.0 >> 64, secret.0 & u128::from(u64::MAX));
+    format!("{:016x}.{:016x}.{:08x}.{high:016x}.{low:016x}", writer.key.0, writer.body.0, writer.epoch)
 }
 
 /// What [`show_writer`] has made.
 #[must_use]
-pub fn parse_writer(text: &str) -> Option<WriterToken> {
-    let [key, body, epoch] = numbers(text, [16, 16, 8])?;
-    Some(WriterToken { key: WriterKey(key), body: BodyId(body), epoch: u32::try_from(epoch).ok()? })
+pub fn parse_writer(text: &str) -> Option<StripedWriting> {
+    let [key, body, epoch, high, low] = numbers(text, [16, 16, 8, 16, 16])?;
+    let writer = WriterToken { key: WriterKey(key), body: BodyId(body), epoch: u32::try_from(epoch).ok()? };
+    Some(StripedWriting { writer, secret: WriteSecret(u128::from(high) << 64 | u128::from(low)) })
 }
 
 /// Neighbouring bytes of a striped file that lie in one chunk, so also side by side in a unit.
@@ -194,9 +220,11 @@ mod tests {
     #[test]
     fn a_writer_reads_back_from_its_word() {
         let writer = WriterToken { key: WriterKey(u64::MAX), body: BodyId(0x12), epoch: 7 };
-        let text = show_writer(writer);
-        assert_eq!(text, "ffffffffffffffff.0000000000000012.00000007");
-        assert_eq!(parse_writer(&text), Some(writer));
+        let writing = StripedWriting { writer, secret: WriteSecret(0xab << 64 | 5) };
+        let text = show_writer(writing);
+        assert_eq!(text, "ffffffffffffffff.0000000000000012.00000007.00000000000000ab.0000000000000005");
+        assert_eq!(parse_writer(&text), Some(writing));
+        assert!(!format!("{writing:?}").contains("171"), "it is not shown");
         let short = &text[1..];
         let sums = (77, Adler32(5), Crc32c(u32::MAX));
         assert_eq!(parse_sums(&show_sums(sums.0, sums.1, sums.2)), Some(sums));

@@ -9,6 +9,7 @@ use namespace::{
     Durability, EndStriped, FileState, How, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, WriterRecord,
 };
 use types::capability::Rights;
+use types::striping::{StripedWriting, WriteSecret};
 use types::{BodyId, GroupId, NsPath, Placement, Policy, StoreId, Stripe, WriterToken};
 
 use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, after, not_made, seal};
@@ -66,6 +67,7 @@ impl Manager {
         groups: Vec<(GroupId, Vec<StoreId>)>,
         sync: usize,
     ) {
+        let wanted: Vec<usize> = groups.iter().map(|(_, stores)| sync.min(stores.len())).collect();
         let units: Vec<Placement> = {
             let (state, now) = (self.state(), self.world.now());
             let unit = |(group, stores): (GroupId, Vec<StoreId>)| Placement {
@@ -74,11 +76,15 @@ impl Manager {
             };
             groups.into_iter().map(unit).collect()
         };
-        if units.iter().any(|unit| unit.participants.is_empty()) {
+        if units.iter().zip(wanted).any(|(unit, wanted)| unit.participants.len() < wanted) {
             return opening.refuse(OpeningError::wait("some of the stores that were chosen for it have just gone"));
         }
+        let Some(secret) = self.world.secret() else {
+            return opening.refuse(OpeningError::wait("no random bytes are to be had for what its writer is told"));
+        };
+        let secret = WriteSecret(secret.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)));
         opening.op.placement = Placement { group: GroupId::STRIPED, participants: Vec::new() };
-        opening.op.stripe = Some(NewStripe { stripe, units });
+        opening.op.stripe = Some(NewStripe { stripe, units, secret });
         let is_new = opening.op.how == How::NewOnly && !opening.op.restarted;
         self.open_file(opening, if is_new { Durability::Written } else { Durability::Synced });
     }
@@ -105,9 +111,10 @@ impl Manager {
         mode: u16,
         asking: &Asking,
     ) -> Result<Redirect, OpeningError> {
-        let writer = opened.writer;
+        let record = self.namespace.read(|read| namespace::stripe_of(read, opened.body))?.ok_or(OpeningError::Lost)?;
+        let writing = StripedWriting { writer: opened.writer, secret: record.secret };
         let layout = |to| Layout { to, ino: opened.ino, mode, mtime: asking.now };
-        let what = (Rights::READ_WRITE, StripedRights::Write { writer });
+        let what = (Rights::READ_WRITE, StripedRights::Write { writing });
         self.redirect_striped(opened.body, asking, what, layout)
     }
 
@@ -142,7 +149,7 @@ impl Manager {
         });
         let Some(store) = store else { return Err(OpeningError::wait("no disk server is there")) };
         let (epoch, life) = match striped {
-            StripedRights::Write { writer } => (writer.epoch, self.settings.capability_life),
+            StripedRights::Write { writing } => (writing.writer.epoch, self.settings.capability_life),
             StripedRights::Read { .. } => (0, self.settings.capability_life),
             StripedRights::Follow => (0, self.settings.capability_life.min(FOLLOW_LIFE)),
         };
@@ -166,14 +173,18 @@ impl Manager {
         best.or_else(|| ranked.iter().find(can)).copied()
     }
 
-    /// Opens a unit of the striped file that `of` writes; `answer` is called once, perhaps in another thread, and must not wait.
+    /// Opens a unit of a striped file for who writes it; `answer` is called once, perhaps in another thread, and must not wait.
     pub fn open_unit_write(
         self: &Arc<Self>,
         asking: Asking,
-        (of, unit): (WriterToken, u8),
+        (writing, unit): (StripedWriting, u8),
         answer: impl FnOnce(Result<Redirect, OpeningError>) + Send + 'static,
     ) {
-        let found = self.namespace.read(|read| unit_writer(read, of, unit));
+        let of = writing.writer;
+        let found = self.namespace.read(|read| {
+            namespace::permit_writing(read, &writing)?;
+            unit_writer(read, of, unit)
+        });
         let writer = match found {
             Ok(writer) => writer,
             Err(error) => return answer(Err(error.into())),

@@ -59,7 +59,7 @@ impl Connection {
             });
         };
         match unit {
-            Some((unit, writer)) => manager.open_unit_write(self.asking(target), (writer, unit), answer),
+            Some((unit, writing)) => manager.open_unit_write(self.asking(target), (writing, unit), answer),
             None => manager.open_write(self.asking(target), op, answer),
         }
     }

@@ -4,9 +4,9 @@
 //! `weir.target` stands last: all that follows it belongs to it. `weir.mtime` is the time of the last change in nanoseconds since
 //! 1970; an open for writing takes it too, for the content that it makes.
 
-use namespace::{CommitStriped, Link, Sums, Symlink, Utimes, WriterToken};
+use namespace::{CommitStriped, Link, Sums, Symlink, Utimes};
 use types::Timestamp;
-use types::striping::{SUMS_KEY, UNIT_WRITER_KEY, parse_sums, parse_writer};
+use types::striping::{SUMS_KEY, StripedWriting, UNIT_WRITER_KEY, parse_sums, parse_writer};
 use wire::request::Query;
 use wire::{ErrorNumber, StreamId};
 
@@ -48,10 +48,10 @@ impl Connection {
             },
             // Of a striped file, when its units are closed.
             Some(b"complete") => match (parse_path(&target.path), writer_of(&target)) {
-                (Ok(_), Some(writer)) => self.change(
+                (Ok(_), Some(writing)) => self.change(
                     stream,
                     "close",
-                    CommitStriped { writer, mtime: mtime_of(&target), sums: sums_of(&target) },
+                    CommitStriped { writing, mtime: mtime_of(&target), sums: sums_of(&target) },
                 ),
                 (Err(refusal), _) => Ok(Err(refusal)),
                 (Ok(_), None) => {
@@ -79,7 +79,7 @@ fn sums_of(target: &wire::PathArg) -> Option<(u64, Sums)> {
 }
 
 /// Who writes a striped file.
-fn writer_of(target: &wire::PathArg) -> Option<WriterToken> {
+fn writer_of(target: &wire::PathArg) -> Option<StripedWriting> {
     parse_writer(std::str::from_utf8(target.get(UNIT_WRITER_KEY.as_bytes())?).ok()?)
 }
 

@@ -213,13 +213,17 @@ struct Sink<'a> {
 
 impl PullSink for Sink<'_> {
     fn put(&mut self, offset: u64, data: &[u8]) -> Result<(), String> {
+        // The bytes of a striped file go to other servers, which may wait for a turn of this one's: nothing is held meanwhile.
+        let is_striped = self.access.lease.is_striped;
+        let bytes = if is_striped { 0 } else { data.len() };
         // Waited for before the gate is held: a stop must not wait for everybody's turn.
-        let mut turn = self.node.transfers.of_user(self.user.clone(), self.job.owner.0, Class::Move, data.len());
-        turn.take(|| data.len() as u64);
+        let mut turn = self.node.transfers.of_user(self.user.clone(), self.job.owner.0, Class::Move, bytes);
+        turn.take(|| bytes as u64);
         let gate = self.node.pulls.gate.read();
         if *gate == Gate::Closed {
             return Err("the server stops".to_owned());
         }
+        let _gate = (!is_striped).then_some(gate);
         if self.job.is_cancelled() {
             return Err("it was stopped".to_owned());
         }

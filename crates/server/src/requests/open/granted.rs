@@ -22,7 +22,7 @@ use crate::requests::own;
 use crate::session::Session;
 use crate::striped::{StripedOpen, Striper};
 use crate::third_party::{Asking, Grant, Part, PullJob, PullSource, addresses_of};
-use crate::writers::{Owner, TakeUp};
+use crate::writers::{Begin, Owner, TakeUp};
 
 /// What a client wants at a disk server.
 pub(super) struct AtDisk {
@@ -206,6 +206,18 @@ impl Connection {
     }
 }
 
+/// A striped file is being opened, as long as this lives.
+struct UnderWay<'a> {
+    node: &'a Node,
+    body: BodyId,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.node.writers.lock().end_opening(self.body);
+    }
+}
+
 impl AtDisk {
     fn read(self, reading: ReadGrant) -> Result<OpenReply, Refusal> {
         let (ino, mode, changed) = reading.attributes();
@@ -302,14 +314,15 @@ impl AtDisk {
     /// A striped file. It waits for other servers.
     fn striped(self, striper: &dyn Striper, open: StripedOpen, reply: Reply) {
         let grant = open.grant;
-        let file = match striper.open(&open) {
-            Ok(file) => file,
-            Err(error) => {
-                let refusal = MakingError::from(error).refusal(&format_args!("open {}", self.path));
-                return reply.refuse(&refusal);
-            }
+        let opened = || {
+            let refused = |error| MakingError::from(error).refusal(&format_args!("open {}", self.path));
+            striper.open(&open).map_err(refused)
         };
-        let StripedRights::Write { writer } = grant.rights else {
+        let StripedRights::Write { writing } = grant.rights else {
+            let file = match opened() {
+                Ok(file) => file,
+                Err(refusal) => return reply.refuse(&refusal),
+            };
             let opening = AtDisk { mode: grant.mode, ..self };
             let (len, access) = (file.len(), Access::Read(Shown::striped(file)));
             return match opening.insert((grant.ino, grant.body), grant.mtime, len, access) {
@@ -317,11 +330,29 @@ impl AtDisk {
                 Err(refusal) => reply.refuse(&refusal),
             };
         };
-        let (owner, len) = (Owner(self.session.number), file.len());
-        match self.lease(owner, (grant.ino, grant.body, writer), true, Making::Striped(file)) {
-            Ok(lease) => self.insert_writer(owner, lease, len, reply),
+        let (owner, known) = (Owner(self.session.number), (grant.ino, grant.body, writing.writer));
+        let begun = self.node.writers.lock().begin_opening(grant.body);
+        let Begin::Yes(before) = begun else { return reply.refuse(&self.busy()) };
+        let opening = UnderWay { node: &self.node, body: grant.body };
+        let leased = match before.map(|lease| (lease.token(), lease.writer())) {
+            // The same again: its units are open, and opening them anew would take them from whoever writes through the other handle.
+            Some((token, Some(making))) if token == writing.writer => self.lease(owner, known, true, making),
+            Some((token, _)) if token.epoch > writing.writer.epoch => Err(Refusal::fenced(&self.path)),
+            _ => opened().and_then(|file| self.lease(owner, known, true, Making::Striped(file))),
+        };
+        drop(opening);
+        match leased {
+            Ok(lease) => {
+                let len = lease.writer().map_or(0, |making| making.len());
+                self.insert_writer(owner, lease, len, reply);
+            }
             Err(refusal) => reply.refuse(&refusal),
         }
+    }
+
+    fn busy(&self) -> Refusal {
+        let text = format!("{} is being opened or closed at this moment", self.path);
+        Refusal::Wait { seconds: 1, text }
     }
 
     /// The lease on what this client writes: the one that is there, if it is the same writing, or a new one. Whoever held it before is
@@ -333,19 +364,13 @@ impl AtDisk {
         fresh: bool,
         making: Making,
     ) -> Result<Arc<Lease>, Refusal> {
-        let busy = || {
-            let text = format!("{} is being closed at this moment", self.path);
-            Refusal::Wait { seconds: 1, text }
-        };
         let before = match self.node.writers.lock().take_up(body, owner) {
             TakeUp::Yours(lease) => Some(lease),
-            TakeUp::Wait => return Err(busy()),
+            TakeUp::Wait => return Err(self.busy()),
             TakeUp::Unknown => None,
         };
         if let Some(lease) = before {
-            // The units of a striped file have been opened anew: who had them before has them no longer.
-            let is_same = lease.token() == writer && !matches!(making, Making::Striped(_));
-            if is_same {
+            if lease.token() == writer {
                 let still = || self.node.writers.lock().is_attached(body, owner);
                 let open = || Ok(making.clone());
                 return match lease.hand_over(owner, writer, still, open) {
