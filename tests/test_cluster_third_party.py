@@ -109,11 +109,12 @@ def test_from_cluster_to_cluster_and_within_one(cluster, two, tmp_path):
     assert len(fetched_by(two, "/second")) == 1
     third_party(f"{cluster.url}/first", f"{cluster.url}/third").ok()
     assert back(f"{cluster.url}/third", tmp_path) == data
-    # Our own client asks in the same way.
-    done = weir("cp", "--tpc", f"{cluster.url}/first", f"{two.url}/fourth")
-    assert done.returncode == 0, done.stderr
-    assert back(f"{two.url}/fourth", tmp_path) == data
-    assert len(fetched_by(two, "/fourth")) == 1
+    # Our own client asks in the same way; and goes, of two servers that have it, twice to the same one.
+    for number in range(6):
+        done = weir("cp", "--tpc", f"{cluster.url}/first", f"{two.url}/fourth{number}")
+        assert done.returncode == 0, done.stderr
+        assert back(f"{two.url}/fourth{number}", tmp_path) == data
+        assert len(fetched_by(two, f"/fourth{number}")) == 1
 
 
 def test_striped_files_go_both_ways(cluster, alone, tmp_path):

@@ -18,7 +18,9 @@ pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferErro
     // Where the source really is, and how long: redirects are followed once, here.
     let source = client.open(&with(from_url, "tpc.stage=placement"), OpenOptions::READ, 0)?;
     let (len, mtime) = (source.stat().size, times::of_server(source.stat()));
-    let at = Url { opaque: from_url.opaque.clone(), ..source.url().clone() };
+    // With what its manager gave for this very server: without it the server would send us to the manager, and that to another one perhaps.
+    let there = source.url().clone();
+    let at = Url { opaque: from_url.opaque.clone(), ..there.clone() };
     let session = source.close()?;
     client.give_back(session, from_url);
 
@@ -36,7 +38,7 @@ pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferErro
         client::Kind::Exists => TransferError::Exists { path: to_url.to_string() },
         _ => error.into(),
     })?;
-    if let Err(error) = move_it(context, client, &at, &key, &mut target, len) {
+    if let Err(error) = move_it(context, client, &there, &key, &mut target, len) {
         target.cancel_copy();
         // As long as it is open for us, it is nobody else's.
         if let Some(made) = Some(target.stat()).filter(|stat| stat.identity().is_some() && !context.options.force) {
@@ -67,7 +69,9 @@ fn move_it(
     let host = target.url().server.host.clone();
     target.sync()?;
     let words = format!("tpc.key={key}&tpc.dst={host}&tpc.stage=copy");
-    let source = client.open(&with(from, &words), OpenOptions::READ, 0)?;
+    let mut from = from.clone();
+    from.add_words(&words);
+    let source = client.open(&from, OpenOptions::READ, 0)?;
     let mut seen = 0;
     target.finish_copy(len, &mut |size| {
         let size = size.min(len);
@@ -77,7 +81,7 @@ fn move_it(
     context.progress.moved(len - seen);
     // It has given all; what becomes of its end does not matter.
     if let Ok(session) = source.close() {
-        client.give_back(session, from);
+        client.give_back(session, &from);
     }
     Ok(())
 }
