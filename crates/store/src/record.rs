@@ -162,6 +162,13 @@ impl Seen {
         self.bodies.contains(body.0, body.0.saturating_add(1))
     }
 
+    /// Whether it is not known any more that this one was never begun: it lies where gaps were forgotten, or may have been.
+    pub(crate) fn has_forgotten(&self, body: BodyId) -> bool {
+        let ranges = self.bodies.as_slice();
+        ranges.len() >= SEEN_RANGES_MAX / 2
+            && ranges.first().is_some_and(|(start, end)| (*start..*end).contains(&body.0))
+    }
+
     pub(crate) fn add(&mut self, body: BodyId, incarnation: Incarnation) {
         self.bodies.insert(body.0, body.0.saturating_add(1));
         self.incarnation = self.incarnation.max(incarnation);
@@ -288,6 +295,8 @@ mod tests {
         }
         assert!(seen.bodies.len() <= SEEN_RANGES_MAX);
         assert!(seen.has(BodyId(4998)) && !seen.has(BodyId(4997)) && seen.has(BodyId(3)) && !seen.has(BodyId(5000)));
+        assert!(seen.has_forgotten(BodyId(3)) && seen.has_forgotten(BodyId(4)));
+        assert!(!seen.has_forgotten(BodyId(4998)) && !seen.has_forgotten(BodyId(4997)));
         assert_eq!(Seen::decode(&seen.encode()).unwrap(), seen);
     }
 

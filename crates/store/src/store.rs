@@ -198,6 +198,11 @@ impl Store {
         if inner.objects.ended(piece)? {
             return Err(StoreError::FileThere { piece, path: inner.objects.path(piece) });
         }
+        // Of a cluster's numbers a store sees some, in any order, and those that it does not see are gaps. Whether a number from long ago was used is
+        // not known any more; then it begins as one that was.
+        if inner.seen.lock().seen.has_forgotten(piece.body) && self.status(piece)?.is_none() {
+            return self.begin_anew(piece, new);
+        }
         self.begin(piece, new, 1, false)
     }
 

@@ -110,3 +110,22 @@ fn what_is_known_is_cut_and_an_older_namespace_is_refused() {
     let status = world.store.status(piece(1)).unwrap().unwrap();
     assert!(!matches!(status.state, crate::PieceState::Complete { .. }), "{status:?}");
 }
+
+#[test]
+fn what_comes_late_among_many_gaps_is_not_taken_for_used() {
+    let world = World::new(1);
+    // As in a cluster: every other number is another store's.
+    for body in (2..5000).step_by(2) {
+        drop(world.create(body, None));
+    }
+    let refused = |body| matches!(world.store.create(piece(body), new_piece(None)), Err(StoreError::BodyUsed { .. }));
+    assert!(refused(4998) && refused(4), "what is there is not made again");
+    let writer = world.create(3, None);
+    writer.write(0, &bytes(3, 20_000)).unwrap();
+    writer.sync().unwrap();
+    for world in [world.killed(), world.power_lost()] {
+        assert_eq!(world.read_by_writer(3), bytes(3, 20_000));
+        world.store.tick().unwrap();
+        assert_eq!(world.killed().read_by_writer(3), bytes(3, 20_000));
+    }
+}
