@@ -542,6 +542,32 @@ impl Session {
     }
 }
 
+/// Waits until something of the next answer of one of these is here, and says of which; `None`: of none at `end`. All that was gathered has been sent.
+///
+/// # Errors
+/// [`ClientError::Stopped`]. What is wrong with a connection is found by reading from it.
+pub(crate) fn any_ready<K>(
+    sessions: &mut [(K, &mut Session)],
+    end: Instant,
+    stop: &Stop,
+) -> Result<Option<usize>, ClientError> {
+    if let Some(ready) = sessions.iter().position(|(_, session)| session.has_input()) {
+        return Ok(Some(ready));
+    }
+    loop {
+        stop.check()?;
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left.min(TICK)).ok();
+        let mut sockets: Vec<_> =
+            sessions.iter().map(|(_, session)| PollFd::new(&session.socket, PollFlags::IN)).collect();
+        match poll(&mut sockets, timeout.as_ref()) {
+            Ok(0) | Err(_) if left.is_zero() => return Ok(None),
+            Ok(0) | Err(_) => {}
+            Ok(_) => return Ok(sockets.iter().position(|socket| !socket.revents().is_empty())),
+        }
+    }
+}
+
 /// Nothing is wrong: there was nothing to receive, or no room to send, for a moment.
 fn is_a_pause(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)

@@ -16,7 +16,7 @@ pub mod tokens;
 
 pub use disk::{
     DiskFigures, DiskServer, DiskSettings, DiskWorld, Door, DoorFigures, Granted, Permit, Placed, PlacedError,
-    ReadGrant, StoreAt, StoreFigures, StripedGrant, WriteGrant,
+    ReadGrant, StoreAt, StoreFigures, StripedGrant, WriteGrant, Writing,
 };
 pub use disk_node::DiskNode;
 pub use grant::{StripedRights, grant_of};

@@ -20,6 +20,8 @@ pub struct Asking {
     pub tried: Vec<String>,
     /// How many bytes it says that it will write: its stores need that much room.
     pub announced: Option<u64>,
+    /// It sends the whole content at once, and has no use for a file whose content is dealt out: where one would be made, it is refused.
+    pub at_once: bool,
     /// Whom it acts as.
     pub actor: Actor,
 }

@@ -2,6 +2,10 @@
 //! writes and closes those that were opened, again side by side. So each of both steps shares the committer's batches, and the second the
 //! log's sync. What becomes of one of them is what becomes of any file that a client opens, writes and closes: a stop in the middle leaves
 //! nothing that an ended grace period would not tidy up.
+//!
+//! At a disk server of a cluster they have been opened at the manager ([`placed`]).
+
+mod placed;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,6 +37,8 @@ pub(crate) struct Create {
     pub(crate) data: Range<usize>,
     pub(crate) reply: Reply,
 }
+
+pub(crate) use placed::PlacedCreate;
 
 /// Those of one batch.
 pub(crate) struct Creates {
@@ -87,13 +93,28 @@ impl Creates {
             return;
         }
         let opened = std::mem::take(&mut *self.opened.lock());
-        let (large, small): (Vec<_>, Vec<_>) = opened.into_iter().partition(|(one, _)| one.data.len() > SIDE_BY_SIDE);
+        self.on_workers(
+            opened,
+            |(one, _)| one.data.len(),
+            |this, job| {
+                job.into_iter().for_each(|(create, opened)| this.fill(create, &opened));
+            },
+        );
+    }
+
+    /// Has `fill` done with them by workers: with the small ones together, with each large one by itself.
+    fn on_workers<T: Send + 'static>(
+        self: &Arc<Self>,
+        all: Vec<T>,
+        len: impl Fn(&T) -> usize,
+        fill: impl Fn(&Self, Vec<T>) + Clone + Send + 'static,
+    ) {
+        let (large, small): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| len(one) > SIDE_BY_SIDE);
         let mut jobs: Vec<Vec<_>> = large.into_iter().map(|one| vec![one]).collect();
         jobs.push(small);
         for job in jobs.into_iter().filter(|job| !job.is_empty()) {
-            let this = Arc::clone(self);
-            let fill = move || job.into_iter().for_each(|(create, opened)| this.fill(create, &opened));
-            self.node.workers.submit_duty(Box::new(fill));
+            let (this, fill) = (Arc::clone(self), fill.clone());
+            self.node.workers.submit_duty(Box::new(move || fill(&this, job)));
         }
     }
 

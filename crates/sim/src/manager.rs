@@ -288,6 +288,7 @@ impl Manager {
             place: None,
             tried: tried.iter().map(|store| host_of(*store)).collect(),
             announced: None,
+            at_once: false,
             actor: Actor::admin(),
         };
         let (how, restarted) = match want {

@@ -5,18 +5,21 @@
 //! same order, one directly behind the other. An entry of the list: 16 bytes, then its path.
 //!
 //! ```text
-//! 0  op        1 byte   1 create, 2 stat, 3 remove
-//! 1  flags     1 byte   create: bit 0, it may replace what is there
-//! 2  mode      2 bytes  create: permission bits
+//! 0  op        1 byte   1 create, 2 stat, 3 remove, 4 open
+//! 1  flags     1 byte   create, open: bit 0, it may replace what is there
+//! 2  mode      2 bytes  create, open: permission bits
 //! 4  path_len  2 bytes
 //! 6  0         2 bytes
 //! 8  data_len  4 bytes  create: bytes of its content
-//! 12 crc32c    4 bytes  create: of its content
+//! 12 value     4 bytes  create: CRC32C of its content; open: how long its content will be
 //! 16 path               path_len bytes, `path?key=value` as everywhere
 //! ```
 //!
 //! The body of the answer is one ordinary response for each entry, in any order, whose stream id is the entry's number (from 0). So one
 //! entry that is refused does not fail the others. Entries of one batch have no order among themselves.
+//!
+//! In a cluster a new file takes two batches. The manager is asked to *open* it, and answers with a redirect; the server that it names gets
+//! the *create*, with what the redirect says behind the path.
 
 use std::ops::Range;
 
@@ -40,6 +43,29 @@ const ENTRY_HEADER: usize = 16;
 /// The bit of a create that may replace.
 const REPLACE: u8 = 1;
 
+/// How a server takes new files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Takes {
+    /// Whole: it has names and contents.
+    Whole,
+    /// It has the names alone: each is opened, and the answer says who takes the content.
+    Names,
+    /// The contents alone, with what the manager's redirect has said.
+    Contents,
+}
+
+impl Takes {
+    /// The word that a server says. None for one that takes them whole, as before there was another way: who does not know the others takes such
+    /// a server for one that takes no batches.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Whole => "",
+            Self::Names => " names",
+            Self::Contents => " contents",
+        }
+    }
+}
+
 /// What a server takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
@@ -47,26 +73,31 @@ pub struct Limits {
     pub entries: u32,
     /// Bytes of one batch behind its header.
     pub bytes: u32,
+    /// How it takes new files.
+    pub takes: Takes,
 }
 
 impl Limits {
-    /// As a server says it: version, entries, bytes.
+    /// As a server says it: version, entries, bytes, and how it takes new files.
     #[must_use]
     pub fn to_text(self) -> String {
-        format!("{VERSION} {} {}", self.entries, self.bytes)
+        format!("{VERSION} {} {}{}", self.entries, self.bytes, self.takes.word())
     }
 
     /// What a server has said; `None`: it takes no batches of this version, or none that is worth sending. Never more than the
     /// protocol allows.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.split(' ').map(|number| number.parse::<u32>().ok());
+        let known = [Takes::Names, Takes::Contents];
+        let suffix = |takes: &Takes| text.strip_suffix(takes.word()).map(|numbers| (numbers, *takes));
+        let (numbers, takes) = known.iter().find_map(suffix).unwrap_or((text, Takes::Whole));
+        let mut numbers = numbers.split(' ').map(|number| number.parse::<u32>().ok());
         let (Some(Some(version)), Some(Some(entries)), Some(Some(bytes)), None) =
             (numbers.next(), numbers.next(), numbers.next(), numbers.next())
         else {
             return None;
         };
-        let limits = Self { entries: entries.min(ENTRIES_MAX), bytes: bytes.min(BYTES_MAX) };
+        let limits = Self { entries: entries.min(ENTRIES_MAX), bytes: bytes.min(BYTES_MAX), takes };
         (version == u32::from(VERSION) && limits.entries > 1).then_some(limits)
     }
 }
@@ -87,6 +118,15 @@ pub enum Op {
     Stat,
     /// Removes a file or an empty directory. Answered when it is durable, with an empty body.
     Remove,
+    /// A new file whose content goes elsewhere. Answered with a redirect.
+    Open {
+        /// May it replace what is there?
+        replace: bool,
+        /// Permission bits.
+        mode: u16,
+        /// How long its content will be.
+        len: u32,
+    },
     /// None that this version knows; for the server to refuse.
     Unknown(u8),
 }
@@ -119,13 +159,14 @@ pub fn entries(batch: &Batch, behind: &[u8]) -> Result<Vec<Entry>, WireError> {
         let (op, flags) = (reader.u8()?, reader.u8()?);
         let (mode, path_len) = (reader.u16()?, usize::from(reader.u16()?));
         reader.skip(2)?;
-        let (data_len, crc32c) = (reader.u32()?, reader.u32()?);
+        let (data_len, value) = (reader.u32()?, reader.u32()?);
         let path_at = list_len - reader.left();
         reader.skip(path_len)?;
         let op = match op {
-            1 => Op::Create { replace: flags & REPLACE != 0, mode, crc32c },
+            1 => Op::Create { replace: flags & REPLACE != 0, mode, crc32c: value },
             2 => Op::Stat,
             3 => Op::Remove,
+            4 => Op::Open { replace: flags & REPLACE != 0, mode, len: value },
             other => Op::Unknown(other),
         };
         if data_len > DATA_MAX {
@@ -174,10 +215,12 @@ impl List {
         if self.entries >= ENTRIES_MAX || len > BYTES_MAX as usize {
             return Err(cannot("the batch is full"));
         }
-        let (code, flags, mode, crc32c) = match op {
-            Op::Create { replace, mode, crc32c } => (1, if replace { REPLACE } else { 0 }, mode, crc32c),
+        let flags_of = |replace| if replace { REPLACE } else { 0 };
+        let (code, flags, mode, value) = match op {
+            Op::Create { replace, mode, crc32c } => (1, flags_of(replace), mode, crc32c),
             Op::Stat => (2, 0, 0, 0),
             Op::Remove => (3, 0, 0, 0),
+            Op::Open { replace, mode, len } => (4, flags_of(replace), mode, len),
             Op::Unknown(other) => (other, 0, 0, 0),
         };
         self.bytes.extend_from_slice(&[code, flags]);
@@ -185,7 +228,7 @@ impl List {
         self.bytes.extend_from_slice(&path_len.to_be_bytes());
         self.bytes.extend_from_slice(&[0; 2]);
         self.bytes.extend_from_slice(&data_len.to_be_bytes());
-        self.bytes.extend_from_slice(&crc32c.to_be_bytes());
+        self.bytes.extend_from_slice(&value.to_be_bytes());
         self.bytes.extend_from_slice(path);
         self.entries += 1;
         self.data_len += data_len;
@@ -244,6 +287,8 @@ mod tests {
 
     const CREATE: Op = Op::Create { replace: true, mode: 0o640, crc32c: 0x1234_5678 };
 
+    const OPEN: Op = Op::Open { replace: false, mode: 0o600, len: 4096 };
+
     fn behind(list: &List, data: &[&[u8]]) -> Vec<u8> {
         [list.bytes(), &data.concat()].concat()
     }
@@ -255,6 +300,7 @@ mod tests {
         list.push(Op::Stat, b"/b", 0).unwrap();
         list.push(Op::Remove, b"", 0).unwrap();
         list.push(Op::Unknown(77), b"/d", 2).unwrap();
+        list.push(OPEN, b"/e", 0).unwrap();
         let bytes = behind(&list, &[b"one", b"xx"]);
         let batch = list.request();
         assert_eq!(bytes.len(), batch.len as usize);
@@ -269,6 +315,7 @@ mod tests {
                 (Op::Stat, b"/b", none),
                 (Op::Remove, none, none),
                 (Op::Unknown(77), b"/d", b"xx"),
+                (OPEN, b"/e", none),
             ]
         );
     }
@@ -344,10 +391,15 @@ mod tests {
 
     #[test]
     fn a_server_is_sent_what_it_says_that_it_takes() {
-        let limits = Limits { entries: 100, bytes: 1 << 20 };
+        let limits = Limits { entries: 100, bytes: 1 << 20, takes: Takes::Whole };
         assert_eq!(limits.to_text(), "1 100 1048576");
-        assert_eq!(Limits::parse(&limits.to_text()), Some(limits));
-        assert_eq!(Limits::parse("1 100000 4294967295"), Some(Limits { entries: ENTRIES_MAX, bytes: BYTES_MAX }));
+        let (names, contents) = (Limits { takes: Takes::Names, ..limits }, Limits { takes: Takes::Contents, ..limits });
+        assert_eq!(names.to_text(), "1 100 1048576 names");
+        for one in [limits, names, contents] {
+            assert_eq!(Limits::parse(&one.to_text()), Some(one));
+        }
+        let most = Limits { entries: ENTRIES_MAX, bytes: BYTES_MAX, takes: Takes::Whole };
+        assert_eq!(Limits::parse("1 100000 4294967295"), Some(most));
         // What a server says that does not know the key, one of another version, and nonsense.
         for other in
             ["weir.batch", "", "2 100 1048576", "1", "1 100", "1 100 x", "1 100 1048576 7", "1 1 1048576", "1 -1 5"]

@@ -112,7 +112,9 @@ impl Session for RootSession {
         let Some(limits) = self.client().batch_limits(&home)? else {
             return Err(TargetError::Unsupported { what: "making files in batches", by: "this server" });
         };
-        let mut writer = BatchWriter::new(self.client().take_session(&home)?, limits);
+        let session = self.client().take_session(&home)?;
+        let settings = self.client().settings().clone();
+        let mut writer = BatchWriter::new(session, limits, &settings, &home);
         loop {
             while writer.has_room() {
                 let Some(NewFile { name, content, number }) = next() else { break };

@@ -8,6 +8,7 @@
 //! ([`BatchWriter`]): hundreds in one request, each with its content, so that they share the server's syncs.
 
 mod batch;
+mod lane;
 mod reader;
 mod upload;
 mod writer;

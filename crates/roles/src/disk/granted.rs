@@ -158,6 +158,12 @@ impl ReadGrant {
 }
 
 impl WriteGrant {
+    /// Whether it is a new content, and no file that is changed in place.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
     /// Becomes the one who orders the changes of the content, or goes on with that. It may wait for the disk. `path` and `expected_len`: what a new
     /// piece is made with.
     ///

@@ -4,6 +4,7 @@
 //! out in the order in which it was decided; answers and disk work come after it.
 
 mod activity;
+mod completing;
 mod granted;
 mod piece;
 mod placed;
@@ -27,7 +28,7 @@ use crate::ticker::wall_clock;
 pub use activity::{DiskFigures, Door, DoorFigures, StoreFigures};
 pub use granted::{Granted, ReadGrant, StripedGrant, WriteGrant};
 use piece::Change;
-pub use placed::{Permit, Placed, PlacedError};
+pub use placed::{Permit, Placed, PlacedError, Writing};
 pub use store_shell::StoreAt;
 use store_shell::StoreShell;
 

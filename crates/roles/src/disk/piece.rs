@@ -7,7 +7,7 @@ use cluster::message::Original;
 use cluster::replication::Whole;
 use cluster::server::{By, Did, Work};
 use parking_lot::{Mutex, MutexGuard};
-use store::{NewPiece, PageSum, PieceState, PieceStatus, StoreError, Writer};
+use store::{Completed, NewPiece, PageSum, PieceState, PieceStatus, StoreError, Writer};
 use types::{ErrorCode, Incarnation, PieceId};
 
 use super::store_shell::StoreAt;
@@ -52,11 +52,26 @@ pub(super) struct AtHand<'a> {
 /// A piece that something is done with.
 pub(super) struct Piece {
     pub(super) piece: PieceId,
-    queue: Mutex<VecDeque<(By, Work<Change>)>>,
+    queue: Mutex<Queue>,
     /// Held by who does the works.
     turn: Mutex<()>,
     writer: Mutex<Option<Arc<Writer>>>,
     about: Mutex<About>,
+}
+
+#[derive(Default)]
+struct Queue {
+    works: VecDeque<(By, Work<Change>)>,
+    /// The work before them is done when the log is synced, and nothing else is done until then.
+    is_held: bool,
+}
+
+/// What a work has come to.
+pub(super) enum Done {
+    /// This.
+    Now(Did<Change>),
+    /// It is complete as soon as the log is synced up to there, which those that are complete at one time share.
+    WhenSynced(Completed),
 }
 
 /// The right to do the works.
@@ -83,15 +98,27 @@ impl Piece {
     }
 
     pub(super) fn push(&self, by: By, work: Work<Change>) {
-        self.queue.lock().push_back((by, work));
+        self.queue.lock().works.push_back((by, work));
     }
 
     pub(super) fn pop(&self) -> Option<(By, Work<Change>)> {
-        self.queue.lock().pop_front()
+        let mut queue = self.queue.lock();
+        if queue.is_held { None } else { queue.works.pop_front() }
     }
 
+    /// Is there something that can be done now?
     pub(super) fn has_work(&self) -> bool {
-        !self.queue.lock().is_empty()
+        let queue = self.queue.lock();
+        !queue.is_held && !queue.works.is_empty()
+    }
+
+    /// From now on nothing is done until [`Piece::go_on`]. For who has the turn.
+    pub(super) fn hold(&self) {
+        self.queue.lock().is_held = true;
+    }
+
+    pub(super) fn go_on(&self) {
+        self.queue.lock().is_held = false;
     }
 
     /// Waits for the turn.
@@ -116,7 +143,10 @@ impl Piece {
 
     /// Nothing is to be remembered of it.
     pub(super) fn is_idle(&self) -> bool {
-        self.writer.lock().is_none() && !self.has_work()
+        let queue = self.queue.lock();
+        let is_done = !queue.is_held && queue.works.is_empty();
+        drop(queue);
+        is_done && self.writer.lock().is_none()
     }
 
     /// Does a work. It may wait for the disk.
@@ -126,8 +156,8 @@ impl Piece {
         incarnation: Incarnation,
         work: Work<Change>,
         at_hand: Option<AtHand<'_>>,
-    ) -> Did<Change> {
-        match work {
+    ) -> Done {
+        Done::Now(match work {
             Work::Open { may_make } => {
                 Did::Opened(self.open(at, incarnation, may_make).map_err(|error| told(at, &error)))
             }
@@ -145,7 +175,11 @@ impl Piece {
                 let synced = self.with_writer(|writer| writer.sync().map(drop));
                 Did::Synced(synced.map_err(|error| told(at, &error)))
             }
-            Work::Complete => Did::Completed(self.complete(at).map_err(|error| told(at, &error))),
+            Work::Complete => match self.complete(at) {
+                Ok(Ok(whole)) => Did::Completed(Ok(whole)),
+                Ok(Err(completed)) => return Done::WhenSynced(completed),
+                Err(error) => Did::Completed(Err(told(at, &error))),
+            },
             Work::Interrupt => Did::Interrupted(self.interrupt(at).map_err(|error| told(at, &error))),
             Work::Look { whole } => Did::Looked(
                 whole_of(at, self.piece).map(|found| found == Some(whole)).map_err(|error| told(at, &error)),
@@ -159,7 +193,7 @@ impl Piece {
                 };
                 Did::Deleted(deleted.and_then(|()| at.store.sync_log()).map_err(|error| told(at, &error)))
             }
-        }
+        })
     }
 
     fn open(&self, at: &StoreAt, incarnation: Incarnation, may_make: bool) -> Result<(), StoreError> {
@@ -197,15 +231,15 @@ impl Piece {
         })
     }
 
-    fn complete(&self, at: &StoreAt) -> Result<Whole, StoreError> {
+    /// What it is, if it was complete already; otherwise what it is once the log is synced.
+    fn complete(&self, at: &StoreAt) -> Result<Result<Whole, Completed>, StoreError> {
         if let Some(whole) = whole_of(at, self.piece)? {
             *self.writer.lock() = None;
-            return Ok(whole);
+            return Ok(Ok(whole));
         }
         let done = self.with_writer(Writer::complete)?;
         *self.writer.lock() = None;
-        at.store.sync_log_to(done.seq)?;
-        Ok(Whole { len: done.len, crc32c: done.crc32c, adler32: done.adler32 })
+        Ok(Err(done))
     }
 
     fn interrupt(&self, at: &StoreAt) -> Result<u64, StoreError> {
@@ -260,7 +294,7 @@ fn is_it(at: &StoreAt, piece: PieceId, original: Original) -> Result<bool, Store
 }
 
 /// Others get a code; the words stay here.
-fn told(at: &StoreAt, error: &StoreError) -> ErrorCode {
+pub(super) fn told(at: &StoreAt, error: &StoreError) -> ErrorCode {
     let code = error.code();
     if !matches!(code, ErrorCode::NotFound | ErrorCode::Stale) {
         tracing::warn!(store = %at.store_id, %error, "a work on a piece failed");

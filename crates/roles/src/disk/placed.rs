@@ -147,6 +147,22 @@ impl Answer {
     }
 }
 
+/// A write that others have not answered yet.
+pub struct Writing {
+    placed: Arc<Placed>,
+    answer: Answer,
+}
+
+impl Writing {
+    /// Waits until they have.
+    ///
+    /// # Errors
+    /// Nobody knows whether it is written.
+    pub fn wait(self) -> Result<(), PlacedError> {
+        self.answer.wait(&self.placed.server)
+    }
+}
+
 /// A content in the making. See the module.
 pub struct Placed {
     server: Arc<DiskServer>,
@@ -210,7 +226,8 @@ impl Placed {
     fn then(&self, input: impl FnOnce(u64) -> Input<u64, Change>, waiter: Waiter) {
         let number = self.shell.number();
         self.shell.wait_for(number, waiter);
-        self.server.step(&self.shell, input(number), None);
+        // Whatever there is to be done for it is done here.
+        self.server.step(&self.shell, input(number), Some(&self.state));
         self.server.work_off(&self.shell, &self.state);
     }
 
@@ -222,9 +239,26 @@ impl Placed {
         if data.is_empty() {
             return Ok(());
         }
+        self.begin_write(offset, data, sums)?.wait(&self.server)
+    }
+
+    fn begin_write(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<Answer, PlacedError> {
         let len = u32::try_from(data.len()).map_err(|_| PlacedError::Refused(ErrorCode::TooLarge))?;
         let bytes = self.is_shared.then(|| Arc::new(data.to_vec()));
-        self.change(ChangeHead::Write { offset, len }, bytes, data, sums)
+        Ok(self.change(ChangeHead::Write { offset, len }, bytes, data, sums))
+    }
+
+    /// Writes all of a new content, and does not wait for the others that take part: what is asked next is done behind it. A close that succeeds says
+    /// that it is written. What comes back is to be waited for where too much would be on its way.
+    ///
+    /// # Errors
+    /// Nothing is written.
+    pub fn write_whole(self: &Arc<Self>, data: &[u8]) -> Result<Option<Writing>, PlacedError> {
+        if data.is_empty() {
+            return Ok(None);
+        }
+        let answer = self.begin_write(0, data, None)?;
+        Ok(self.is_shared.then(|| Writing { placed: Arc::clone(self), answer }))
     }
 
     /// Cuts or extends on all stores that take part.
@@ -232,16 +266,10 @@ impl Placed {
     /// # Errors
     /// After one nobody knows whether it is done.
     pub fn truncate(&self, len: u64) -> Result<(), PlacedError> {
-        self.change(ChangeHead::Truncate { len }, None, &[], None)
+        self.change(ChangeHead::Truncate { len }, None, &[], None).wait(&self.server)
     }
 
-    fn change(
-        &self,
-        head: ChangeHead,
-        bytes: Option<Arc<Vec<u8>>>,
-        data: &[u8],
-        sums: Option<&[PageSum]>,
-    ) -> Result<(), PlacedError> {
+    fn change(&self, head: ChangeHead, bytes: Option<Arc<Vec<u8>>>, data: &[u8], sums: Option<&[PageSum]>) -> Answer {
         let (waiter, answer) = Answer::new();
         let number = self.shell.number();
         self.shell.wait_for(number, waiter);
@@ -255,7 +283,7 @@ impl Placed {
             self.server.work_in_turn(&self.shell, &self.state, &turn, Some(at_hand));
         }
         self.server.work_off(&self.shell, &self.state);
-        answer.wait(&self.server)
+        answer
     }
 
     /// Reads what was written here.

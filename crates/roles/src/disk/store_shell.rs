@@ -11,7 +11,8 @@ use store::Store;
 use types::{ErrorCode, PieceId, StoreId};
 
 use super::DiskServer;
-use super::piece::{AtHand, Change, Piece, Turn};
+use super::completing::Completing;
+use super::piece::{AtHand, Change, Done, Piece, Turn};
 use crate::message::{Between, StoreReport};
 
 /// A store, and what is said of it.
@@ -32,6 +33,7 @@ pub(super) struct StoreShell {
     pieces: Mutex<BTreeMap<PieceId, Arc<Piece>>>,
     waiters: Mutex<HashMap<u64, Waiter>>,
     numbers: AtomicU64,
+    pub(super) completing: Completing,
 }
 
 impl StoreShell {
@@ -42,6 +44,7 @@ impl StoreShell {
             pieces: Mutex::default(),
             waiters: Mutex::default(),
             numbers: AtomicU64::new(1),
+            completing: Completing::default(),
         }
     }
 
@@ -163,8 +166,10 @@ impl DiskServer {
         at_hand: Option<AtHand<'_>>,
     ) {
         while let Some((by, work)) = piece.pop() {
-            let did = piece.work(&shell.at, self.incarnation(), work, at_hand);
-            self.step(shell, Input::Did { piece: piece.piece, by, did }, Some(piece));
+            match piece.work(&shell.at, self.incarnation(), work, at_hand) {
+                Done::Now(did) => self.step(shell, Input::Did { piece: piece.piece, by, did }, Some(piece)),
+                Done::WhenSynced(completed) => self.complete_when_synced(shell, piece, by, completed),
+            }
         }
     }
 }

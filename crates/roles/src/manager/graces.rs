@@ -136,6 +136,7 @@ impl Manager {
             place: None,
             tried: Vec::new(),
             announced: None,
+            at_once: false,
             actor: namespace::Actor::admin(),
         };
         let op = OpenWrite {

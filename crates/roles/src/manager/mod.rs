@@ -31,7 +31,7 @@ use namespace::{
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use store::Space;
-use types::{BodyId, ErrorCode, NodeId, Participant, PieceId, StoreId, Timestamp};
+use types::{BodyId, ErrorCode, GroupId, NodeId, Participant, PieceId, StoreId, Timestamp};
 
 use crate::message::{FromDisk, FromManager};
 
@@ -101,11 +101,16 @@ pub struct Manager {
     clients_at: RwLock<Option<(String, u16)>>,
 }
 
+/// Told of a group when it is made.
+type GroupMade = Box<dyn FnOnce(Result<GroupId, NsError>) + Send>;
+
 struct State {
     sessions: Sessions,
     fences: Fences,
     waiting: Vec<Waiting>,
     servers: Servers,
+    /// Groups that are just being written down, and who waits for them.
+    making: BTreeMap<Vec<StoreId>, Vec<GroupMade>>,
     copying: Copying,
     copies: BTreeMap<CopyId, CopyUnderWay>,
     /// Copies that are there, and are just being written down.
@@ -177,6 +182,7 @@ impl Manager {
             deleting: Deleting::default(),
             draining: Draining::default(),
             filling: Filling::default(),
+            making: BTreeMap::new(),
             graces: Graces::new(settings.grace),
         };
         Ok(Arc::new(Self { namespace, settings, world, state: Mutex::new(state), clients_at: RwLock::new(None) }))

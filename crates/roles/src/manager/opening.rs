@@ -79,6 +79,10 @@ impl Manager {
             Err(error) => return opening.refuse(error),
         };
         if let Some(stripe) = policy.layout().stripe() {
+            if asking.at_once {
+                return opening
+                    .refuse(OpeningError::Unsupported("its directory has striped files, which are opened one by one"));
+            }
             return self.open_new_striped(opening, &policy, stripe);
         }
         let at = self.place_of(asking);

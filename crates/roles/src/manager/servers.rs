@@ -495,23 +495,31 @@ impl Manager {
         stores: Vec<StoreId>,
         then: impl FnOnce(Result<GroupId, NsError>) + Send + 'static,
     ) {
-        let made = {
+        let group = {
             let mut state = self.state();
-            match state.servers.group(&stores) {
-                Some(group) => Ok(group),
-                None => Err(state.servers.new_group(&stores)),
+            if let Some(group) = state.servers.group(&stores) {
+                drop(state);
+                return then(Ok(group));
             }
-        };
-        let group = match made {
-            Ok(group) => return then(Ok(group)),
-            Err(group) => group,
+            // A batch of new files asks for the same one hundreds of times.
+            if let Some(waiting) = state.making.get_mut(&stores) {
+                return waiting.push(Box::new(then));
+            }
+            state.making.insert(stores.clone(), vec![Box::new(then)]);
+            state.servers.new_group(&stores)
         };
         let this = Arc::clone(self);
         self.change(Durability::Synced, PutGroup { group: group.clone() }, move |result| {
-            then(result.map(|()| {
-                this.state().servers.group_is_made(&group);
-                group.group
-            }));
+            let waiting = {
+                let mut state = this.state();
+                if result.is_ok() {
+                    state.servers.group_is_made(&group);
+                }
+                state.making.remove(&stores)
+            };
+            for then in waiting.unwrap_or_default() {
+                then(result.clone().map(|()| group.group));
+            }
         });
     }
 }

@@ -28,6 +28,7 @@ impl Connection {
             tried: text(b"tried")
                 .map(|hosts| hosts.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect())
                 .unwrap_or_default(),
+            at_once: false,
             actor: self.node.config.actor.clone(),
         }
     }
@@ -108,10 +109,26 @@ impl Connection {
         if !is_about_names {
             return None;
         }
-        Some(match disk.manager() {
+        Some(self.to_manager(disk))
+    }
+
+    /// The manager is to be asked.
+    pub(crate) fn to_manager(&self, disk: &DiskServer) -> Refusal {
+        match disk.manager() {
             Some((host, port)) => Refusal::Redirect(Redirect { host, port, opaque: String::new() }),
             None => Refusal::Wait { seconds: 1, text: "This disk server has not heard of its manager yet".into() },
-        })
+        }
+    }
+
+    /// An open of a batch at a manager.
+    pub(crate) fn redirect_entry(&self, manager: &Arc<Manager>, asking: Asking, op: OpenWrite, reply: Reply) {
+        let path = op.path.clone();
+        manager.open_write(asking, op, move |result| {
+            reply.refuse(&match result {
+                Ok(to) => Refusal::Redirect(to.into()),
+                Err(error) => Refusal::of_opening(&path, &error),
+            });
+        });
     }
 }
 

@@ -102,7 +102,9 @@ fn bulk<'a>(context: &'a Context, item: &'a Item, made: Option<StatReply>) -> Bu
 fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) -> Result<Copied, TransferError> {
     let (mut unsure, made) = match before {
         Before::Nothing => (false, None),
-        Before::Begun(made) => (true, made),
+        Before::Begun(Some(made)) => (true, Some(made)),
+        // What stands there now may be what was begun. Whose it is, and whether it may be taken away, is asked when it is in the way.
+        Before::Begun(None) => (true, standing(client, &item.to)),
     };
     // What has gone through a pipe is gone.
     let once = item.from.is_stream() || item.to.is_stream();
@@ -154,6 +156,14 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
     }
 }
 
+/// What stands at the target, if that can be told.
+fn standing(client: &mut Client, to: &Place) -> Option<StatReply> {
+    match to {
+        Place::Remote(url) => client.look(url).ok().flatten(),
+        _ => None,
+    }
+}
+
 fn is_locked(error: &client::ClientError) -> bool {
     matches!(error, client::ClientError::Refused { number: ErrorNumber::FILE_LOCKED, .. })
 }
@@ -187,7 +197,7 @@ fn copied_again(context: &Context, error: &client::ClientError, count: usize) {
 
 /// How small files are sent.
 enum Many {
-    InBatches(BatchWriter<Item>),
+    InBatches(Box<BatchWriter<Item>>),
     OneByOne(ManyWriter<Item>),
 }
 
@@ -197,6 +207,10 @@ impl Many {
             Many::InBatches(many) => many.has_room(),
             Many::OneByOne(many) => many.under_way() < WINDOW,
         }
+    }
+
+    fn is_in_batches(&self) -> bool {
+        matches!(self, Many::InBatches(_))
     }
 
     fn put(&mut self, file: SmallFile<Item>) -> Result<(), ClientError> {
@@ -245,9 +259,13 @@ fn up(
     let wanted = way(first, context);
     let times = context.options.preserve && context.keeps_times(client, url);
     let batches = context.batches(client, url);
-    let Some(session) = session_with_pages(client, url) else { return vec![(first.clone(), Before::Nothing)] };
+    let session = match batches {
+        Some(_) => client.take_session(url).ok(),
+        None => session_with_pages(client, url),
+    };
+    let Some(session) = session else { return vec![(first.clone(), Before::Nothing)] };
     let mut many = match batches {
-        Some(limits) => Many::InBatches(BatchWriter::new(session, limits)),
+        Some(limits) => Many::InBatches(Box::new(BatchWriter::new(session, limits, &context.settings, url))),
         None => Many::OneByOne(ManyWriter::new(session)),
     };
     let mut undone = Vec::new();
@@ -295,7 +313,11 @@ fn up(
                         report(context, reports, &item, Err(TransferError::Exists { path }));
                     }
                     // A redirect, for example, or a server that has begun anew as one that takes no batches: the careful way knows what to do.
-                    Err(error) if is_for_the_careful_way(&error) => {
+                    // It also tidies up what a cluster's manager has opened in vain.
+                    Err(error) if is_for_the_careful_way(&error) || opened && many.is_in_batches() => {
+                        if opened {
+                            copied_again(context, &error, 1);
+                        }
                         undone.push((item, if opened { Before::Begun(made) } else { Before::Nothing }));
                     }
                     Err(error) => {

@@ -1,0 +1,158 @@
+//! One connection that batches go over: what is gathered for the next, what was sent, and the answers as they come.
+
+use std::collections::HashMap;
+
+use types::Crc32c;
+use wire::batch::{self, List, Op};
+use wire::{PathArg, Request, Response, StreamId, WireError};
+
+use super::upload::SmallFile;
+use crate::pace::Waits;
+use crate::{BatchLimits, ClientError, Endpoint, Session};
+
+/// A file on its way.
+#[derive(Debug)]
+pub(super) struct Sending<T> {
+    pub(super) file: SmallFile<T>,
+    pub(super) waits: Waits,
+    /// In a cluster, once the manager has opened it: who takes its content, and what is to be said there.
+    pub(super) to: Option<(Endpoint, String)>,
+}
+
+impl<T> Sending<T> {
+    pub(super) fn what(&self) -> String {
+        format!("make {}", self.file.path)
+    }
+
+    /// The path, with all that stands behind it.
+    fn target(&self) -> Vec<u8> {
+        let words = self.file.words.as_deref().into_iter().chain(self.to.as_ref().map(|(_, words)| words.as_str()));
+        let words = words.collect::<Vec<_>>().join("&");
+        let opaque = if words.is_empty() { None } else { wire::Opaque::parse(words.as_bytes()).ok() };
+        let mut target = Vec::new();
+        PathArg { path: self.file.path.clone().into_bytes(), opaque }.write(&mut target);
+        target
+    }
+}
+
+/// Files, and what each was answered.
+pub(super) type Answered<T> = Vec<(Box<Sending<T>>, Response)>;
+
+/// Why an entry is not in the next batch.
+pub(super) enum NotPut {
+    /// That one is full, and has to be sent first.
+    Full,
+    /// No batch takes it.
+    Never(WireError),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Lane<T> {
+    pub(super) session: Session,
+    pub(super) limits: BatchLimits,
+    /// Files of one batch, at most.
+    files_max: usize,
+    list: List,
+    gathered: Vec<Box<Sending<T>>>,
+    /// With the contents, or only names?
+    with_contents: bool,
+    sent: HashMap<StreamId, Vec<Box<Sending<T>>>>,
+}
+
+impl<T> Lane<T> {
+    pub(super) fn new(session: Session, limits: BatchLimits, files_max: usize) -> Self {
+        Self {
+            session,
+            limits,
+            files_max: files_max.min(limits.entries as usize),
+            list: List::default(),
+            gathered: Vec::new(),
+            with_contents: limits.takes != batch::Takes::Names,
+            sent: HashMap::new(),
+        }
+    }
+
+    pub(super) fn files_max(&self) -> usize {
+        self.files_max
+    }
+
+    /// Files that are gathered, or were sent and are not answered.
+    pub(super) fn under_way(&self) -> usize {
+        self.gathered.len() + self.sent.values().map(Vec::len).sum::<usize>()
+    }
+
+    /// Is an answer to come?
+    pub(super) fn awaits(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
+    /// Puts a file into the next batch.
+    pub(super) fn put(&mut self, mut sending: Box<Sending<T>>) -> Result<(), (Box<Sending<T>>, NotPut)> {
+        let SmallFile { mode, data, replace, .. } = &sending.file;
+        let target = sending.target();
+        let (op, len) = if self.with_contents {
+            (Op::Create { replace: *replace, mode: *mode, crc32c: Crc32c::of(data).0 }, data.len())
+        } else {
+            (Op::Open { replace: *replace, mode: *mode, len: u32::try_from(data.len()).unwrap_or(u32::MAX) }, 0)
+        };
+        let in_all = self.list.request().len as usize + List::cost(target.len(), len);
+        if self.gathered.len() >= self.files_max || !self.gathered.is_empty() && in_all > self.limits.bytes as usize {
+            return Err((sending, NotPut::Full));
+        }
+        sending.waits.sent();
+        match self.list.push(op, &target, len) {
+            Ok(()) => {
+                self.gathered.push(sending);
+                Ok(())
+            }
+            Err(error) => Err((sending, NotPut::Never(error))),
+        }
+    }
+
+    /// Sends what is gathered.
+    pub(super) fn send(&mut self) -> Result<(), ClientError> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let list = std::mem::take(&mut self.list);
+        let mut parts = Vec::with_capacity(1 + self.gathered.len());
+        parts.push(list.bytes());
+        if self.with_contents {
+            parts.extend(self.gathered.iter().map(|sending| sending.file.data.as_slice()));
+        }
+        let stream = self.session.send(&Request::Batch(list.request()), &parts)?;
+        self.sent.insert(stream, std::mem::take(&mut self.gathered));
+        self.session.flush()
+    }
+
+    /// Takes the next answer. What comes back is answered; none of it, if that puts a batch off as a whole, or is not the last word.
+    pub(super) fn receive(&mut self) -> Result<Answered<T>, ClientError> {
+        let (stream, response) = self.session.response()?;
+        let Some(batch) = self.sent.remove(&stream) else {
+            let what = "an answer to a question that was not asked".to_owned();
+            return Err(ClientError::Unexpected { server: self.session.server().clone(), what });
+        };
+        let answers = match response {
+            Response::WaitResp { .. } => {
+                self.sent.insert(stream, batch);
+                return Ok(Vec::new());
+            }
+            Response::Ok(body) => match batch::answers(&body, batch.len()) {
+                Ok(answers) => answers,
+                Err(source) => {
+                    self.sent.insert(stream, batch);
+                    return Err(self.session.malformed(source));
+                }
+            },
+            // It holds for all of them.
+            all => vec![all; batch.len()],
+        };
+        Ok(batch.into_iter().zip(answers).collect())
+    }
+
+    /// All that is not answered.
+    pub(super) fn unanswered(self) -> impl Iterator<Item = Box<Sending<T>>> {
+        self.sent.into_values().flatten().chain(self.gathered)
+    }
+}

@@ -1,0 +1,72 @@
+//! Contents that are complete as soon as the log is synced: those that come to that at one time share one sync, however many they are, and no thread
+//! waits for it but one.
+
+use std::sync::Arc;
+
+use cluster::replication::Whole;
+use cluster::server::{By, Did, Input};
+use parking_lot::Mutex;
+use store::Completed;
+
+use super::DiskServer;
+use super::piece::{Piece, told};
+use super::store_shell::StoreShell;
+
+/// Those of one store.
+#[derive(Default)]
+pub(super) struct Completing(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<One>,
+    /// Somebody syncs, and looks again afterwards.
+    is_synced: bool,
+}
+
+struct One {
+    piece: Arc<Piece>,
+    by: By,
+    completed: Completed,
+}
+
+impl DiskServer {
+    /// The machine is told that the piece is complete when that is durable. Nothing else is done with it until then. For who has its turn.
+    pub(super) fn complete_when_synced(
+        self: &Arc<Self>,
+        shell: &Arc<StoreShell>,
+        piece: &Arc<Piece>,
+        by: By,
+        completed: Completed,
+    ) {
+        piece.hold();
+        let mut state = shell.completing.0.lock();
+        state.waiting.push(One { piece: Arc::clone(piece), by, completed });
+        if !std::mem::replace(&mut state.is_synced, true) {
+            let (this, shell) = (Arc::clone(self), Arc::clone(shell));
+            self.world.run(Box::new(move || this.sync_completed(&shell)));
+        }
+    }
+
+    fn sync_completed(self: &Arc<Self>, shell: &Arc<StoreShell>) {
+        loop {
+            let due = {
+                let mut state = shell.completing.0.lock();
+                if state.waiting.is_empty() {
+                    state.is_synced = false;
+                    return;
+                }
+                std::mem::take(&mut state.waiting)
+            };
+            let synced = match due.iter().map(|one| one.completed.seq).max() {
+                Some(last) => shell.at.store.sync_log_to(last).map_err(|error| told(&shell.at, &error)),
+                None => Ok(()),
+            };
+            for One { piece, by, completed: Completed { len, crc32c, adler32, .. } } in due {
+                let did = Did::Completed(synced.map(|()| Whole { len, crc32c, adler32 }));
+                piece.go_on();
+                self.step(shell, Input::Did { piece: piece.piece, by, did }, Some(&piece));
+                self.work_off(shell, &piece);
+            }
+        }
+    }
+}

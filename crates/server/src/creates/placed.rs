@@ -1,0 +1,109 @@
+//! New files whose names are the manager's: each comes with its permission and its whole content. They are written and closed side by side, so that they
+//! share the syncs of all stores that take part, and the manager's commits.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use roles::{PlacedError, WriteGrant, Writing};
+use types::{NsPath, Timestamp};
+
+use super::Creates;
+use crate::answer::Reply;
+use crate::endings;
+use crate::making::Making;
+use crate::open_file::{Lease, LeaseFacts, LeaseState};
+use crate::refusal::Refusal;
+use crate::writers::TakeUp;
+
+/// Bytes of one batch that are on their way to other stores, not answered: what goes to one node is bounded for all who send there.
+const ON_THEIR_WAY: usize = 1 << 20;
+
+/// A new file that the manager has opened.
+pub(crate) struct PlacedCreate {
+    pub(crate) path: NsPath,
+    /// To write it.
+    pub(crate) grant: WriteGrant,
+    /// What its last change is to be, if the client says so.
+    pub(crate) mtime: Option<Timestamp>,
+    /// Where its content is in what stands behind the batch's header.
+    pub(crate) data: Range<usize>,
+    pub(crate) reply: Reply,
+}
+
+impl Creates {
+    /// Writes and closes all of them.
+    pub(crate) fn begin_placed(self: &Arc<Self>, wanted: Vec<PlacedCreate>) {
+        self.on_workers(wanted, |one| one.data.len(), |this, job| this.fill_placed(job));
+    }
+
+    /// On a worker.
+    fn fill_placed(&self, job: Vec<PlacedCreate>) {
+        let (mut on_their_way, mut bytes) = (VecDeque::new(), 0);
+        for create in job {
+            let len = create.data.len();
+            if let Some(writing) = self.fill_one(create) {
+                bytes += len;
+                on_their_way.push_back((writing, len));
+            }
+            while bytes > ON_THEIR_WAY
+                && let Some((oldest, len)) = on_their_way.pop_front()
+            {
+                bytes -= len;
+                // Its close has the answer for its client.
+                let _: Result<(), PlacedError> = Writing::wait(oldest);
+            }
+        }
+    }
+
+    /// Writes and closes one; tells what others have still to answer of it.
+    fn fill_one(&self, create: PlacedCreate) -> Option<Writing> {
+        let PlacedCreate { path, grant, mtime, data, reply } = create;
+        let node = &self.node;
+        let doing = format!("make {path}");
+        let len = data.len() as u64;
+        let placed = match grant.attach(path.as_bytes(), Some(len)) {
+            Ok(placed) => placed,
+            Err(error) => {
+                reply.refuse(&Refusal::of_placed(&doing, &error));
+                return None;
+            }
+        };
+        let facts = LeaseFacts {
+            path,
+            client: Arc::clone(&self.client),
+            fresh: true,
+            begun: false,
+            expected_len: Some(len),
+            boot: node.config.boot,
+            // The batch's own stands for all of them.
+            room: None,
+        };
+        let making = Some(Making::Placed(Arc::clone(&placed)));
+        let state = LeaseState { owner: Some(self.owner), token: placed.writer(), writer: making };
+        let body = placed.piece().body;
+        let lease = Lease::new((placed.ino(), body), facts, state);
+        if let Some(mtime) = mtime {
+            lease.set_mtime(mtime);
+        }
+        {
+            // In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
+            let mut writers = node.writers.lock();
+            if !matches!(writers.take_up(body, self.owner), TakeUp::Unknown) {
+                drop(writers);
+                let text = format!("Cannot {doing} now: it is being written already");
+                reply.refuse(&Refusal::Wait { seconds: 1, text });
+                return None;
+            }
+            writers.attach(body, self.owner, Arc::clone(&lease));
+            writers.begin_close(body, self.owner);
+        }
+        let (writing, doubt) = match placed.write_whole(&self.behind[data]) {
+            Ok(writing) => (writing, None),
+            Err(error) => (None, Some(Refusal::of_placed(&doing, &error))),
+        };
+        drop(placed);
+        endings::close(node, &lease, doubt, reply);
+        writing
+    }
+}
