@@ -18,6 +18,7 @@ BYTES = 256 << 20  # of each stream
 STREAM_RUNS, OPEN_RUNS = 5, 5
 FILES, DIRS, SMALL, PASSES, THREADS = 2000, 20, 4096, 5, 8
 CREATED = 2000
+BATCH_CLIENTS, BATCHED, BATCH_RUNS = 4, 5000, 3
 SIMULATIONS, SEEDS = 3, 200
 COPIED, COPY_RUNS = 64 << 20, 3
 PAUSE_SECONDS = 2
@@ -119,6 +120,7 @@ def small_files(cluster: LocalCluster, xrootd: XrootdCluster, folder: Path, samp
             "single xrootd": (f"{server.url}/one", single(server), single(server)),
         }
         creates(asked, samples)
+        batches({"one": f"{cluster.url}/one", "two": f"{cluster.url}/two", "single": f"{node.url}/one"}, folder, samples)
         by_hand(xrootd)
         for name, (url, _, _) in asked.items():
             result = load(url, "read", THREADS, FILES)  # everybody knows where they are
@@ -155,6 +157,39 @@ def creates(asked: dict, samples: dict) -> None:
             add(samples, f"{name} create CPU us by {threads}", (everybody.cpu_seconds() - before[1]) / CREATED * 1e6)
             print("creates", name, threads, result, flush=True)
         load(url, "create", THREADS, FILES)
+
+
+def batches(places: dict[str, str], folder: Path, samples: dict) -> None:
+    """Files of 4 KiB by weir's own client, hundreds in one request, each durable when it is answered."""
+    for number in range(BATCH_RUNS):
+        for name in alternately(number, list(places)):
+            rate = batched(places[name], folder, BATCH_CLIENTS, BATCHED)
+            add(samples, f"{name} batched creates/s", rate)
+            print("batches", number, name, round(rate), flush=True)
+
+
+def batched(place: str, folder: Path, clients: int, files: int) -> float:
+    """Files a second that a campaign's clients make at `place`, where they make and remove `files` each."""
+    campaign, results = folder / "batches.toml", folder / "batches"
+    shutil.rmtree(results, ignore_errors=True)
+    campaign.write_text(f"""name = "batches"
+repeats = 1
+[[system]]
+name = "weir"
+place = "{place}"
+[[small]]
+name = "batches"
+batch = true
+clients = {clients}
+files = {files}
+file = "4KiB"
+""")
+    measure.run([str(WEIR_BIN), "bench", "run", "-q", str(campaign), "--results", str(results)])
+    records = map(json.loads, (results / "trials.jsonl").read_text().splitlines())
+    (trial,) = [record for record in records if "system" in record]
+    made = next(phase["measured"] for phase in trial["phases"] if phase["phase"] == "create")
+    assert made["tally"]["operations"] == clients * files, made
+    return made["tally"]["operations"] / made["wall_s"]
 
 
 def by_hand(xrootd: XrootdCluster) -> None:

@@ -126,11 +126,12 @@ pub enum OpTag {
     LeaveGroup = 48,
     CommitStriped = 49,
     EndStriped = 50,
+    Abandon = 51,
 }
 
 impl OpTag {
     /// One more than the highest number.
-    pub const COUNT: usize = 51;
+    pub const COUNT: usize = 52;
 }
 
 /// A request that changes something. The free function of the same name in lower case does the work.

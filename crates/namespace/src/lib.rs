@@ -11,6 +11,7 @@
 //!
 //! [`Namespace`] is the thin convenience on top. The bytes of each key and value: `docs/formats.md`.
 
+mod abandon;
 mod answer;
 mod attributes;
 mod check;
@@ -60,6 +61,7 @@ mod walk;
 mod writers;
 mod xattr;
 
+pub use abandon::{Abandon, abandon};
 pub use answer::Answer;
 pub use attributes::{Chmod, Chown, Utimes, chmod, chown, utimes};
 pub use check::{CheckCounts, Finding, check};

@@ -36,7 +36,7 @@ pub fn remove(txn: &mut dyn Txn, ctx: &Context, request: &Remove) -> Result<Remo
     };
     let owner = inode.as_ref().map_or(ctx.actor.principal, Inode::owner);
     permit_removal(ctx, &parent, owner, path)?;
-    unlink(txn, ctx, &parent, &name)
+    unlink(txn, ctx, parent.ino, &name)
 }
 
 /// `w` on the directory, and what a sticky one asks for.
@@ -51,19 +51,19 @@ pub(crate) fn permit_removal(
 }
 
 /// Takes away a name that is not a directory's, and with the last name the inode.
-pub(crate) fn unlink(txn: &mut dyn Txn, ctx: &Context, dir: &Dir, name: &[u8]) -> Result<Removed, NsError> {
-    let key = keys::dentry(dir.ino, name);
-    let mut inode = match crate::node::get_dentry(txn, dir.ino, name)? {
+pub(crate) fn unlink(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8]) -> Result<Removed, NsError> {
+    let key = keys::dentry(dir, name);
+    let mut inode = match crate::node::get_dentry(txn, dir, name)? {
         Some(Dentry::Record(inode)) => inode,
         Some(Dentry::Pointer(ino)) => {
-            txn.delete(&keys::link(ino, dir.ino, name));
+            txn.delete(&keys::link(ino, dir, name));
             get_record(txn, ino)?
         }
         _ => return Err(NsError::NotFound(name.escape_ascii().to_string(), "file")),
     };
     txn.delete(&key);
     let bytes = inode.content().map_or(0, |content| difference(0, content.len));
-    adjust(txn, ctx, dir.ino, inode.ino.0, -1, bytes, Touch::Entries)?;
+    adjust(txn, ctx, dir, inode.ino.0, -1, bytes, Touch::Entries)?;
     inode.nlink = inode.nlink.saturating_sub(1);
     inode.ctime = ctx.now;
     let ino = inode.ino;

@@ -121,7 +121,7 @@ fn make_room(
             drop_directory(txn, ctx, &to.parent, &to.name, dir)?;
         }
         _ => {
-            unlink(txn, ctx, &to.parent, &to.name)?;
+            unlink(txn, ctx, to.parent.ino, &to.name)?;
         }
     }
     Ok(there.ino())

@@ -159,9 +159,15 @@ impl Creates {
             writers.attach(opened.body, self.owner, Arc::clone(&lease));
             writers.begin_close(opened.body, self.owner);
         }
-        let written = writer.write(0, &self.behind[data]);
+        // Nobody is told of it before it is complete.
+        let written = writer.write_ahead(0, &self.behind[data]);
         drop(writer);
-        let doubt = written.err().map(|error| Refusal::of_store(&format_args!("make {}", lease.path), &error));
-        endings::close(node, &lease, doubt, reply);
+        match written {
+            Ok(()) => endings::close(node, &lease, None, reply),
+            Err(error) => {
+                let refusal = Refusal::of_store(&format_args!("make {}", lease.path), &error);
+                endings::take_back(node, &lease, refusal, reply);
+            }
+        }
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use namespace::{
-    Commit, CommitReply, Committed, Completion, Durability, EndUnchanged, GraceEnd, GraceFacts, Interrupt, NsError,
-    Sums, WriterToken,
+    Abandon, Commit, CommitReply, Committed, Completion, Durability, EndUnchanged, GraceEnd, GraceFacts, Interrupt,
+    NsError, Sums, WriterToken,
 };
 use roles::Placed;
 use store::{Completed, PieceState, PieceStatus, StoreError};
@@ -464,11 +464,28 @@ fn log_end(lease: &Arc<Lease>) -> impl FnOnce(Result<(), Refusal>) + Send + 'sta
 
 /// An open that the store refused right after the namespace had agreed: nothing was written.
 pub(crate) fn abandon(node: &Arc<Node>, token: WriterToken) {
-    let op = Interrupt { writer: token, kept_len: 0 };
-    node.change_urgent(Durability::Written, op, |result| {
+    node.change_urgent(Durability::Written, Abandon { writer: token }, |result| {
         if let Err(error) = result {
             tracing::error!(%error, "cannot take back an open");
         }
+    });
+}
+
+/// A new file of a batch could not be written: its client has all of it still, and nothing of it is left here. The entry is in closing standing.
+pub(crate) fn take_back(node: &Arc<Node>, lease: &Arc<Lease>, why: Refusal, reply: Reply) {
+    lease.fence();
+    lease.drop_writer();
+    let (inner, kept) = (Arc::clone(node), Arc::clone(lease));
+    node.change_urgent(Durability::Written, Abandon { writer: lease.token() }, move |result| {
+        match result {
+            Ok(_) => inner.writers.lock().forget(kept.body),
+            Err(error) => {
+                tracing::debug!(path = %kept.path, %error, "an open cannot be taken back");
+                let node = Arc::clone(&inner);
+                inner.workers.submit_duty(Box::new(move || interrupt(&node, &kept)));
+            }
+        }
+        reply.refuse(&why);
     });
 }
 

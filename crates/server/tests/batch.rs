@@ -4,8 +4,10 @@
 
 mod world;
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
+use disk::DiskOp;
 use types::Crc32c;
 use wire::batch::{self, List, Op};
 use wire::request::{Batch, MkdirOptions, QueryKind};
@@ -283,6 +285,28 @@ fn on_a_full_disk_each_file_is_refused_and_removing_goes_on() {
     assert!(me.checksum("/new").is_err());
     assert_eq!(ask(&mut me, &[Wish(Op::Remove, "/old", b"")]), [Response::Ok(Vec::new())]);
     let _ = world.stop();
+}
+
+#[test]
+fn one_that_cannot_be_written_leaves_no_name() {
+    let world = World::new();
+    let mut me = world.connect();
+    let (large, small) = (content(2, 200_000), content(3, 4096));
+    assert_eq!(ask(&mut me, &[create("/there", &small)]), [Response::Ok(Vec::new())]);
+    for op in [DiskOp::Write, DiskOp::Create] {
+        world.disk.fail_next_under(op, "store/objects/", 8, ErrorKind::StorageFull);
+        let answers = ask(&mut me, &[create("/d/new", &large), create("/d/beside", &small), replace("/there", &large)]);
+        assert_eq!(refusal(&answers[0]).0, E::NO_SPACE, "{op:?}: {answers:?}");
+        assert_eq!((&answers[1], refusal(&answers[2]).0), (&Response::Ok(Vec::new()), E::NO_SPACE), "{op:?}");
+        world.disk.fail_next_under(op, "store/objects/", 0, ErrorKind::StorageFull);
+        assert_eq!(me.stat("/d/new").unwrap_err(), E::NOT_FOUND, "{op:?}: it was never there");
+        assert_eq!((me.get("/d/beside"), me.get("/there")), (small.clone(), small.clone()));
+        assert_eq!(world.server().watch().figures().writers, 0, "nothing is left open");
+        assert_eq!(ask(&mut me, &[create("/d/new", &large)]), [Response::Ok(Vec::new())], "{op:?}");
+        assert_eq!(me.get("/d/new"), large);
+        let (new, beside) = (Wish(Op::Remove, "/d/new", b""), Wish(Op::Remove, "/d/beside", b""));
+        assert_eq!(ask(&mut me, &[new, beside]), vec![Response::Ok(Vec::new()); 2]);
+    }
 }
 
 #[test]

@@ -45,7 +45,16 @@ impl Writer {
     /// # Errors
     /// After one (no space, a disk error) earlier writes stand; of this one nothing is claimed, or a part of it.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
-        self.write_known(offset, data, None)
+        self.write_known(offset, data, None, Until::Kernel)
+    }
+
+    /// [`Writer::write`] for a caller who tells nobody of it before the piece is complete or synced: what goes to the log may still be in memory when it
+    /// returns, and be lost with the process. So many small contents share a write to the log, as they share a sync.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub fn write_ahead(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.write_known(offset, data, None, Until::Logged)
     }
 
     /// [`Writer::write`] for a caller that has the sums already: `sums` are those of every page that `data` touches, in order, of
@@ -56,10 +65,10 @@ impl Writer {
     pub fn write_summed(&self, offset: u64, data: &[u8], sums: &[PageSum]) -> Result<(), StoreError> {
         let pages = index(pages_of(offset.saturating_add(data.len() as u64)) - offset / PAGE);
         debug_assert!(data.is_empty() || sums.len() == pages, "{} sums of {pages} pages", sums.len());
-        self.write_known(offset, data, Some(sums).filter(|sums| sums.len() == pages))
+        self.write_known(offset, data, Some(sums).filter(|sums| sums.len() == pages), Until::Kernel)
     }
 
-    fn write_known(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), StoreError> {
+    fn write_known(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>, until: Until) -> Result<(), StoreError> {
         let len = data.len() as u64;
         if offset.checked_add(len).is_none_or(|end| end > PIECE_LEN_MAX) {
             return Err(StoreError::TooLarge { offset, len, max: PIECE_LEN_MAX });
@@ -70,14 +79,14 @@ impl Writer {
         while !rest.is_empty() {
             let (step, after) = rest.split_at(rest.len().min(STEP - index(at % PAGE)));
             let first = index(at / PAGE - offset / PAGE);
-            self.write_step(at, step, sums.map(|sums| &sums[first..]))?;
+            self.write_step(at, step, sums.map(|sums| &sums[first..]), until)?;
             at += step.len() as u64;
             rest = after;
         }
         Ok(())
     }
 
-    fn write_step(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), StoreError> {
+    fn write_step(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>, until: Until) -> Result<(), StoreError> {
         let (inner, end) = (&*self.inner, offset + data.len() as u64);
         inner.floor.check(&*inner.disk, data.len() as u64)?;
         // Other writes to the same pages wait, so that the order in the log is the order in which they take effect.
@@ -134,7 +143,9 @@ impl Writer {
         let result = result.and_then(|()| inner.make_room(self.piece.id, &mut state));
         drop(state);
         result.map_err(|e: StoreError| if e.is_no_space() { inner.floor.no_space() } else { e })?;
-        inner.journal.write_to(last)?;
+        if until == Until::Kernel {
+            inner.journal.write_to(last)?;
+        }
         if renew { inner.snapshot(&self.piece) } else { Ok(()) }
     }
 
@@ -346,6 +357,15 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.inner.release(&self.piece);
     }
+}
+
+/// How far a write's record has to be when it returns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// In the log's order, in memory.
+    Logged,
+    /// In the kernel.
+    Kernel,
 }
 
 /// A step of a write that is in the log, to be taken in memory.

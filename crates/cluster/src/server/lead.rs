@@ -151,11 +151,14 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
             lead.ended = Some(at.now);
         }
         if machine.is_fenced() {
-            // Whoever comes again with the same finds out from the manager what became of it.
+            // Whoever comes again with the same finds out from the manager what became of it: the floor says so, and nothing else of it is needed. Where
+            // many small files are written, there are more that have ended than can be looked at with each tick.
             let epoch = lead.epoch();
+            self.leads.remove(&piece);
             if self.floor(piece).writes <= epoch {
                 self.raise(piece, epoch, epoch.next(), at.now);
             }
+            self.floors.entry(piece).or_default().has_led = true;
         }
     }
 

@@ -33,7 +33,7 @@ pub struct StorePart<C, B> {
     pub(super) copies: BTreeMap<PieceId, Copy>,
     /// Of this session; for a while.
     pub(super) ended_copies: BTreeMap<PieceId, EndedCopy>,
-    floors: BTreeMap<PieceId, Floor>,
+    pub(super) floors: BTreeMap<PieceId, Floor>,
     /// Pieces whose disk has to delete them.
     deleting: BTreeSet<PieceId>,
     /// Those of which the manager is to be told.
@@ -50,6 +50,8 @@ pub(super) struct Floor {
     pub(super) writes: Epoch,
     /// The manager said so.
     is_told: bool,
+    /// A writing that this store was the primary of has ended.
+    pub(super) has_led: bool,
     since: Time,
 }
 
@@ -141,11 +143,12 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         if view.lease.session != Some(grant.session) || grant.store != self.store {
             return Err(ErrorCode::Stale);
         }
-        let machine = self.leads.get(&piece).and_then(|lead| lead.machine.as_ref());
+        let lead = self.leads.get(&piece);
+        let machine = lead.and_then(|lead| lead.machine.as_ref());
         if let Some(machine) = machine.filter(|machine| !machine.is_fenced()) {
             return if machine.may_show(view.lease) { Ok(Shows::OfWriter) } else { Err(ErrorCode::Overloaded) };
         }
-        let has_ended = machine.is_some();
+        let has_ended = lead.is_none() && self.floor(piece).has_led;
         let (epoch, shows) = match grant.rights {
             GrantRights::Read { epoch, whole } => (epoch, Shows::Whole(whole)),
             GrantRights::Kept { epoch } => (epoch, Shows::Kept),

@@ -132,8 +132,8 @@ fn a_writing_from_its_opening_to_its_close_and_who_comes_after_it() {
     assert_eq!(story.attach(4, 1), [answer(4, Err(ErrorCode::Stale))]);
     assert_eq!(story.reads(&to_read(1)), Ok(Shows::Whole(WHOLE)));
     assert_eq!(story.reads(&follow), Err(ErrorCode::Stale), "the manager knows what became of it");
-    // Much later nothing is remembered of it.
-    assert_eq!(story.part.remembered(), [1, 0, 0, 1]);
+    // Nothing is remembered of it but that, much later not even that.
+    assert_eq!(story.part.remembered(), [0, 0, 0, 1]);
     story.wait(story.terms.kept);
     assert_eq!(story.part.remembered(), [0; 4]);
     // An update has the next epoch, and takes readers of before with it.

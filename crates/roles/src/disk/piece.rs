@@ -47,6 +47,8 @@ pub(super) struct AtHand<'a> {
     pub(super) number: u64,
     pub(super) bytes: &'a [u8],
     pub(super) sums: Option<&'a [PageSum]>,
+    /// Its client is told nothing of it before the piece is complete.
+    pub(super) is_ahead: bool,
 }
 
 /// A piece that something is done with.
@@ -221,6 +223,7 @@ impl Piece {
             ChangeHead::Write { offset, .. } => {
                 let at_hand = at_hand.filter(|at_hand| change.number != 0 && at_hand.number == change.number);
                 match (at_hand, &change.bytes) {
+                    (Some(AtHand { bytes, is_ahead: true, .. }), _) => writer.write_ahead(offset, bytes),
                     (Some(AtHand { bytes, sums: Some(sums), .. }), _) => writer.write_summed(offset, bytes, sums),
                     (Some(AtHand { bytes, sums: None, .. }), _) => writer.write(offset, bytes),
                     (None, Some(bytes)) => writer.write(offset, bytes),

@@ -239,13 +239,14 @@ impl Placed {
         if data.is_empty() {
             return Ok(());
         }
-        self.begin_write(offset, data, sums)?.wait(&self.server)
+        let at_hand = AtHand { number: self.shell.number(), bytes: data, sums, is_ahead: false };
+        self.begin_write(at_hand, offset)?.wait(&self.server)
     }
 
-    fn begin_write(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<Answer, PlacedError> {
-        let len = u32::try_from(data.len()).map_err(|_| PlacedError::Refused(ErrorCode::TooLarge))?;
-        let bytes = self.is_shared.then(|| Arc::new(data.to_vec()));
-        Ok(self.change(ChangeHead::Write { offset, len }, bytes, data, sums))
+    fn begin_write(&self, at_hand: AtHand<'_>, offset: u64) -> Result<Answer, PlacedError> {
+        let len = u32::try_from(at_hand.bytes.len()).map_err(|_| PlacedError::Refused(ErrorCode::TooLarge))?;
+        let bytes = self.is_shared.then(|| Arc::new(at_hand.bytes.to_vec()));
+        Ok(self.change(ChangeHead::Write { offset, len }, bytes, at_hand))
     }
 
     /// Writes all of a new content, and does not wait for the others that take part: what is asked next is done behind it. A close that succeeds says
@@ -257,7 +258,8 @@ impl Placed {
         if data.is_empty() {
             return Ok(None);
         }
-        let answer = self.begin_write(0, data, None)?;
+        let at_hand = AtHand { number: self.shell.number(), bytes: data, sums: None, is_ahead: true };
+        let answer = self.begin_write(at_hand, 0)?;
         Ok(self.is_shared.then(|| Writing { placed: Arc::clone(self), answer }))
     }
 
@@ -266,12 +268,13 @@ impl Placed {
     /// # Errors
     /// After one nobody knows whether it is done.
     pub fn truncate(&self, len: u64) -> Result<(), PlacedError> {
-        self.change(ChangeHead::Truncate { len }, None, &[], None).wait(&self.server)
+        let at_hand = AtHand { number: self.shell.number(), bytes: &[], sums: None, is_ahead: false };
+        self.change(ChangeHead::Truncate { len }, None, at_hand).wait(&self.server)
     }
 
-    fn change(&self, head: ChangeHead, bytes: Option<Arc<Vec<u8>>>, data: &[u8], sums: Option<&[PageSum]>) -> Answer {
+    fn change(&self, head: ChangeHead, bytes: Option<Arc<Vec<u8>>>, at_hand: AtHand<'_>) -> Answer {
         let (waiter, answer) = Answer::new();
-        let number = self.shell.number();
+        let number = at_hand.number;
         self.shell.wait_for(number, waiter);
         {
             let turn = self.state.turn();
@@ -279,7 +282,6 @@ impl Placed {
             let change = Change { head, bytes, number };
             let input = Input::Change { by: number, piece: self.piece(), epoch: self.epoch(), change };
             self.server.step(&self.shell, input, Some(&self.state));
-            let at_hand = AtHand { number, bytes: data, sums };
             self.server.work_in_turn(&self.shell, &self.state, &turn, Some(at_hand));
         }
         self.server.work_off(&self.shell, &self.state);

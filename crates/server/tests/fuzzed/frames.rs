@@ -308,7 +308,9 @@ fn batch(c: &mut Choices<'_>, port: u16) -> Frame {
         let content = if c.one_in(3) { Vec::new() } else { data(c) };
         let sum = types::Crc32c::of(&content).0 ^ u32::from(c.one_in(8));
         let create = wire::batch::Op::Create { replace: c.one_in(2), mode: 0o644, crc32c: sum };
-        let op = c.of(&[create, create, wire::batch::Op::Stat, wire::batch::Op::Remove, wire::batch::Op::Unknown(9)]);
+        let open = wire::batch::Op::Open { replace: c.one_in(2), mode: 0o644, len: sum };
+        let op =
+            c.of(&[create, create, wire::batch::Op::Stat, wire::batch::Op::Remove, open, wire::batch::Op::Unknown(9)]);
         let content = if op == create { content } else { Vec::new() };
         if list.push(op, &path(c, port), content.len()).is_ok() {
             contents.extend_from_slice(&content);

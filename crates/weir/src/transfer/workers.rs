@@ -198,7 +198,7 @@ fn copied_again(context: &Context, error: &client::ClientError, count: usize) {
 /// How small files are sent.
 enum Many {
     InBatches(Box<BatchWriter<Item>>),
-    OneByOne(ManyWriter<Item>),
+    OneByOne(Box<ManyWriter<Item>>),
 }
 
 impl Many {
@@ -266,7 +266,7 @@ fn up(
     let Some(session) = session else { return vec![(first.clone(), Before::Nothing)] };
     let mut many = match batches {
         Some(limits) => Many::InBatches(Box::new(BatchWriter::new(session, limits, &context.settings, url))),
-        None => Many::OneByOne(ManyWriter::new(session)),
+        None => Many::OneByOne(Box::new(ManyWriter::new(session))),
     };
     let mut undone = Vec::new();
     let mut next = Some(first.clone());
