@@ -18,6 +18,8 @@ use crate::writers::TakeUp;
 
 /// Bytes of one batch that are on their way to other stores, not answered: what goes to one node is bounded for all who send there.
 const ON_THEIR_WAY: usize = 1 << 20;
+/// Contents of one batch that are on their way there: a store that has too many to begin with does not answer in time, and is left out.
+const CONTENTS_ON_THEIR_WAY: usize = 32;
 
 /// A new file that the manager has opened.
 pub(crate) struct PlacedCreate {
@@ -46,7 +48,7 @@ impl Creates {
                 bytes += len;
                 on_their_way.push_back((writing, len));
             }
-            while bytes > ON_THEIR_WAY
+            while (bytes > ON_THEIR_WAY || on_their_way.len() > CONTENTS_ON_THEIR_WAY)
                 && let Some((oldest, len)) = on_their_way.pop_front()
             {
                 bytes -= len;
