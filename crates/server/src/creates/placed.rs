@@ -14,7 +14,6 @@ use crate::endings;
 use crate::making::Making;
 use crate::open_file::{Lease, LeaseFacts, LeaseState};
 use crate::refusal::Refusal;
-use crate::writers::TakeUp;
 
 /// Bytes of one batch that are on their way to other stores, not answered: what goes to one node is bounded for all who send there.
 const ON_THEIR_WAY: usize = 1 << 20;
@@ -91,7 +90,7 @@ impl Creates {
         {
             // In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
             let mut writers = node.writers.lock();
-            if !matches!(writers.take_up(body, self.owner), TakeUp::Unknown) {
+            if writers.lease(body).is_some() {
                 drop(writers);
                 let text = format!("Cannot {doing} now: it is being written already");
                 reply.refuse(&Refusal::Wait { seconds: 1, text });
