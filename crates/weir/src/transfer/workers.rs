@@ -40,6 +40,15 @@ enum Before {
     /// A request for it was under way when its connection broke. It may be there, by us: this file, as it was when it was made; if the
     /// server has told none, nobody knows.
     Begun(Option<StatReply>),
+    /// A cluster's manager has opened it for us in a batch, and its content did not get there: it may stand there, begun and empty.
+    Opened,
+}
+
+impl Before {
+    /// Of a file that was under way in `many`.
+    fn of(is_in_batches: bool, file: &SmallFile<Item>) -> Self {
+        if is_in_batches && file.opened { Self::Opened } else { Self::Begun(file.made.clone()) }
+    }
 }
 
 /// Which way small files go: to or from which server, and as whom.
@@ -102,9 +111,9 @@ fn bulk<'a>(context: &'a Context, item: &'a Item, made: Option<StatReply>) -> Bu
 fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) -> Result<Copied, TransferError> {
     let (mut unsure, made) = match before {
         Before::Nothing => (false, None),
-        Before::Begun(Some(made)) => (true, Some(made)),
+        Before::Begun(made) => (true, made),
         // What stands there now may be what was begun. Whose it is, and whether it may be taken away, is asked when it is in the way.
-        Before::Begun(None) => (true, standing(client, &item.to)),
+        Before::Opened => (true, standing(client, &item.to)),
     };
     // What has gone through a pipe is gone.
     let once = item.from.is_stream() || item.to.is_stream();
@@ -318,7 +327,12 @@ fn up(
                         if opened {
                             copied_again(context, &error, 1);
                         }
-                        undone.push((item, if opened { Before::Begun(made) } else { Before::Nothing }));
+                        let before = match (opened, many.is_in_batches()) {
+                            (false, _) => Before::Nothing,
+                            (true, false) => Before::Begun(made),
+                            (true, true) => Before::Opened,
+                        };
+                        undone.push((item, before));
                     }
                     Err(error) => {
                         // What is there is not what was sent: it must not stay.
@@ -330,9 +344,13 @@ fn up(
                 }
             }
             Err(error) => {
+                let is_in_batches = many.is_in_batches();
                 let unfinished = many.unfinished();
                 copied_again(context, &error, unfinished.len());
-                undone.extend(unfinished.into_iter().map(|file| (file.tag, Before::Begun(file.made))));
+                undone.extend(unfinished.into_iter().map(|file| {
+                    let before = Before::of(is_in_batches, &file);
+                    (file.tag, before)
+                }));
                 return undone;
             }
         }
