@@ -40,14 +40,14 @@ enum Before {
     /// A request for it was under way when its connection broke. It may be there, by us: this file, as it was when it was made; if the
     /// server has told none, nobody knows.
     Begun(Option<StatReply>),
-    /// A cluster's manager has opened it for us in a batch, and its content did not get there: it may stand there, begun and empty.
+    /// It was under way in a batch, which tells nothing of what it makes. In a cluster it may stand there, begun for us and empty.
     Opened,
 }
 
 impl Before {
     /// Of a file that was under way in `many`.
     fn of(is_in_batches: bool, file: &SmallFile<Item>) -> Self {
-        if is_in_batches && file.opened { Self::Opened } else { Self::Begun(file.made.clone()) }
+        if is_in_batches { Self::Opened } else { Self::Begun(file.made.clone()) }
     }
 }
 
