@@ -21,7 +21,8 @@ pytestmark = pytest.mark.alone
 
 
 def metrics_port(server) -> int:
-    return int(re.search(r"metrics on http://127\.0\.0\.1:(\d+)/metrics", server.log_text()).group(1))
+    # Of its last start.
+    return int(re.findall(r"metrics on http://127\.0\.0\.1:(\d+)/metrics", server.log_text())[-1])
 
 
 def fetch(server, path: str = "/metrics") -> str:

@@ -46,6 +46,12 @@ impl RemoteFile {
         }
     }
 
+    /// When it is opened again, this word is not said any more.
+    pub(crate) fn forget_word(&mut self, word: &str) {
+        self.url.remove_word(word);
+        self.origin.remove_word(word);
+    }
+
     /// Sets how many requests of a [`crate::Writer`] are under way at a time; the settings' `window` otherwise.
     #[must_use]
     pub fn with_window(mut self, requests: usize) -> Self {

@@ -1,6 +1,7 @@
 //! Operations on names: each asks one server, follows it elsewhere, and comes back.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use wire::request::{
@@ -382,11 +383,28 @@ impl Client {
     /// # Errors
     /// Of the server or of the connection.
     pub fn open(&mut self, url: &Url, options: OpenOptions, mode: u16) -> Result<RemoteFile, ClientError> {
+        match self.open_until(url, options, mode, &|_| None::<Infallible>)? {
+            Led::File(file) => Ok(file),
+            Led::To(nowhere) => match nowhere {},
+        }
+    }
+
+    /// Opens a file, unless a redirect leads to something that `led` takes.
+    pub(crate) fn open_until<T>(
+        &mut self,
+        url: &Url,
+        options: OpenOptions,
+        mode: u16,
+        led: &dyn Fn(&Url) -> Option<T>,
+    ) -> Result<Led<T>, ClientError> {
         let options = options | OpenOptions::RETSTAT;
         let request = Request::Open(Open::plain(Access(mode), options, url.target()));
         // Opening for writing again what another request of ours has made is not asked for twice.
         let repeatable = !options.has(OpenOptions::NEW);
-        let (mut session, at, body) = self.ask_there(url, "open", request, repeatable)?;
+        let (mut session, at, body) = match self.ask_until(url, "open", request, repeatable, led)? {
+            Asked::Answered(session, at, body) => (session, at, body),
+            Asked::Led(to) => return Ok(Led::To(to)),
+        };
         let reply = OpenReply::decode(&body).map_err(|source| session.malformed(source))?;
         let stat = match reply.stat {
             Some(stat) => stat,
@@ -402,7 +420,8 @@ impl Client {
                 }
             }
         };
-        Ok(RemoteFile::new(session, (url.clone(), at), reply.handle, stat, options, self.settings.clone()))
+        let from = (url.clone(), at);
+        Ok(Led::File(RemoteFile::new(session, from, reply.handle, stat, options, self.settings.clone())))
     }
 
     fn tell(&mut self, url: &Url, what: &str, request: Request) -> Result<(), ClientError> {
@@ -428,6 +447,21 @@ impl Client {
         request: Request,
         repeatable: bool,
     ) -> Result<(Session, Url, Vec<u8>), ClientError> {
+        match self.ask_until(url, what, request, repeatable, &|_| None::<Infallible>)? {
+            Asked::Answered(session, at, body) => Ok((session, at, body)),
+            Asked::Led(nowhere) => match nowhere {},
+        }
+    }
+
+    /// The same, but goes nowhere once a redirect leads to something that `led` takes.
+    fn ask_until<T>(
+        &mut self,
+        url: &Url,
+        what: &str,
+        request: Request,
+        repeatable: bool,
+        led: &dyn Fn(&Url) -> Option<T>,
+    ) -> Result<Asked<T>, ClientError> {
         let what = format!("{what} {url}");
         let mut attempts = Attempts::new();
         let (mut at, mut asked, mut redirects) = (url.clone(), request.clone(), 0);
@@ -438,7 +472,7 @@ impl Client {
             let kept = connected.as_ref().is_ok_and(|(_, kept)| *kept);
             let answered = connected.map(|(mut session, _)| (session.call(&what, &asked), session));
             let failed = match answered {
-                Ok((Ok(Answer::Done(body)), session)) => return Ok((session, at, body)),
+                Ok((Ok(Answer::Done(body)), session)) => return Ok(Asked::Answered(session, at, body)),
                 // A refusal is an answer like any other: the connection is as good as before.
                 Ok((Err(refused @ ClientError::Refused { .. }), session)) => {
                     self.give_back(session, &at);
@@ -452,6 +486,9 @@ impl Client {
                         return Err(ClientError::Redirects { server: at.server, what, limit });
                     }
                     at = follow(&at, &redirect)?;
+                    if let Some(led) = led(&at) {
+                        return Ok(Asked::Led(led));
+                    }
                     retarget(&mut asked, &at);
                     continue;
                 }
@@ -464,6 +501,22 @@ impl Client {
             (at, asked, redirects) = (url.clone(), request.clone(), 0);
         }
     }
+}
+
+/// What came of an open.
+#[allow(clippy::large_enum_variant)] // lives for one call
+pub(crate) enum Led<T> {
+    File(RemoteFile),
+    /// A redirect has led to this.
+    To(T),
+}
+
+/// What came of a question.
+#[allow(clippy::large_enum_variant)] // lives for one call
+enum Asked<T> {
+    Answered(Session, Url, Vec<u8>),
+    /// A redirect has led to this.
+    Led(T),
 }
 
 /// Tries of one question over connections that are lost.

@@ -16,6 +16,7 @@
 //! What it leaves to others: local files, progress, what is copied where (`weir cp`).
 
 mod copying;
+mod direct;
 mod error;
 mod file;
 mod fs;
@@ -28,11 +29,13 @@ mod session;
 mod settings;
 mod striped;
 mod sums;
+mod units_writer;
 mod url;
 mod vector;
 mod writer;
 mod written;
 
+pub use direct::{Opened, Units};
 pub use error::{ClientError, Kind};
 pub use file::RemoteFile;
 pub use fs::{Client, Space};
@@ -43,6 +46,7 @@ pub use session::{Incoming, Session};
 pub use settings::{Reach, Settings, Stop};
 pub use striped::{StripedAt, StripedReader, StripedWriter};
 pub use sums::{Algorithm, Sum};
+pub use units_writer::UnitsWriter;
 pub use url::{Endpoint, Url, UrlError};
 pub use vector::{SEGMENT_MAX, Span, Trips};
 pub use wire::batch::Limits as BatchLimits;

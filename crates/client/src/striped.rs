@@ -4,18 +4,26 @@
 //! opened again at another one as any file is. What was written of the file becomes the file when all units are closed and the manager, which
 //! has looked at them, says so.
 
-use std::ops::DerefMut;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use types::striping::{SUMS_KEY, StripedWriting, UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, show_sums, show_writer};
-use types::{BodyId, Run, Stripe, Timestamp};
+use types::striping::{
+    SUMS_KEY, StripedWriting, UNIT_KEY, UNIT_OF_KEY, UNIT_SUMS_KEY, UNIT_WRITER_KEY, show_sums, show_unit_sums,
+    show_writer,
+};
+use types::{BodyId, Crc32c, Run, Stripe, Timestamp};
 use wire::request::{OpenOptions, QueryKind};
 
+use crate::units_writer::UnitsWriter;
 use crate::written::{SumsOfWritten, WrittenSums};
 use crate::{Chunk, Client, ClientError, Reader, RemoteFile, Settings, Url, Writer};
 
 /// How often a unit is opened again for one request whose connection was lost, beyond what its reader or writer does by itself.
-const AGAIN_MAX: u32 = 3;
+pub(crate) const AGAIN_MAX: u32 = 3;
+
+/// The word of an open that goes on with what was interrupted.
+const RESUMED: &str = "weir.resume=1";
 
 /// A striped file, as whoever has sent us there says.
 #[derive(Clone, Debug)]
@@ -33,7 +41,7 @@ impl StripedAt {
         url
     }
 
-    fn of_reader(&self, unit: u8, body: BodyId) -> Url {
+    pub(crate) fn of_reader(&self, unit: u8, body: BodyId) -> Url {
         self.unit(unit, &format!("{UNIT_OF_KEY}={:x}", body.0))
     }
 
@@ -82,7 +90,7 @@ impl Span {
 }
 
 /// Does `each` for all units at the same time.
-fn at_once<T: Send>(
+pub(crate) fn at_once<T: Send>(
     numbers: std::ops::Range<u8>,
     each: impl Fn(u8) -> Result<T, ClientError> + Sync,
 ) -> Result<Vec<T>, ClientError> {
@@ -210,32 +218,36 @@ fn open_reader(at: &StripedAt, unit: u8, body: BodyId, settings: &Settings) -> R
 /// A striped file that is written.
 #[derive(Debug)]
 pub struct StripedWriter {
-    at: StripedAt,
-    of: StripedWriting,
+    pub(crate) at: StripedAt,
+    pub(crate) of: StripedWriting,
     /// How long the file is to be, as far as it was announced: its units close with no gaps then.
-    expected_len: Option<u64>,
-    settings: Settings,
-    units: Vec<Mutex<WriteUnit>>,
+    pub(crate) expected_len: Option<u64>,
+    pub(crate) settings: Settings,
+    pub(crate) units: Vec<Mutex<WriteUnit>>,
+    /// How many bytes each has: whoever asks does not wait for those who write.
+    lens: Vec<AtomicU64>,
     /// What is there of it is not known any more.
     is_spoiled: Mutex<bool>,
     sums: Mutex<SumsOfWritten>,
+    /// Nothing of it was there when it was opened.
+    pub(crate) is_new: bool,
 }
 
 #[derive(Debug)]
-struct WriteUnit {
+pub(crate) struct WriteUnit {
     /// `None`: something went wrong with it, or it is closed; it is opened again when it is needed.
-    writer: Option<Writer<Vec<u8>>>,
-    len: u64,
+    pub(crate) writer: Option<Writer<Vec<u8>>>,
 }
 
 impl StripedWriter {
-    /// Opens all units of the file that `of` writes. Whoever wrote them before can do so no longer.
+    /// Opens all units of the file that `of` writes; if it `goes_on` with an interrupted one, also those that have ended. Whoever wrote them before
+    /// can do so no longer.
     ///
     /// # Errors
     /// One of them cannot be opened.
     pub fn open(
         at: StripedAt,
-        of: StripedWriting,
+        (of, goes_on): (StripedWriting, bool),
         expected_len: Option<u64>,
         settings: &Settings,
     ) -> Result<Self, ClientError> {
@@ -243,18 +255,17 @@ impl StripedWriter {
         at.url.opaque = None;
         let open = |unit| {
             let expected = expected_len.map(|len| at.stripe.unit_len(unit, len));
-            open_writer(&at, unit, of, expected, settings)
+            open_writer(&at, unit, (of, goes_on), expected, settings).map(one_by_one)
         };
-        let unit = |writer: Writer<Vec<u8>>| {
-            let len = writer.file().stat().size;
-            Mutex::new(WriteUnit { writer: Some(writer), len })
-        };
+        let unit = |writer: Writer<Vec<u8>>| Mutex::new(WriteUnit { writer: Some(writer) });
         let writers = at_once(at.numbers(), open)?;
         // Who goes on with something does not know what that is.
         let is_new = writers.iter().all(|writer| writer.file().stat().size == 0);
+        let lens = writers.iter().map(|writer| AtomicU64::new(writer.file().stat().size)).collect();
         let units = writers.into_iter().map(unit).collect();
         let sums = Mutex::new(SumsOfWritten::new(is_new));
-        Ok(Self { at, of, expected_len, settings: settings.clone(), units, is_spoiled: Mutex::new(false), sums })
+        let is_spoiled = Mutex::new(false);
+        Ok(Self { at, of, expected_len, settings: settings.clone(), units, lens, is_spoiled, sums, is_new })
     }
 
     fn writer<'a>(
@@ -266,8 +277,8 @@ impl StripedWriter {
             Some(writer) => writer,
             None => {
                 let expected = self.expected_len.map(|len| self.at.stripe.unit_len(unit, len));
-                let writer = open_writer(&self.at, unit, self.of, expected, &self.settings)?;
-                guard.len = guard.len.max(writer.file().stat().size);
+                let writer = one_by_one(open_writer(&self.at, unit, (self.of, false), expected, &self.settings)?);
+                self.lens[usize::from(unit)].fetch_max(writer.file().stat().size, Ordering::Relaxed);
                 writer
             }
         };
@@ -297,7 +308,10 @@ impl StripedWriter {
         for (span, guard) in spans.iter().zip(&mut guards) {
             let Some(writer) = &mut guard.writer else { continue };
             match all_answered(writer) {
-                Ok(()) => guard.len = guard.len.max(span.offset + span.len() as u64),
+                Ok(()) => {
+                    let end = span.offset + span.len() as u64;
+                    self.lens[usize::from(span.unit)].fetch_max(end, Ordering::Relaxed);
+                }
                 Err(error) => {
                     guard.writer = None;
                     result = result.and(Err(error));
@@ -338,8 +352,11 @@ impl StripedWriter {
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a file's length, not a collection's
     pub fn len(&self) -> u64 {
-        let lens: Vec<u64> = self.units.iter().map(|unit| unit.lock().len).collect();
-        self.at.stripe.end_of(&lens)
+        self.at.stripe.end_of(&self.lens())
+    }
+
+    pub(crate) fn lens(&self) -> Vec<u64> {
+        self.lens.iter().map(|len| len.load(Ordering::Relaxed)).collect()
     }
 
     /// Cuts or extends.
@@ -363,7 +380,7 @@ impl StripedWriter {
         if let Some(file) = writer.file_mut() {
             again(file, |file| file.truncate(len))?;
         }
-        guard.len = len;
+        self.lens[usize::from(unit)].store(len, Ordering::Relaxed);
         Ok(())
     }
 
@@ -380,6 +397,18 @@ impl StripedWriter {
         at_once(self.at.numbers(), sync).map(drop)
     }
 
+    /// How many bytes there are from the beginning on without a gap.
+    #[must_use]
+    pub fn whole_prefix(&self) -> u64 {
+        self.at.stripe.whole_prefix(&self.lens())
+    }
+
+    /// Gives each unit a thread that writes it; `window` buffers are under way at most.
+    #[must_use]
+    pub fn into_parallel<B: Deref<Target = [u8]> + Send + Sync + 'static>(self, window: usize) -> UnitsWriter<B> {
+        UnitsWriter::new(self, window)
+    }
+
     /// All is written: closes the units, and has the manager make a file of them. It is complete, or it is not: the manager looks at the units.
     ///
     /// # Errors
@@ -391,16 +420,8 @@ impl StripedWriter {
         }
         let len = self.len();
         at_once(self.at.numbers(), |unit| self.close(unit, self.at.stripe.unit_len(unit, len)))?;
-        let mut args = self.at.url.path.clone().into_bytes();
-        args.extend_from_slice(format!("?weir.op=complete&{UNIT_WRITER_KEY}={}", show_writer(self.of)).as_bytes());
-        if let Some(WrittenSums { adler32, crc32c }) = self.sums.lock().whole(len) {
-            args.extend_from_slice(format!("&{SUMS_KEY}={}", show_sums(len, adler32, crc32c)).as_bytes());
-        }
-        if let Some(mtime) = mtime {
-            args.extend_from_slice(format!("&weir.mtime={}", mtime.0).as_bytes());
-        }
-        let mut client = Client::new(self.settings.clone());
-        client.query(&self.at.url, "close", QueryKind::OpaqueFile, args).map(drop)
+        let sums = self.sums.lock().whole(len);
+        say_complete(&self.at, self.of, &self.settings, &Said { len, sums, unit_sums: None, mtime })
     }
 
     /// Closes a unit of `len` bytes. Where it cannot be told whether it is closed, the manager can.
@@ -415,7 +436,7 @@ impl StripedWriter {
                 Err(error) => return Err(error),
             }
             // A gap at its end reads as zeros, as any other does.
-            if guard.len < len {
+            if self.lens[usize::from(unit)].load(Ordering::Relaxed) < len {
                 self.set_len(unit, &mut guard, len)?;
             }
             let writer = guard.writer.take();
@@ -429,20 +450,60 @@ impl StripedWriter {
     }
 }
 
-fn open_writer(
+/// What whoever has written a file says of it.
+pub(crate) struct Said {
+    pub(crate) len: u64,
+    pub(crate) sums: Option<WrittenSums>,
+    pub(crate) unit_sums: Option<Vec<Crc32c>>,
+    pub(crate) mtime: Option<Timestamp>,
+}
+
+/// The units are closed: has the manager make a file of them.
+pub(crate) fn say_complete(
+    at: &StripedAt,
+    of: StripedWriting,
+    settings: &Settings,
+    said: &Said,
+) -> Result<(), ClientError> {
+    let mut args = format!("{}?weir.op=complete&{UNIT_WRITER_KEY}={}", at.url.path, show_writer(of));
+    if let Some(WrittenSums { adler32, crc32c }) = said.sums {
+        args.push_str(&format!("&{SUMS_KEY}={}", show_sums(said.len, adler32, crc32c)));
+    }
+    if let Some(sums) = &said.unit_sums {
+        args.push_str(&format!("&{UNIT_SUMS_KEY}={}", show_unit_sums(sums)));
+    }
+    if let Some(mtime) = said.mtime {
+        args.push_str(&format!("&weir.mtime={}", mtime.0));
+    }
+    let mut client = Client::new(settings.clone());
+    client.query(&at.url, "close", QueryKind::OpaqueFile, args.into_bytes()).map(drop)
+}
+
+pub(crate) fn open_writer(
     at: &StripedAt,
     unit: u8,
-    of: StripedWriting,
+    (of, goes_on): (StripedWriting, bool),
     expected_len: Option<u64>,
     settings: &Settings,
-) -> Result<Writer<Vec<u8>>, ClientError> {
+) -> Result<RemoteFile, ClientError> {
     let mut url = at.of_writer(unit, of);
     if let Some(len) = expected_len {
         url.add_words(&format!("oss.asize={len}"));
     }
-    let file = Client::new(settings.clone()).open(&url, OpenOptions::UPDATE, 0)?;
-    // As many as are sent at a time: one a request of ours.
-    Ok(Writer::new(file.with_window(usize::MAX)))
+    if goes_on {
+        url.add_words(RESUMED);
+    }
+    let mut file = Client::new(settings.clone()).open(&url, OpenOptions::UPDATE, 0)?;
+    if goes_on {
+        // Where it ends from here on, something may be gone that was acknowledged.
+        file.forget_word(RESUMED);
+    }
+    Ok(file)
+}
+
+/// As many as are sent at a time: one a request of ours.
+fn one_by_one(file: RemoteFile) -> Writer<Vec<u8>> {
+    Writer::new(file.with_window(usize::MAX))
 }
 
 fn all_answered<B: DerefMut<Target = [u8]>>(writer: &mut Writer<B>) -> Result<(), ClientError> {
@@ -451,7 +512,7 @@ fn all_answered<B: DerefMut<Target = [u8]>>(writer: &mut Writer<B>) -> Result<()
 }
 
 /// Does `op`, and again where the connection was lost and could be made again.
-fn again<T>(
+pub(crate) fn again<T>(
     file: &mut RemoteFile,
     mut op: impl FnMut(&mut RemoteFile) -> Result<T, ClientError>,
 ) -> Result<T, ClientError> {

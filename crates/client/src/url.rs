@@ -170,6 +170,14 @@ impl Url {
         }
     }
 
+    /// Takes a word (`key=value`) away.
+    pub(crate) fn remove_word(&mut self, word: &str) {
+        if let Some(opaque) = self.opaque.take() {
+            let kept: Vec<&str> = opaque.split('&').filter(|other| *other != word).collect();
+            self.opaque = (!kept.is_empty()).then(|| kept.join("&"));
+        }
+    }
+
     /// As a request carries it.
     #[must_use]
     pub fn target(&self) -> PathArg {
@@ -194,6 +202,16 @@ mod tests {
     #![allow(clippy::unwrap_used)] // a test may fail this way
 
     use super::*;
+
+    #[test]
+    fn words_go_again() {
+        let mut url = Url::parse("root://host//file?a=1&weir.resume=1&b=2").unwrap();
+        url.remove_word("weir.resume=1");
+        assert_eq!(url.opaque.as_deref(), Some("a=1&b=2"));
+        url.remove_word("a=1");
+        url.remove_word("b=2");
+        assert_eq!(url.opaque, None);
+    }
 
     #[test]
     fn words_are_found_by_their_keys() {

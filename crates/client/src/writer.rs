@@ -41,6 +41,11 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
         &self.file
     }
 
+    /// The file, if nothing is under way.
+    pub(crate) fn into_file(self) -> Option<RemoteFile> {
+        self.pending.is_empty().then_some(self.file)
+    }
+
     /// The file, for requests of another kind; `None` while some of this writer's are under way.
     pub fn file_mut(&mut self) -> Option<&mut RemoteFile> {
         self.pending.is_empty().then_some(&mut self.file)

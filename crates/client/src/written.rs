@@ -2,8 +2,9 @@
 
 use types::{Adler32, Crc32c};
 
-/// Ranges that are remembered. A file that is written in more pieces at a time has no checksums.
-const RANGES_MAX: usize = 1024;
+/// Ranges that are remembered: more than a copy has parts under way in the smallest chunks. A file that is written in more pieces at a time
+/// has no checksums.
+const RANGES_MAX: usize = 4096;
 
 /// Bytes next to each other that were written, and their checksums.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +24,7 @@ pub struct WrittenSums {
 }
 
 impl WrittenSums {
-    fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         Self { adler32: Adler32::of(bytes), crc32c: Crc32c::of(bytes) }
     }
 }
@@ -60,11 +61,18 @@ impl SumsOfWritten {
 
     /// These bytes were written there.
     pub(crate) fn wrote(&mut self, start: u64, bytes: &[u8]) {
+        if self.ranges.is_some() {
+            self.add(start, bytes.len() as u64, WrittenSums::of(bytes));
+        }
+    }
+
+    /// So many bytes with these checksums were written there.
+    pub(crate) fn add(&mut self, start: u64, len: u64, sums: WrittenSums) {
         let Some(ranges) = &mut self.ranges else { return };
-        if bytes.is_empty() {
+        if len == 0 {
             return;
         }
-        let mut new = Range { start, len: bytes.len() as u64, sums: WrittenSums::of(bytes) };
+        let mut new = Range { start, len, sums };
         let mut at = ranges.partition_point(|range| range.start < start);
         let before = at.checked_sub(1).map(|before| ranges[before]);
         let overlaps = before.is_some_and(|before| before.end() > start)

@@ -1,7 +1,7 @@
 //! Why the namespace refused something.
 
 use kv::KvError;
-use types::{BodyId, ClientIdentity, ErrorCode, NameError, NodeId, StoreId, UploadId};
+use types::{BodyId, ClientIdentity, Crc32c, ErrorCode, NameError, NodeId, StoreId, UploadId};
 
 use crate::WriterToken;
 
@@ -125,6 +125,20 @@ pub enum NsError {
         /// For how long, in seconds.
         kept_secs: u64,
     },
+    /// A unit of a striped file is not what its writer has sent.
+    #[error(
+        "unit {unit} of the striped content {body} has the CRC32C {found:08x}, and {sent:08x} was sent: something has changed it on its way; write the file again", found = .found.0, sent = .sent.0
+    )]
+    NotAsSent {
+        /// The file's content.
+        body: BodyId,
+        /// Which unit.
+        unit: u64,
+        /// As its server has it.
+        found: Crc32c,
+        /// As it was sent.
+        sent: Crc32c,
+    },
     /// A length, offset or value over what can be stored.
     #[error("{what}: {len} bytes; {bound} is the limit")]
     TooLarge {
@@ -211,6 +225,7 @@ impl NsError {
             NsError::Interrupted { .. } | NsError::LostBytes { .. } => ErrorCode::Interrupted,
             NsError::Stale { .. } => ErrorCode::Stale,
             NsError::UploadKept { code, .. } | NsError::Remembered { code, .. } => *code,
+            NsError::NotAsSent { .. } => ErrorCode::Checksum,
             NsError::TooLarge { .. } => ErrorCode::TooLarge,
             NsError::OutOfNumbers => ErrorCode::Overloaded,
             NsError::Damaged { .. } => ErrorCode::Damaged,

@@ -111,8 +111,8 @@ pub use rmdir::{Rmdir, rmdir};
 pub use service::{CountersSnapshot, Namespace, NamespaceConfig};
 pub use session::{CloseSession, OpenSession, close_session, open_session};
 pub use stripe::{
-    CommitStriped, EndStriped, NewStripe, StripeRecord, commit_striped, end_striped, permit_writing, stripe_of,
-    unit_writer, units_are_written, units_of,
+    CommitStriped, EndStriped, NewStripe, StripeRecord, UnitsWritten, commit_striped, end_striped, permit_writing,
+    stripe_of, unit_writer, units_of, units_written,
 };
 pub use symlink::{Symlink, readlink, symlink};
 pub use totals::{Totals, totals};

@@ -29,6 +29,9 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
         own.retain(|writer| !matches!(writer.kind, WriterKind::Upload(_)));
     }
     match own.len() {
+        0 if request.unit_of.is_some() && request.resume == Some(Resume::Visible) => {
+            return go_on_with_unit(txn, ctx, request);
+        }
         0 if request.unit_of.is_some() || request.only.is_some() => {
             let why = "this writing has ended";
             return Err(NsError::Stale { what: path.to_string(), why });
@@ -55,6 +58,19 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
         return Err(given_up(path));
     }
     begin_update(txn, ctx, request, located, request.resume == Some(Resume::Visible))
+}
+
+/// Opens a unit that has ended, for whoever goes on with its file: one that is complete is changed in place.
+fn go_on_with_unit(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
+    let nothing = || NsError::NotFound(format!("{}: {}", request.path, request.client.user), "unit");
+    let (Some(of), Ok(unit)) = (request.unit_of, u8::try_from(request.client.pid)) else { return Err(nothing()) };
+    if request.client != crate::stripe::unit_writer(of.body, unit) {
+        return Err(nothing());
+    }
+    let record = crate::stripe::stripe_of(txn, of.body)?;
+    let ino = record.and_then(|record| record.units.get(usize::from(unit)).copied()).ok_or_else(nothing)?;
+    let located = locate(txn, ino)?.ok_or_else(nothing)?;
+    begin_update(txn, ctx, request, located, true)
 }
 
 fn given_up(path: &NsPath) -> NsError {
@@ -185,7 +201,9 @@ pub(crate) fn begin_update(
     let Kind::File(content) = &mut located.inode.kind else {
         return Err(NsError::Invalid { what: path.to_string(), why: "it is not a file" });
     };
-    must_not_be_striped(path, content.group)?;
+    if content.state == FileState::Complete {
+        must_not_be_striped(path, content.group)?;
+    }
     permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
     let key = keys::writer_key(&request.client, path.as_bytes());
     let (kind, open_kind) = match content.state {

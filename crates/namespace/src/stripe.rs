@@ -6,7 +6,7 @@
 
 use kv::{Read, Txn};
 use types::striping::{StripedWriting, WriteSecret};
-use types::{BodyId, ClientIdentity, GroupId, Ino, Placement, Stripe, WriterToken};
+use types::{BodyId, ClientIdentity, Crc32c, GroupId, Ino, Placement, Stripe, WriterToken};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::commit::current_writer;
@@ -42,7 +42,7 @@ pub struct StripeRecord {
 }
 
 /// Ends the writing of a striped file, when those of all its units have ended. Asked for twice, it is answered twice.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CommitStriped {
     /// The writing of the file itself.
     pub writing: StripedWriting,
@@ -50,6 +50,8 @@ pub struct CommitStriped {
     pub mtime: Option<types::Timestamp>,
     /// Of how many bytes whoever has written it knows the checksums, and which these are: those of the file, if it is as long.
     pub sums: Option<(u64, Sums)>,
+    /// The CRC32C of each unit, as whoever has written it has sent it: a unit that its server has otherwise is none of this file.
+    pub unit_sums: Option<Vec<Crc32c>>,
 }
 
 /// Ends the writing of a striped file whose client has not come back: as whole if it surely is, otherwise as interrupted.
@@ -200,9 +202,25 @@ pub(crate) fn kept(read: &dyn Read, writer: &WriterRecord, asked: u64) -> Result
     Ok(units.stripe.whole_prefix(&units.lens))
 }
 
-/// Whether somebody still writes a unit of this content.
-pub fn units_are_written(read: &dyn Read, body: BodyId) -> Result<bool, NsError> {
-    Ok(Units::of(read, body)?.are_written)
+/// How far the writing of units has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnitsWritten {
+    /// Somebody still writes one.
+    Still,
+    /// All are complete: whoever has written them may be about to say that the file is.
+    All,
+    /// Nobody writes one any more, and one is not complete: so nobody can make the file complete.
+    NotAll,
+}
+
+/// How far the writing of the units of this content has come.
+pub fn units_written(read: &dyn Read, body: BodyId) -> Result<UnitsWritten, NsError> {
+    let Units { are_complete, are_written, .. } = Units::of(read, body)?;
+    Ok(match (are_written, are_complete) {
+        (true, _) => UnitsWritten::Still,
+        (false, true) => UnitsWritten::All,
+        (false, false) => UnitsWritten::NotAll,
+    })
 }
 
 /// Whoever asks for something about a writing knows what its writer was told.
@@ -232,9 +250,24 @@ pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped)
             }
         }
     }
+    if let Some(sent) = &request.unit_sums {
+        compare(&*txn, token.body, sent)?;
+    }
     // The length is what the units have, whatever is said.
     let (len, sums) = request.sums.map_or((0, None), |(len, sums)| (len, Some(sums)));
     end(txn, ctx, token, Committed { len, sums, mtime: request.mtime }, Completion::ByClient)
+}
+
+/// Whether each unit is what was sent, as far as its server knows.
+fn compare(read: &dyn Read, body: BodyId, sent: &[Crc32c]) -> Result<(), NsError> {
+    let (_, units) = units_of(read, body)?;
+    let contents = units.iter().filter_map(Inode::content);
+    for ((unit, content), sent) in (0u64..).zip(contents).zip(sent) {
+        if let Some(sums) = content.sums.filter(|sums| sums.crc32c != *sent) {
+            return Err(NsError::NotAsSent { body, unit, found: sums.crc32c, sent: *sent });
+        }
+    }
+    Ok(())
 }
 
 fn end(

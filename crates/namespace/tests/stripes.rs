@@ -8,8 +8,8 @@ use kv::{Durability, MemoryKv};
 use namespace::{self as ns, Actor, FileState, How, Namespace, NamespaceConfig, NsError, Operation};
 use types::striping::{StripedWriting, WriteSecret};
 use types::{
-    BodyId, BootId, ClientIdentity, Era, ErrorCode, Group, GroupId, Member, NsPath, Participant, Placement, StoreId,
-    Stripe, Timestamp,
+    Adler32, BodyId, BootId, ClientIdentity, Crc32c, Era, ErrorCode, Group, GroupId, Member, NsPath, Participant,
+    Placement, StoreId, Stripe, Timestamp,
 };
 
 const CHUNK: u64 = 64 << 10;
@@ -102,7 +102,8 @@ impl World {
 }
 
 fn close(writer: ns::WriterToken) -> ns::CommitStriped {
-    ns::CommitStriped { writing: StripedWriting { writer, secret: SECRET }, mtime: Some(Timestamp(77)), sums: None }
+    let writing = StripedWriting { writer, secret: SECRET };
+    ns::CommitStriped { writing, mtime: Some(Timestamp(77)), sums: None, unit_sums: None }
 }
 
 #[test]
@@ -150,6 +151,31 @@ fn checksums_of_the_whole_are_kept_if_they_are_of_the_whole() {
         world.change(ns::CommitStriped { sums: Some((of, sums)), ..close(opened.writer) }).unwrap();
         assert_eq!((world.content(name).sums, world.content(name).len), (kept, 10), "{name}");
     }
+}
+
+#[test]
+fn a_unit_that_is_not_what_was_sent_makes_no_file() {
+    let world = World::new();
+    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    let sums = |crc| Some(ns::Sums { adler32: Adler32(1), crc32c: Crc32c(crc) });
+    // What its server does not know of the last one nobody compares.
+    for (unit, len, sums) in [(0, 10, sums(7)), (1, 0, sums(8)), (2, 0, None)] {
+        let part = world.open_unit(opened.writer, unit).unwrap();
+        let content = ns::Committed { len, sums, mtime: None };
+        let commit = ns::Commit { writer: part.writer, content, completion: ns::Completion::ByClient };
+        let holders = vec![part.participants[0].store];
+        world.change(ns::CommitPlaced { commit, group: part.group, holders }).unwrap();
+    }
+    let with = |sums: [u32; 3]| {
+        let unit_sums = Some(sums.into_iter().map(Crc32c).collect());
+        ns::CommitStriped { unit_sums, ..close(opened.writer) }
+    };
+    for wrong in [[6, 8, 9], [7, 7, 9], [8, 7, 9]] {
+        assert_eq!(world.refused(with(wrong)), ErrorCode::Checksum);
+        assert!(matches!(world.content("/f").state, FileState::Open(_)));
+    }
+    world.change(with([7, 8, 9])).unwrap();
+    assert_eq!(world.content("/f").state, FileState::Complete);
 }
 
 #[test]
@@ -206,6 +232,47 @@ fn a_writer_that_does_not_come_back_is_ended_when_its_units_are() {
     let file = world.content("/g");
     assert!(matches!(file.state, FileState::Interrupted(_)));
     assert_eq!(file.len, CHUNK + 7);
+}
+
+#[test]
+fn an_interrupted_one_is_gone_on_with_and_so_are_its_units_whether_they_are_complete_or_not() {
+    let world = World::new();
+    let opened = world.change(open("/f", How::NewOnly)).unwrap();
+    let first = world.open_unit(opened.writer, 0).unwrap();
+    world.close_unit(&first, CHUNK);
+    for unit in 1..3 {
+        let part = world.open_unit(opened.writer, unit).unwrap();
+        let interrupt = ns::Interrupt { writer: part.writer, kept_len: 7 };
+        world.change(ns::InterruptPlaced { interrupt, holders: vec![part.participants[0].store] }).unwrap();
+    }
+    assert!(!world.change(ns::EndStriped { writer: opened.writer }).unwrap());
+    assert_eq!(world.content("/f").len, CHUNK + 7);
+    let update = ns::OpenWrite { stripe: None, ..open("/f", How::Update) };
+    assert_eq!(world.refused(update.clone()), ErrorCode::Interrupted, "nobody has said that it is to be gone on with");
+    let client = ClientIdentity { user: "other".into(), pid: 2, host: "h".into() };
+    let again = world.change(ns::OpenWrite { resume: Some(ns::Resume::Visible), client, ..update }).unwrap();
+    assert_eq!((again.body, again.len), (opened.body, CHUNK + 7));
+    let go_on = |of: ns::WriterToken, unit: u8| {
+        let client = ns::unit_writer(of.body, unit);
+        let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
+        let placement = on(u64::from(unit) + 1);
+        ns::OpenWrite { unit_of: Some(of), resume: Some(ns::Resume::Visible), placement, ..open }
+    };
+    assert_eq!(world.refused(go_on(opened.writer, 0)), ErrorCode::Stale, "by the one before");
+    assert_eq!(world.refused(go_on(again.writer, 3)), ErrorCode::NotFound);
+    for unit in 0..3 {
+        assert_eq!(world.open_unit(again.writer, unit).unwrap_err().code(), ErrorCode::Stale, "it has ended");
+        let part = world.change(go_on(again.writer, unit)).unwrap();
+        assert_eq!(part.len, if unit == 0 { CHUNK } else { 7 });
+        assert_eq!(world.refused(close(again.writer)), ErrorCode::Stale, "a unit is written");
+        world.close_unit(&part, CHUNK);
+    }
+    world.change(close(again.writer)).unwrap();
+    let file = world.content("/f");
+    assert_eq!((file.len, file.state), (3 * CHUNK, FileState::Complete));
+    assert_eq!(world.refused(open("/f", How::Update)), ErrorCode::Invalid, "what is complete is not changed");
+    world.change(ns::Remove { path: path("/f") }).unwrap();
+    assert_eq!(world.due().len(), 3);
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub enum StripedRights {
     Write {
         /// Who does, and that he may.
         writing: StripedWriting,
+        /// It was interrupted, and is to be gone on with: so are its units, as far as they have ended.
+        goes_on: bool,
     },
     /// To read one that nobody writes.
     Read {
@@ -97,7 +99,8 @@ mod tests {
         let rights = GrantRights::Write { writer, participants, may_make: true };
         let (session, group) = (SessionId(u64::MAX), GroupId(u64::MAX));
         let piece = To::Piece(Grant { store: StoreId(u64::MAX), session, group, rights });
-        let striped = Striped { width: u8::MAX, chunk: u64::MAX, rights: StripedRights::Write { writing } };
+        let striped =
+            Striped { width: u8::MAX, chunk: u64::MAX, rights: StripedRights::Write { writing, goes_on: true } };
         for to in [piece, To::Striped(striped)] {
             let layout = Layout { to, ino: Ino(u64::MAX), mode: u16::MAX, mtime: Timestamp(i64::MIN) };
             let bytes = layout.encode();

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use cluster::placement::PlacementError;
 use namespace::{Actor, NsError};
+use types::direct::StripedFile;
 use types::{BodyId, ErrorCode, NodeId, Place, Timestamp};
 
 /// Who opens, and how the client came here.
@@ -39,6 +40,8 @@ pub struct Redirect {
     pub capability: String,
     /// The content that it leads to.
     pub body: BodyId,
+    /// Of a striped file that a client can read or write at the servers of its units itself.
+    pub striped: Option<StripedFile>,
 }
 
 impl fmt::Debug for Redirect {

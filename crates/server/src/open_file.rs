@@ -424,6 +424,17 @@ impl Lease {
         self.state.write().writer = None;
     }
 
+    /// Whether this server waits a grace period for a client that is gone. Not where what is left is units of which some are not whole: their own
+    /// servers wait for it, and whoever comes back opens them anew, here or elsewhere.
+    pub(crate) fn waits_for_its_client(&self) -> bool {
+        if !self.is_striped {
+            return true;
+        }
+        // Somebody takes it up at this moment.
+        let Some(state) = self.state.try_read() else { return true };
+        state.writer.as_ref().is_some_and(|writer| Some(writer.len()) == self.expected_len)
+    }
+
     /// The store's side, if it is open.
     pub(crate) fn writer(&self) -> Option<Making> {
         self.state.read().writer.clone()

@@ -116,7 +116,11 @@ impl Session {
             file.stop_copying();
             if let Access::Write(write) = &file.access {
                 write.abandon_checkpoint();
-                node.writers.lock().detach(file.body, write.key, false, now);
+                if write.lease.waits_for_its_client() {
+                    node.writers.lock().detach(file.body, write.key, false, now);
+                } else {
+                    node.writers.lock().detach_for_good(file.body, write.key, now);
+                }
             }
         }
     }

@@ -170,6 +170,15 @@ impl<L: Clone> Writers<L> {
         }
     }
 
+    /// The same, but nobody waits for the client here: it is due at once.
+    pub(crate) fn detach_for_good(&mut self, body: BodyId, key: Owner, now: Instant) {
+        if let Some(entry) = self.entries.get_mut(&body)
+            && entry.standing == Standing::Attached(key)
+        {
+            entry.standing = Standing::Detached { until: now };
+        }
+    }
+
     /// At most `limit` entries whose grace period is over; they are in ending standing from here on.
     pub(crate) fn due(&mut self, now: Instant, limit: usize) -> Vec<Due<L>> {
         let mut due = Vec::new();
@@ -295,6 +304,15 @@ mod tests {
         writers.failed(BODY, false, now + GRACE);
         assert!(writers.due(now + GRACE, 10).is_empty());
         assert_eq!(writers.due(now + GRACE * 2, 10).len(), 1);
+    }
+
+    #[test]
+    fn who_is_not_waited_for_is_due_at_once_and_by_nobody_elses_word() {
+        let (mut writers, now) = world();
+        writers.detach_for_good(BODY, key(2), now);
+        assert!(writers.due(now, 10).is_empty(), "it is another one's");
+        writers.detach_for_good(BODY, key(1), now);
+        assert_eq!(writers.due(now, 10).len(), 1);
     }
 
     #[test]

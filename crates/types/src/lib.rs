@@ -7,6 +7,7 @@
 pub mod capability;
 pub mod checksum;
 mod client;
+pub mod direct;
 mod error_code;
 mod group;
 mod histogram;

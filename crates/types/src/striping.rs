@@ -17,6 +17,24 @@ pub const UNIT_WRITER_KEY: &str = "weir.writer";
 /// The word with which whoever has written a striped file says what checksums the whole has.
 pub const SUMS_KEY: &str = "weir.sums";
 
+/// The word beside it with the CRC32C of each unit as it was sent, as [`show_unit_sums`] has them: no file is made of units that are something else.
+pub const UNIT_SUMS_KEY: &str = "weir.unit_sums";
+
+/// CRC32Cs of units, in their order, as they are in a word of an address.
+#[must_use]
+pub fn show_unit_sums(sums: &[Crc32c]) -> String {
+    sums.iter().map(|sum| format!("{:08x}", sum.0)).collect::<Vec<_>>().join(".")
+}
+
+/// What [`show_unit_sums`] has made, of as many as the widest stripe has.
+#[must_use]
+pub fn parse_unit_sums(text: &str) -> Option<Vec<Crc32c>> {
+    let one = |part: &str| Some(Crc32c(u32::try_from(numbers(part, [8])?[0]).ok()?));
+    let most = usize::from(crate::STRIPE_WIDTH_MAX);
+    let sums: Option<Vec<_>> = text.split('.').take(most + 1).map(one).collect();
+    sums.filter(|sums| sums.len() <= most)
+}
+
 /// A file's length and checksums as they are in a word of an address.
 #[must_use]
 pub fn show_sums(len: u64, adler32: Adler32, crc32c: Crc32c) -> String {
@@ -31,7 +49,7 @@ pub fn parse_sums(text: &str) -> Option<(u64, Adler32, Crc32c)> {
 }
 
 /// Hexadecimal numbers of so many digits each, with points between.
-fn numbers<const N: usize>(text: &str, digits: [usize; N]) -> Option<[u64; N]> {
+pub(crate) fn numbers<const N: usize>(text: &str, digits: [usize; N]) -> Option<[u64; N]> {
     let mut numbers = [0; N];
     let mut parts = text.split('.');
     for (number, digits) in numbers.iter_mut().zip(digits) {
@@ -229,6 +247,11 @@ mod tests {
         let sums = (77, Adler32(5), Crc32c(u32::MAX));
         assert_eq!(parse_sums(&show_sums(sums.0, sums.1, sums.2)), Some(sums));
         assert_eq!(parse_sums(&text), None);
+        let units = vec![Crc32c(0), Crc32c(u32::MAX), Crc32c(0x1f)];
+        assert_eq!(show_unit_sums(&units), "00000000.ffffffff.0000001f");
+        assert_eq!(parse_unit_sums(&show_unit_sums(&units)), Some(units));
+        assert_eq!(parse_unit_sums(&show_unit_sums(&[Crc32c(1); 65])), None);
+        assert_eq!((parse_unit_sums(""), parse_unit_sums("0000000")), (None, None));
         for wrong in ["", "1.2.3", short, &format!("{text}.1"), &text.replace('1', "+"), &text.replace("07", "é")] {
             assert_eq!(parse_writer(wrong), None, "{wrong}");
         }

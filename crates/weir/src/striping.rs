@@ -54,8 +54,9 @@ impl Striper for PuttingTogether {
         let mut at = StripedAt { url, stripe: grant.stripe };
         let read = |at: StripedAt| StripedReader::open(at, grant.body, &self.settings).map_err(told);
         match grant.rights {
-            StripedRights::Write { writing } => {
-                let writing = StripedWriter::open(at, writing, *expected_len, &self.settings).map_err(told)?;
+            StripedRights::Write { writing, goes_on } => {
+                let writing =
+                    StripedWriter::open(at, (writing, goes_on), *expected_len, &self.settings).map_err(told)?;
                 Ok(Arc::new(Written(writing)))
             }
             StripedRights::Read { len, is_partial } => {

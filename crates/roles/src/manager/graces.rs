@@ -8,7 +8,8 @@ use std::time::Duration;
 use cluster::server::GrantRights;
 use cluster::{Presence, Time};
 use namespace::{
-    Durability, How, Interrupt, InterruptPlaced, NsError, OpenWrite, WriterKey, WriterKind, WriterRecord, WriterToken,
+    Durability, How, Interrupt, InterruptPlaced, NsError, OpenWrite, UnitsWritten, WriterKey, WriterKind, WriterRecord,
+    WriterToken,
 };
 use types::{BodyId, GroupId, NodeId, NsPath, StoreId};
 
@@ -49,15 +50,14 @@ impl Manager {
         };
         let mut ask: BTreeMap<(NodeId, StoreId), Vec<WriterToken>> = BTreeMap::new();
         let mut due = Vec::new();
-        // A striped file is written as long as one of its units is.
+        // A striped file is written as long as one of its units is. When its client is gone, each unit's server has waited a grace period for it
+        // already: only where all units are complete somebody may be about to say that the file is, and is waited for here.
         let is_striped = |writer: &&WriterRecord| writer.placement.group == GroupId::STRIPED;
-        let written: BTreeSet<BodyId> = found
+        let units = |body| self.namespace.read(|read| namespace::units_written(read, body));
+        let striped: BTreeMap<BodyId, UnitsWritten> = found
             .iter()
             .filter(is_striped)
-            .filter(|writer| {
-                self.namespace.read(|read| namespace::units_are_written(read, writer.body)).unwrap_or(true)
-            })
-            .map(|writer| writer.body)
+            .map(|writer| (writer.body, units(writer.body).unwrap_or(UnitsWritten::Still)))
             .collect();
         {
             let mut state = self.state();
@@ -71,9 +71,16 @@ impl Manager {
             state.graces.looked =
                 if found.len() < PAGE { None } else { found.last().map(|last| (last.key, last.body)) };
             for writer in found {
-                if written.contains(&writer.body) {
-                    state.graces.alone.remove(&(writer.key, writer.body));
-                    continue;
+                match striped.get(&writer.body) {
+                    Some(UnitsWritten::Still) => {
+                        state.graces.alone.remove(&(writer.key, writer.body));
+                        continue;
+                    }
+                    Some(UnitsWritten::NotAll) => {
+                        due.push(writer);
+                        continue;
+                    }
+                    Some(UnitsWritten::All) | None => {}
                 }
                 let primary = writer.placement.participants.first().map(|one| one.store);
                 let is_there = primary.is_some_and(|store| {

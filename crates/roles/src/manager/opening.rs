@@ -9,7 +9,8 @@ use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights};
 use cluster::{Presence, Reopening, Time, reopening};
 use namespace::{
-    Durability, FileState, How, NsError, OpenKind, OpenWrite, OpenedWrite, PlaceWriter, WriterKind, WriterRecord,
+    Content, Durability, FileState, How, NsError, OpenKind, OpenWrite, OpenedWrite, PlaceWriter, WriterKind,
+    WriterRecord,
 };
 use types::capability::{Capability, Rights};
 use types::{BodyId, BootId, GroupId, Ino, Participant, PieceId, Place, Placement, StoreId, Timestamp};
@@ -191,14 +192,27 @@ impl Manager {
             let Some(content) = inode.content().copied() else {
                 return Err(NsError::IsDirectory(path.to_string()));
             };
-            let record = namespace::body_record(read, content.group, content.body)?;
-            Ok((
-                content,
-                namespace::holders(read, content.group, content.body)?,
-                record.map_or(0, |record| record.epoch),
-            ))
+            Ok(content)
         });
-        let (content, holders, epoch) = match found {
+        let content = match found {
+            Ok(content) => content,
+            Err(error) => return opening.refuse(error),
+        };
+        let goes_on = opening.op.resume.is_some() && matches!(content.state, FileState::Interrupted(_));
+        if content.group == GroupId::STRIPED && goes_on {
+            return self.resume_striped(opening);
+        }
+        self.update_content(opening, content);
+    }
+
+    /// The same of a content that was found.
+    pub(super) fn update_content(self: &Arc<Self>, opening: Opening, content: Content) {
+        let found = self.namespace.read(|read| {
+            let record = namespace::body_record(read, content.group, content.body)?;
+            let holders = namespace::holders(read, content.group, content.body)?;
+            Ok::<_, NsError>((holders, record.map_or(0, |record| record.epoch)))
+        });
+        let (holders, epoch) = match found {
             Ok(found) => found,
             Err(error) => return opening.refuse(error),
         };
@@ -378,7 +392,7 @@ pub(super) fn seal(state: &State, now: Time, store: StoreId, what: Sealed) -> Re
         tracing::error!(%error, "a permission cannot be made");
         OpeningError::Unsupported("its stores do not fit into a redirect")
     })?;
-    Ok(Redirect { node, host: host.to_owned(), port, capability, body })
+    Ok(Redirect { node, host: host.to_owned(), port, capability, body, striped: None })
 }
 
 /// What was decided on has changed meanwhile: it is decided anew when it is asked for again.

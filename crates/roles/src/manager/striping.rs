@@ -6,9 +6,11 @@ use std::sync::Arc;
 use cluster::Time;
 use cluster::placement::{place, rank_readers};
 use namespace::{
-    Durability, EndStriped, FileState, How, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, WriterRecord,
+    Content, Durability, EndStriped, FileState, How, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, Resume,
+    WriterRecord,
 };
 use types::capability::Rights;
+use types::direct::{DirectRights, StripedFile};
 use types::striping::{StripedWriting, WriteSecret};
 use types::{BodyId, GroupId, NsPath, Placement, Policy, StoreId, Stripe, WriterToken};
 
@@ -86,35 +88,41 @@ impl Manager {
         opening.op.placement = Placement { group: GroupId::STRIPED, participants: Vec::new() };
         opening.op.stripe = Some(NewStripe { stripe, units, secret });
         let is_new = opening.op.how == How::NewOnly && !opening.op.restarted;
-        self.open_file(opening, if is_new { Durability::Written } else { Durability::Synced });
+        self.open_file(opening, if is_new { Durability::Written } else { Durability::Synced }, false);
     }
 
     /// Its client comes back to a striped file that it was writing. What was acknowledged of it is with the units: whoever goes on takes these over.
     pub(super) fn reopen_striped(self: &Arc<Self>, opening: Opening) {
-        self.open_file(opening, Durability::Synced);
+        self.open_file(opening, Durability::Synced, false);
+    }
+
+    /// An interrupted one is gone on with, as somebody wishes.
+    pub(super) fn resume_striped(self: &Arc<Self>, opening: Opening) {
+        self.open_file(opening, Durability::Synced, true);
     }
 
     /// Opens the file itself, and sends its client to a server that puts it together.
-    fn open_file(self: &Arc<Self>, opening: Opening, durability: Durability) {
+    fn open_file(self: &Arc<Self>, opening: Opening, durability: Durability, goes_on: bool) {
         let this = Arc::clone(self);
         let Opening { asking, op, answer } = opening;
         let (actor, mode) = (asking.actor.clone(), op.mode);
         self.change_as(&actor, durability, op, move |result| {
             let opened = result.map_err(not_made);
-            answer(opened.and_then(|opened| this.redirect_striped_writer(&opened, mode, &asking)));
+            answer(opened.and_then(|opened| this.redirect_striped_writer(&opened, goes_on, mode, &asking)));
         });
     }
 
     fn redirect_striped_writer(
         &self,
         opened: &OpenedWrite,
+        goes_on: bool,
         mode: u16,
         asking: &Asking,
     ) -> Result<Redirect, OpeningError> {
         let record = self.namespace.read(|read| namespace::stripe_of(read, opened.body))?.ok_or(OpeningError::Lost)?;
         let writing = StripedWriting { writer: opened.writer, secret: record.secret };
         let layout = |to| Layout { to, ino: opened.ino, mode, mtime: asking.now };
-        let what = (Rights::READ_WRITE, StripedRights::Write { writing });
+        let what = (Rights::READ_WRITE, StripedRights::Write { writing, goes_on });
         self.redirect_striped(opened.body, asking, what, layout)
     }
 
@@ -149,13 +157,22 @@ impl Manager {
         });
         let Some(store) = store else { return Err(OpeningError::wait("no disk server is there")) };
         let (epoch, life) = match striped {
-            StripedRights::Write { writing } => (writing.writer.epoch, self.settings.capability_life),
+            StripedRights::Write { writing, .. } => (writing.writer.epoch, self.settings.capability_life),
             StripedRights::Read { .. } => (0, self.settings.capability_life),
             StripedRights::Follow => (0, self.settings.capability_life.min(FOLLOW_LIFE)),
         };
         let layout = layout(To::Striped(Striped { width: stripe.width(), chunk: stripe.chunk(), rights: striped }));
+        let rights_of_units = match striped {
+            StripedRights::Write { writing, goes_on } => Some(DirectRights::Write { writing, goes_on }),
+            StripedRights::Read { len, is_partial } => Some(DirectRights::Read { body, len, is_partial }),
+            // How much of it is whole only somebody knows who asks all units again and again.
+            StripedRights::Follow => None,
+        };
+        let Layout { ino, mode, mtime, .. } = layout;
+        let direct = rights_of_units.map(|rights| StripedFile { stripe, ino, mode, mtime, rights });
         let until = after(asking.now, life);
-        seal(&state, now, store, Sealed { body, rights, epoch: u64::from(epoch), layout, until })
+        let to = seal(&state, now, store, Sealed { body, rights, epoch: u64::from(epoch), layout, until })?;
+        Ok(Redirect { striped: direct, ..to })
     }
 
     fn nearest(
@@ -173,33 +190,44 @@ impl Manager {
         best.or_else(|| ranked.iter().find(can)).copied()
     }
 
-    /// Opens a unit of a striped file for who writes it; `answer` is called once, perhaps in another thread, and must not wait.
+    /// Opens a unit of a striped file for who writes it, with `goes_on` also one that has ended; `answer` is called once, perhaps in another thread,
+    /// and must not wait.
     pub fn open_unit_write(
         self: &Arc<Self>,
         asking: Asking,
-        (writing, unit): (StripedWriting, u8),
+        (writing, unit, goes_on): (StripedWriting, u8, bool),
         answer: impl FnOnce(Result<Redirect, OpeningError>) + Send + 'static,
     ) {
         let of = writing.writer;
         let found = self.namespace.read(|read| {
             namespace::permit_writing(read, &writing)?;
-            unit_writer(read, of, unit)
+            find_unit(read, of, unit)
         });
-        let writer = match found {
-            Ok(writer) => writer,
+        let (file, unit_content, writer) = match found {
+            Ok(found) => found,
             Err(error) => return answer(Err(error.into())),
         };
-        let path = match NsPath::parse(&writer.path) {
+        let path = match NsPath::parse(&file.path) {
             Ok(path) => path,
             Err(error) => return answer(Err(NsError::from(error).into())),
         };
         let op = OpenWrite {
             mode: 0,
-            expected_len: writer.expected_len,
             unit_of: Some(of),
-            ..OpenWrite::new(path, How::Update, writer.client.clone(), ANY_BOOT)
+            ..OpenWrite::new(path, How::Update, namespace::unit_writer(of.body, unit), ANY_BOOT)
         };
-        self.reopen(Opening { asking, op, answer: Box::new(answer) }, &writer);
+        let answer = Box::new(answer);
+        match writer {
+            Some(writer) => {
+                let op = OpenWrite { expected_len: writer.expected_len, ..op };
+                self.reopen(Opening { asking, op, answer }, &writer);
+            }
+            None if goes_on => {
+                let op = OpenWrite { expected_len: asking.announced, resume: Some(Resume::Visible), ..op };
+                self.update_content(Opening { asking, op, answer }, unit_content);
+            }
+            None => answer(Err(stale(of, unit, "it is written no more").into())),
+        }
     }
 
     /// The client of a striped file has not come back, and neither is a unit written any more: it is ended.
@@ -216,21 +244,27 @@ impl Manager {
     }
 }
 
-/// The record of a unit's writer, as long as the file's writer is `of`.
-fn unit_writer(read: &dyn Read, of: WriterToken, unit: u8) -> Result<WriterRecord, NsError> {
-    let what = || format!("unit {unit} of body {:016x}", of.body.0);
-    let stale = |why| NsError::Stale { what: what(), why };
+fn stale(of: WriterToken, unit: u8, why: &'static str) -> NsError {
+    NsError::Stale { what: format!("unit {unit} of body {:016x}", of.body.0), why }
+}
+
+/// The record of a file's writer, as long as that is `of`; and of one of its units the content, and the writer, if it has one.
+fn find_unit(
+    read: &dyn Read,
+    of: WriterToken,
+    unit: u8,
+) -> Result<(WriterRecord, Content, Option<WriterRecord>), NsError> {
     let file = namespace::writer_of(read, of.key, of.body)?.filter(|file| file.epoch == of.epoch);
-    if file.is_none() {
-        return Err(stale("its writer has ended, or its client has opened it again since"));
-    }
+    let file = file.ok_or_else(|| stale(of, unit, "its writer has ended, or its client has opened it again since"))?;
     let (_, units) = namespace::units_of(read, of.body)?;
     let content = units.get(usize::from(unit)).and_then(Inode::content).copied();
-    let content = content.ok_or_else(|| NsError::NotFound(what(), "unit"))?;
-    let FileState::Open(by) = content.state else {
-        return Err(stale("it is written no more"));
+    let content =
+        content.ok_or_else(|| NsError::NotFound(format!("unit {unit} of body {:016x}", of.body.0), "unit"))?;
+    let writer = match content.state {
+        FileState::Open(by) | FileState::Updating(by) => namespace::writer_of(read, by, content.body)?,
+        FileState::Complete | FileState::Interrupted(_) => None,
     };
-    namespace::writer_of(read, by, content.body)?.ok_or_else(|| stale("it is written no more"))
+    Ok((file, content, writer))
 }
 
 /// Of each unit the stores that have it, the one that orders its changes where it is being written.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use namespace::OpenWrite;
 use roles::{Asking, DiskServer, Manager};
+use types::direct::{DIRECT_KEY, STRIPED_KEY};
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, parse_writer};
 use types::{BodyId, NsPath, Place};
 use wire::request::{Open, Request, StatOptions, Target};
@@ -41,7 +42,7 @@ impl Connection {
             Err(refusal) => return refusal,
         };
         match manager.open_read(&self.asking(&r.target), path, partial, unit) {
-            Ok(to) => Refusal::Redirect(to.into()),
+            Ok(to) => redirect(to, is_direct(&r.target)),
             Err(error) => Refusal::of_opening(path, &error),
         }
     }
@@ -53,14 +54,18 @@ impl Connection {
             Ok(unit) => unit,
             Err(refusal) => return reply.refuse(&refusal),
         };
+        let direct = is_direct(target);
         let answer = move |result: Result<roles::Redirect, roles::OpeningError>| {
             reply.refuse(&match result {
-                Ok(to) => Refusal::Redirect(to.into()),
+                Ok(to) => redirect(to, direct),
                 Err(error) => Refusal::of_opening(&path, &error),
             });
         };
         match unit {
-            Some((unit, writing)) => manager.open_unit_write(self.asking(target), (writing, unit), answer),
+            Some((unit, writing)) => {
+                let which = (writing, unit, op.resume.is_some());
+                manager.open_unit_write(self.asking(target), which, answer);
+            }
             None => manager.open_write(self.asking(target), op, answer),
         }
     }
@@ -135,6 +140,21 @@ impl Connection {
 /// Whether the client shows a permission.
 fn is_permitted(target: &PathArg) -> bool {
     target.get(types::capability::OPAQUE_KEY.as_bytes()).is_some()
+}
+
+/// Whether the client can go to the units of a striped file by itself.
+fn is_direct(target: &PathArg) -> bool {
+    target.get(DIRECT_KEY.as_bytes()) == Some(b"1")
+}
+
+/// Sends a client away; one that can go to the units of a striped file is told what that is.
+fn redirect(to: roles::Redirect, direct: bool) -> Refusal {
+    let striped = to.striped.filter(|_| direct);
+    let mut to = Redirect::from(to);
+    if let Some(striped) = striped {
+        to.opaque.push_str(&format!("&{STRIPED_KEY}={}", striped.show()));
+    }
+    Refusal::Redirect(to)
 }
 
 /// Which unit of a striped file an open means, and of which; `None`: the file.

@@ -1,12 +1,14 @@
 //! What weir's own client asks and the protocol has no request for, as a query with a path (kXR_Qopaquf):
 //! `path?weir.op=link&weir.target=existing`, `path?weir.op=symlink&weir.target=text`, `path?weir.op=touch[&weir.mtime=ns]`,
-//! `path?weir.op=complete&weir.writer=…[&weir.sums=…][&weir.mtime=ns]` of a striped file.
+//! `path?weir.op=complete&weir.writer=…[&weir.sums=…][&weir.unit_sums=…][&weir.mtime=ns]` of a striped file.
 //! `weir.target` stands last: all that follows it belongs to it. `weir.mtime` is the time of the last change in nanoseconds since
 //! 1970; an open for writing takes it too, for the content that it makes.
 
 use namespace::{CommitStriped, Link, Sums, Symlink, Utimes};
-use types::Timestamp;
-use types::striping::{SUMS_KEY, StripedWriting, UNIT_WRITER_KEY, parse_sums, parse_writer};
+use types::striping::{
+    SUMS_KEY, StripedWriting, UNIT_SUMS_KEY, UNIT_WRITER_KEY, parse_sums, parse_unit_sums, parse_writer,
+};
+use types::{Crc32c, Timestamp};
 use wire::request::Query;
 use wire::{ErrorNumber, StreamId};
 
@@ -51,7 +53,12 @@ impl Connection {
                 (Ok(_), Some(writing)) => self.change(
                     stream,
                     "close",
-                    CommitStriped { writing, mtime: mtime_of(&target), sums: sums_of(&target) },
+                    CommitStriped {
+                        writing,
+                        mtime: mtime_of(&target),
+                        sums: sums_of(&target),
+                        unit_sums: unit_sums_of(&target),
+                    },
                 ),
                 (Err(refusal), _) => Ok(Err(refusal)),
                 (Ok(_), None) => {
@@ -76,6 +83,11 @@ pub(crate) fn mtime_of(target: &wire::PathArg) -> Option<Timestamp> {
 fn sums_of(target: &wire::PathArg) -> Option<(u64, Sums)> {
     let (len, adler32, crc32c) = parse_sums(std::str::from_utf8(target.get(SUMS_KEY.as_bytes())?).ok()?)?;
     Some((len, Sums { adler32, crc32c }))
+}
+
+/// And of its units.
+fn unit_sums_of(target: &wire::PathArg) -> Option<Vec<Crc32c>> {
+    parse_unit_sums(std::str::from_utf8(target.get(UNIT_SUMS_KEY.as_bytes())?).ok()?)
 }
 
 /// Who writes a striped file.

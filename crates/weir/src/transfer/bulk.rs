@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use client::{Algorithm, Client, Reader, Sum, Url};
+use client::{Algorithm, Client, Reader, StripedWriter, Sum, Units, Url};
 use parking_lot::Mutex;
 use wire::request::{OpenOptions, QueryKind};
 use wire::response::StatReply;
@@ -19,6 +19,7 @@ use super::resume::sum_part;
 use super::stream::{StreamSink, read_standard};
 use super::sums::SumOfParts;
 use super::times;
+use super::units::{Parts, Pieces, UnitParts, UnitsSource, buffers_of};
 
 /// Buffers between reading and writing, besides those that are with the servers.
 const BETWEEN: usize = 2;
@@ -177,7 +178,21 @@ impl Bulk<'_> {
                 Ok(Opened { source: Source::Local(source), len, mode: mode_of(path)?, mtime })
             }
             Place::Remote(url) => {
-                let file = client.open(url, OpenOptions::READ, 0)?;
+                // What goes on in the file's order is put in it by the server that this leads to.
+                let opened = match self.to.is_stream() {
+                    true => client::Opened::File(client.open(url, OpenOptions::READ, 0)?),
+                    false => client.open_direct(url, OpenOptions::READ, 0)?,
+                };
+                let file = match opened {
+                    client::Opened::File(file) => file,
+                    client::Opened::Units(units) => {
+                        let stat = units.stat();
+                        let (len, mtime) = (Some(stat.size), Some(times::of_server(&stat)));
+                        let mode = stat.extra.as_ref().map_or(0o644, |extra| extra.mode) & 0o777;
+                        let source = Source::Units(UnitsSource::open(&units)?);
+                        return Ok(Opened { source, len, mode, mtime });
+                    }
+                };
                 let mtime = Some(times::of_server(file.stat()));
                 let (len, mode) = (file.stat().size, file.stat().extra.as_ref().map_or(0o644, |extra| extra.mode));
                 let mut readers = vec![Reader::new(file)];
@@ -232,7 +247,7 @@ impl Bulk<'_> {
                     && let (Some(found), Some(len)) = (client.look(url)?, len)
                 {
                     match self.go_on(client, &target, (&found, len), algorithm) {
-                        Ok((file, len, beginning)) => return Ok((Sink::remote(file, false), len, Some(beginning))),
+                        Ok((sink, len, beginning)) => return Ok((sink, len, Some(beginning))),
                         Err(TransferError::NoBeginning { .. }) if force => {}
                         Err(error) => return Err(error),
                     }
@@ -241,14 +256,31 @@ impl Bulk<'_> {
                 if self.again {
                     target.add_words(&format!("tried={}", url.server.host));
                 }
-                let file = client.open(&target, how | OpenOptions::UPDATE | OpenOptions::MKPATH, mode);
-                let file = file.map_err(|error| match error.kind() {
+                let opened = client.open_direct(&target, how | OpenOptions::UPDATE | OpenOptions::MKPATH, mode);
+                let opened = opened.map_err(|error| match error.kind() {
                     client::Kind::Exists => TransferError::Exists { path: url.to_string() },
                     _ => error.into(),
                 })?;
-                Ok((Sink::remote(file, !force), 0, None))
+                match opened {
+                    client::Opened::File(file) => Ok((Sink::remote(file, !force), 0, None)),
+                    client::Opened::Units(units) => {
+                        let made = Some(units.stat()).filter(|_| !force);
+                        let opened = units.open_writer().inspect_err(|_| {
+                            // It has been made, and nothing comes of it.
+                            if let Some(made) = made.as_ref().filter(|_| !options.resume) {
+                                self.clean_up(client, made, false);
+                            }
+                        });
+                        Ok((self.units_sink(&units, opened?, made), 0, None))
+                    }
+                }
             }
         }
+    }
+
+    pub(super) fn units_sink(&self, units: &Units, opened: StripedWriter, made: Option<StatReply>) -> Sink {
+        let buffers = buffers_of(units.stripe(), self.context.settings.window);
+        Sink::Units { writer: Box::new(opened.into_parallel(buffers)), made, mtime: units.wanted_mtime() }
     }
 
     /// The time and mode of what was there already.
@@ -277,14 +309,25 @@ impl Bulk<'_> {
     ) -> Result<u64, TransferError> {
         let algorithm = sums.as_ref().map(|sums| sums.algorithm());
         let window = self.context.settings.window.max(1);
+        let pieces = match &source {
+            Source::Units(units) => Pieces::of(units.stripe, window),
+            _ => Pieces { len: CHUNK, window },
+        };
         let reading = match &source {
-            Source::Remote(readers) => readers.len() * window,
+            Source::Remote(readers) | Source::Units(UnitsSource { readers, .. }) => readers.len() * pieces.window,
             Source::Local(_) | Source::Standard => 1,
         };
-        let writing = if matches!(sink, Sink::Remote { .. }) { window } else { 1 };
+        let writing = match &sink {
+            Sink::Remote { .. } => window,
+            Sink::Units { writer, .. } => writer.window(),
+            Sink::Local(_) | Sink::Stream(_) => 1,
+        };
         let count = reading + writing + BETWEEN;
-        let wanted = len.map_or(count, |len| usize::try_from((len - from).div_ceil(CHUNK as u64)).unwrap_or(count));
-        let pool = Pool::new(count.min(wanted.max(1)), CHUNK);
+        let wanted =
+            len.map_or(count, |len| usize::try_from((len - from).div_ceil(pieces.len as u64)).unwrap_or(count));
+        // Each unit has a part that may be the only one in its buffer.
+        let wanted = wanted + if matches!(source, Source::Units(_)) { reading } else { 0 };
+        let pool = Pool::new(count.min(wanted.max(1)), pieces.len);
         let claims = AtomicU64::new(from);
         let (sender, receiver) = sync_channel::<Summed>(count);
         let spare = Mutex::new(Vec::new());
@@ -301,12 +344,25 @@ impl Bulk<'_> {
                     let end = len.unwrap_or(u64::MAX);
                     let read = |reader| -> Work<'_> {
                         Box::new(move |sender| {
-                            let (session, read) = read_remote(reader, (claims, end), window, pool, algorithm, &sender);
+                            let parts = Parts::Claimed(claims, end);
+                            let (session, read) = read_remote(reader, parts, window, pool, algorithm, &sender);
                             spare.lock().extend(session);
                             read
                         })
                     };
                     remote.into_iter().map(read).collect()
+                }
+                Source::Units(UnitsSource { stripe, readers }) => {
+                    let end = len.unwrap_or(0);
+                    let read = |(unit, reader)| -> Work<'_> {
+                        Box::new(move |sender| {
+                            let parts = Parts::Unit(UnitParts::new(stripe, unit, (from, end), pieces));
+                            let (session, read) = read_remote(reader, parts, pieces.window, pool, algorithm, &sender);
+                            spare.lock().extend(session);
+                            read
+                        })
+                    };
+                    (0..).zip(readers).map(read).collect()
                 }
             };
             let mut readers = Vec::new();
@@ -379,6 +435,12 @@ impl Bulk<'_> {
                     }
                 }
             }
+            Sink::Units { writer, mtime, .. } => writer.finish(mtime).map_err(|error| {
+                if let Some(made) = made.filter(|_| !error.is_connection() && !self.context.options.resume) {
+                    self.clean_up(client, &made, false);
+                }
+                error.into()
+            }),
             Sink::Stream(stream) => stream.finish(),
         }
     }
@@ -397,6 +459,12 @@ impl Bulk<'_> {
                     self.clean_up(client, &made, held);
                 }
                 writer.abandon();
+            }
+            Sink::Units { writer, .. } => {
+                if let Some(made) = made.filter(|_| !resume) {
+                    self.clean_up(client, &made, true);
+                }
+                drop(writer);
             }
         }
     }

@@ -1,9 +1,8 @@
 //! The two ends of one large copy: what it is read from, by a thread of its own or several, and what it is written to.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
-use client::{Algorithm, Chunk, Client, Reader, RemoteFile, Session, Sum, Writer};
+use client::{Algorithm, Chunk, Client, Reader, RemoteFile, Session, Sum, UnitsWriter, Writer};
 use disk::AlignedBuf;
 use types::Timestamp;
 use wire::response::StatReply;
@@ -13,6 +12,7 @@ use super::local::{LocalSink, LocalSource};
 use super::place::Place;
 use super::pool::Pool;
 use super::stream::StreamSink;
+use super::units::{Parts, UnitsSource};
 
 /// Bytes of one request.
 pub const CHUNK: usize = 4 << 20;
@@ -22,6 +22,8 @@ pub enum Source {
     Local(LocalSource),
     /// Connections, each with the file open.
     Remote(Vec<Reader<AlignedBuf>>),
+    /// A striped file, of which each unit is read at its server.
+    Units(UnitsSource),
     Standard,
 }
 
@@ -32,6 +34,14 @@ pub enum Sink {
         writer: Box<Writer<AlignedBuf>>,
         /// Nothing was there before: it is ours to remove.
         fresh: bool,
+    },
+    /// A striped file, of which each unit is written at its server.
+    Units {
+        writer: Box<UnitsWriter<AlignedBuf>>,
+        /// As it was made, if nothing was there before: it is ours to remove.
+        made: Option<StatReply>,
+        /// The time that it is to show as that of its last change.
+        mtime: Option<Timestamp>,
     },
     /// Standard output, a pipe or a device.
     Stream(StreamSink),
@@ -55,7 +65,7 @@ pub type Summed = (Chunk<AlignedBuf>, Option<Sum>);
 impl Source {
     /// Nothing of it is read. Its connections serve for what comes next.
     pub fn end(self, client: &mut Client, from: &Place) {
-        if let (Self::Remote(readers), Place::Remote(url)) = (self, from) {
+        if let (Self::Remote(readers) | Self::Units(UnitsSource { readers, .. }), Place::Remote(url)) = (self, from) {
             readers.into_iter().filter_map(Reader::give_up).for_each(|session| client.give_back(session, url));
         }
     }
@@ -73,6 +83,7 @@ impl Sink {
             Self::Remote { writer, fresh: true } => {
                 Some(writer.file().stat()).filter(|stat| stat.identity().is_some()).cloned()
             }
+            Self::Units { made, .. } => made.clone().filter(|made| made.identity().is_some()),
             _ => None,
         }
     }
@@ -89,6 +100,11 @@ impl Sink {
                     pool.give(done.buffer);
                 }
             }
+            Self::Units { writer, .. } => {
+                if let Some(done) = writer.put(chunk)? {
+                    pool.give(done.buffer);
+                }
+            }
             Self::Stream(stream) => stream.put(chunk, pool)?,
         }
         Ok(())
@@ -96,10 +112,13 @@ impl Sink {
 
     /// Waits until all is written.
     pub fn drain(&mut self, pool: &Pool) -> Result<(), TransferError> {
-        if let Self::Remote { writer, .. } = self {
-            while let Some(done) = writer.answered()? {
-                pool.give(done.buffer);
-            }
+        let mut answered = || match self {
+            Self::Remote { writer, .. } => writer.answered(),
+            Self::Units { writer, .. } => writer.answered(),
+            Self::Local(_) | Self::Stream(_) => Ok(None),
+        };
+        while let Some(done) = answered()? {
+            pool.give(done.buffer);
         }
         Ok(())
     }
@@ -131,16 +150,16 @@ pub fn read_local(
     Ok(())
 }
 
-/// Reads what others have not claimed yet. Gives the connection back, unless it is the connection that failed.
+/// Reads what a connection has to. Gives the connection back, unless it is the connection that failed.
 pub fn read_remote(
     mut reader: Reader<AlignedBuf>,
-    claims: (&AtomicU64, u64),
+    parts: Parts<'_>,
     window: usize,
     pool: &Pool,
     algorithm: Option<Algorithm>,
     sender: &SyncSender<Summed>,
 ) -> (Option<Session>, Result<(), TransferError>) {
-    match read_claims(&mut reader, claims, window, pool, algorithm, sender) {
+    match read_parts(&mut reader, parts, window, pool, algorithm, sender) {
         Ok(()) => match reader.close() {
             Ok(session) => (Some(session), Ok(())),
             Err(error) => (None, Err(error.into())),
@@ -150,19 +169,18 @@ pub fn read_remote(
     }
 }
 
-fn read_claims(
+fn read_parts(
     reader: &mut Reader<AlignedBuf>,
-    (claims, end): (&AtomicU64, u64),
+    mut parts: Parts<'_>,
     window: usize,
     pool: &Pool,
     algorithm: Option<Algorithm>,
     sender: &SyncSender<Summed>,
 ) -> Result<(), TransferError> {
     // There may be just as many buffers as parts, and a writer that keeps them to the end: one is taken only for a part.
-    let claim = || Some(claims.fetch_add(CHUNK as u64, Ordering::Relaxed)).filter(|offset| *offset < end);
-    let mut next = claim();
+    let mut next = parts.next();
     loop {
-        while let Some(offset) = next
+        while let Some((offset, len)) = next
             && reader.under_way() < window
         {
             // Only who has nothing under way may wait for others here.
@@ -171,11 +189,14 @@ fn read_claims(
                 None if reader.under_way() > 0 => break,
                 None => pool.take().ok_or(TransferError::Stopped)?,
             };
-            next = claim();
-            reader.ask(offset, usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK), buffer)?;
+            next = parts.next();
+            reader.ask(offset, len, buffer)?;
         }
         match reader.wait()? {
-            Some(chunk) => hand_on(chunk, algorithm, sender)?,
+            Some(chunk) => {
+                let offset = parts.in_file(chunk.offset);
+                hand_on(Chunk { offset, ..chunk }, algorithm, sender)?;
+            }
             None if next.is_some() => {}
             None => return Ok(()),
         }

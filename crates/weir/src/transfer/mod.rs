@@ -17,6 +17,7 @@ mod sums;
 pub mod sync;
 mod third_party;
 mod times;
+mod units;
 mod workers;
 
 use std::io::{IsTerminal as _, Write as _};

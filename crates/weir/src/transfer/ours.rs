@@ -9,9 +9,8 @@
 //! - Another server does not know it. While the file is open for us, nobody else gets it to write and nobody gets its inode. After that,
 //!   it is ours if it is a beginning of what was to be copied; an empty one, if it has not been touched since it was made.
 
-use client::{Algorithm, Client, ClientError, Reader, Url};
+use client::{Algorithm, Client, ClientError, Url};
 use wire::ErrorNumber;
-use wire::request::OpenOptions;
 use wire::response::{StatFlags, StatReply};
 
 use super::bulk::{Bulk, Copied, told};
@@ -19,6 +18,7 @@ use super::context::Context;
 use super::ends::Opened;
 use super::error::TransferError;
 use super::place::Place;
+use super::units::Sought;
 
 /// What stands at the target where something was in the way of another attempt.
 pub enum Standing {
@@ -123,9 +123,9 @@ impl Bulk<'_> {
         if let Some(text) = told(client, url, kind)? {
             return Ok(beginning.is(&text));
         }
-        let mut reader = Reader::new(client.open(url, OpenOptions::READ, 0)?);
+        let mut reader = Sought::open(client, url)?;
         let there = self.sum_read(&mut reader, 0..found.size, kind)?;
-        client.give_back(reader.close()?, url);
+        reader.close(client, url)?;
         Ok(there == beginning)
     }
 }

@@ -6,18 +6,19 @@
 use std::ops::Range;
 use std::path::Path;
 
-use client::{Algorithm, Client, ClientError, Reader, RemoteFile, Sum, Url};
+use client::{Algorithm, Client, ClientError, Opened, Sum, Units, Url};
 use disk::AlignedBuf;
 use wire::request::OpenOptions;
 use wire::response::StatReply;
 
 use super::bulk::{Bulk, Copied, told};
-use super::ends::CHUNK;
+use super::ends::{CHUNK, Sink};
 use super::error::TransferError;
 use super::local::{LocalSink, LocalSource};
 use super::ours::is_in_progress;
 use super::place::Place;
 use super::sums::SumOfParts;
+use super::units::Sought;
 
 /// Of these bytes of what is here of a copy.
 pub(super) fn sum_part(sink: &LocalSink, range: Range<u64>, algorithm: Algorithm) -> Result<Sum, TransferError> {
@@ -99,7 +100,7 @@ impl Bulk<'_> {
         target: &Url,
         (found, whole): (&StatReply, u64),
         algorithm: Option<Algorithm>,
-    ) -> Result<(RemoteFile, u64, Sum), TransferError> {
+    ) -> Result<(Sink, u64, Sum), TransferError> {
         let no_beginning = || TransferError::NoBeginning { path: self.to.to_string(), from: self.from.to_string() };
         let there = found.size;
         if there > whole {
@@ -125,21 +126,46 @@ impl Bulk<'_> {
         let Some((there, beginning)) = part else { return Err(no_beginning()) };
         let mut resumed = target.clone();
         resumed.add_words("weir.resume=1");
-        let mut file = client.open(&resumed, OpenOptions::UPDATE, 0)?;
+        let mut file = match client.open_direct(&resumed, OpenOptions::UPDATE, 0)? {
+            Opened::File(file) => file,
+            Opened::Units(units) => {
+                let sink = self.go_on_with_units(&units, found.id, there, beginning)?;
+                return Ok((sink, there, beginning));
+            }
+        };
         let (id, len) = (file.stat().id, file.stat().size);
         if (id, len) == (found.id, there) {
-            return Ok((file, len, beginning));
+            return Ok((Sink::remote(file, false), len, beginning));
         }
         // What this copy has written before its connection was lost shows to its writer only, as far as it is not durable yet.
         if id == found.id && (there..=whole).contains(&len) {
             let beginning = self.sum_source(client, 0..len, kind)?;
             let read = |at, into: &mut [u8]| Ok(file.read_at(at, into)? == into.len());
             if sum_reads(len, kind, read)? == Some(beginning) {
-                return Ok((file, len, beginning));
+                return Ok((Sink::remote(file, false), len, beginning));
             }
         }
         // Its connection is cut: a close would say that it is complete.
         Err(TransferError::Meanwhile { path: self.to.to_string() })
+    }
+
+    /// Takes up the units of a striped file, of which the first `there` bytes stay, if they are all the `beginning` of the source: nobody keeps a
+    /// checksum of the whole that could say so at the end, as each unit's server knows its own bytes alone. What units have behind that is cut.
+    fn go_on_with_units(&self, units: &Units, found: u64, there: u64, beginning: Sum) -> Result<Sink, TransferError> {
+        let meanwhile = || TransferError::Meanwhile { path: self.to.to_string() };
+        if units.stat().id != found {
+            return Err(meanwhile());
+        }
+        let opened = units.open_writer()?;
+        let read = |at, into: &mut [u8]| Ok(opened.read(at, into)? == into.len());
+        // Its connections are cut: a close would say that it is complete.
+        if opened.whole_prefix() < there || sum_reads(there, beginning.algorithm, read)? != Some(beginning) {
+            return Err(meanwhile());
+        }
+        if opened.len() != there {
+            opened.truncate(there)?;
+        }
+        Ok(self.units_sink(units, opened, None))
     }
 
     /// Reads what is at a server, up to `len` or as far as it shows: how much that is, and its sum, if that is the sum of the source's
@@ -154,8 +180,8 @@ impl Bulk<'_> {
         let mut target = target.clone();
         // weir gives what was interrupted to those only who say that they know.
         target.add_words("weir.partial=1");
-        let mut reader = Reader::new(client.open(&target, OpenOptions::READ, 0)?);
-        let there = len.min(reader.file().stat().size);
+        let mut reader = Sought::open(client, &target)?;
+        let there = len.min(reader.len());
         let beginning = self.sum_source(client, 0..there, kind)?;
         let mut same = true;
         if at_the_end {
@@ -165,7 +191,7 @@ impl Bulk<'_> {
         } else {
             same = self.sum_read(&mut reader, 0..there, kind)? == beginning;
         }
-        client.give_back(reader.close()?, &target);
+        reader.close(client, &target)?;
         Ok(same.then_some((there, beginning)))
     }
 
@@ -207,9 +233,9 @@ impl Bulk<'_> {
         match self.from {
             Place::Local(path) => self.sum_local(path, range, algorithm),
             Place::Remote(url) => {
-                let mut reader = Reader::new(client.open(url, OpenOptions::READ, 0)?);
+                let mut reader = Sought::open(client, url)?;
                 let sum = self.sum_read(&mut reader, range, algorithm)?;
-                client.give_back(reader.close()?, url);
+                reader.close(client, url)?;
                 Ok(sum)
             }
             Place::Standard => Err(TransferError::NotAFile { path: self.from.to_string() }),
@@ -237,10 +263,23 @@ impl Bulk<'_> {
     /// Of these bytes of a file that is open at a server.
     pub(super) fn sum_read(
         &self,
-        reader: &mut Reader<AlignedBuf>,
+        sought: &mut Sought,
         range: Range<u64>,
         algorithm: Algorithm,
     ) -> Result<Sum, TransferError> {
+        let reader = match sought {
+            Sought::File(reader) => reader,
+            Sought::Units(units, _) => {
+                let read = |at, into: &mut [u8]| Ok(units.read(range.start + at, into)? == into.len());
+                let from = self.from.to_string();
+                let found = range.start;
+                return sum_reads(range.end - range.start, algorithm, read)?.ok_or(TransferError::Changed {
+                    from,
+                    expected: range.end,
+                    found,
+                });
+            }
+        };
         let mut sums = SumOfParts::new(algorithm);
         let (mut spare, mut asked) = (Vec::new(), range.start);
         loop {

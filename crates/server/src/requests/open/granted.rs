@@ -318,7 +318,7 @@ impl AtDisk {
             let refused = |error| MakingError::from(error).refusal(&format_args!("open {}", self.path));
             striper.open(&open).map_err(refused)
         };
-        let StripedRights::Write { writing } = grant.rights else {
+        let StripedRights::Write { writing, .. } = grant.rights else {
             let file = match opened() {
                 Ok(file) => file,
                 Err(refusal) => return reply.refuse(&refusal),

@@ -1,0 +1,122 @@
+//! What a cluster's manager tells a client that moves the bytes of a striped file itself, to and from the servers of its units.
+//!
+//! A client says with its open that it can ([`DIRECT_KEY`]). The redirect then says, beside the server that would put the file together, what the
+//! file is ([`STRIPED_KEY`]): who understands that asks the manager for the units, everybody else goes where the redirect leads.
+
+use crate::striping::{self, StripedWriting};
+use crate::{BodyId, Ino, Stripe, Timestamp};
+
+/// The word of an open whose client can go to the units of a striped file: `weir.direct=1`.
+pub const DIRECT_KEY: &str = "weir.direct";
+/// The word of the redirect that answers it, as [`StripedFile::show`] has it.
+pub const STRIPED_KEY: &str = "weir.striped";
+
+/// A striped file that may be read or written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StripedFile {
+    /// How it is dealt out.
+    pub stripe: Stripe,
+    /// Its number.
+    pub ino: Ino,
+    /// Its permission bits.
+    pub mode: u16,
+    /// When it was changed last.
+    pub mtime: Timestamp,
+    /// What may be done with it.
+    pub rights: DirectRights,
+}
+
+/// What may be done with a striped file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirectRights {
+    /// To write it.
+    Write {
+        /// Who does, and that he may.
+        writing: StripedWriting,
+        /// It was interrupted, and is to be gone on with: so are its units, as far as they have ended.
+        goes_on: bool,
+    },
+    /// To read it: nobody writes it.
+    Read {
+        /// The content.
+        body: BodyId,
+        /// How long it is; of one whose writer went away, how much is there without a gap.
+        len: u64,
+        /// Its writer went away.
+        is_partial: bool,
+    },
+}
+
+impl StripedFile {
+    /// As it is in a word of an address.
+    #[must_use]
+    pub fn show(&self) -> String {
+        let Self { stripe, ino, mode, mtime, rights } = self;
+        let (width, chunk) = (stripe.width(), stripe.chunk());
+        let rights = match rights {
+            DirectRights::Write { writing, goes_on } => {
+                let kind = if *goes_on { 'g' } else { 'w' };
+                format!("{kind}.{}", striping::show_writer(*writing))
+            }
+            DirectRights::Read { body, len, is_partial } => {
+                let kind = if *is_partial { 'p' } else { 'r' };
+                format!("{kind}.{:016x}.{len:016x}", body.0)
+            }
+        };
+        format!("{width:02x}.{chunk:016x}.{:016x}.{mode:04x}.{:016x}.{rights}", ino.0, mtime.0)
+    }
+
+    /// What [`StripedFile::show`] has made.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let points: Vec<usize> = text.match_indices('.').map(|(at, _)| at).take(6).collect();
+        let [.., fifth, sixth] = *points.as_slice() else { return None };
+        let [width, chunk, ino, mode, mtime] = striping::numbers(text.get(..fifth)?, [2, 16, 16, 4, 16])?;
+        let rest = text.get(sixth + 1..)?;
+        let read = |is_partial| {
+            let [body, len] = striping::numbers(rest, [16, 16])?;
+            Some(DirectRights::Read { body: BodyId(body), len, is_partial })
+        };
+        let rights = match text.get(fifth + 1..sixth)? {
+            kind @ ("w" | "g") => DirectRights::Write { writing: striping::parse_writer(rest)?, goes_on: kind == "g" },
+            "r" => read(false)?,
+            "p" => read(true)?,
+            _ => return None,
+        };
+        let stripe = Stripe::new(width, chunk).ok()?;
+        let (mode, mtime) = (u16::try_from(mode).ok()?, Timestamp(mtime.cast_signed()));
+        Some(Self { stripe, ino: Ino(ino), mode, mtime, rights })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+    use crate::striping::WriteSecret;
+    use crate::{WriterKey, WriterToken};
+
+    #[test]
+    fn it_reads_back_from_its_word_and_nothing_else_does() {
+        let writer = WriterToken { key: WriterKey(u64::MAX), body: BodyId(3), epoch: 9 };
+        let read = |is_partial| DirectRights::Read { body: BodyId(0xab), len: 77, is_partial };
+        let writing = StripedWriting { writer, secret: WriteSecret(u128::MAX - 1) };
+        let write = |goes_on| DirectRights::Write { writing, goes_on };
+        for rights in [write(false), write(true), read(false), read(true)] {
+            for mtime in [i64::MIN, -1, 0, 5] {
+                let stripe = Stripe::new(3, 1 << 20).unwrap();
+                let file = StripedFile { stripe, ino: Ino(7), mode: 0o644, mtime: Timestamp(mtime), rights };
+                let text = file.show();
+                assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.'), "{text}");
+                assert_eq!(StripedFile::parse(&text), Some(file), "{text}");
+                for wrong in [&text[1..], &text[..text.len() - 1], &format!("{text}0"), &text.replacen("03", "01", 1)] {
+                    assert_eq!(StripedFile::parse(wrong), None, "{wrong}");
+                }
+            }
+        }
+        for wrong in ["", ".....", "......", "03.0000000000100000.é.01a4.0.r.0.0"] {
+            assert_eq!(StripedFile::parse(wrong), None, "{wrong}");
+        }
+    }
+}
