@@ -102,7 +102,7 @@ impl Parts<'_> {
 /// A file at a server that is read here and there, in order.
 pub enum Sought {
     File(Box<Reader<AlignedBuf>>),
-    Units(StripedReader, u64),
+    Units(Box<StripedReader>, u64),
 }
 
 impl Sought {
@@ -110,7 +110,7 @@ impl Sought {
     pub fn open(client: &mut Client, url: &Url) -> Result<Self, TransferError> {
         Ok(match client.open_direct(url, OpenOptions::READ, 0)? {
             Opened::File(file) => Self::File(Box::new(Reader::new(file))),
-            Opened::Units(units) => Self::Units(units.open_reader()?, units.stat().size),
+            Opened::Units(units) => Self::Units(Box::new(units.open_reader()?), units.stat().size),
         })
     }
 
