@@ -54,8 +54,12 @@ def test_fio_says_the_same(direct, streams, file, tmp_path):
         assert not {"failures", "wrong-data", "ended-early"} & set(ours["flags"] + theirs["flags"])
         ratios[phase] = ours["median"] / theirs["median"]
     print(f"{streams} streams, direct {direct}: {ratios}")
-    # Slower would say that the generator is the limit. Faster is as good as the other tool's own costs: they are not ours to bound tightly.
-    assert all(1 - TOLERANCE < ratio < 2 for ratio in ratios.values()), ratios
+    # Slower would say that the generator is the limit. Faster is as good as the other tool's own costs, which are not ours to bound: from
+    # memory, with one stream, fio takes twice as long now and then. What would make us look fast is bytes counted twice.
+    assert all(1 - TOLERANCE < ratio < 4 for ratio in ratios.values()), ratios
+    size = streams * (int(file.removesuffix("MiB")) << 20)
+    for line in (tmp_path / "results/trials.jsonl").read_text().splitlines():
+        assert {phase["measured"]["tally"]["bytes"] for phase in json.loads(line)["phases"]} == {size}
     assert list(place.iterdir()) == []
 
 
