@@ -69,7 +69,9 @@ def test_a_damaged_page_of_a_large_file(server, tmp_path, size, running):
     for offset, length in ((0, spot), (spot + PAGE, size - spot - PAGE)):
         status, got = read(server, "/victim", offset, length)
         assert status.ok and got == data[offset : offset + length], "the pages around it are good"
-    xrdcp(f"{server.url}/victim", tmp_path / "back").fails("checksum")
+    # Now and then the stock client sums it up in words of its own ("Received corrupted data").
+    copied = xrdcp(f"{server.url}/victim", tmp_path / "back")
+    assert copied.code != 0 and any(word in copied.err.lower() for word in ("checksum", "corrupted")), copied
     xrdcp(f"{server.url}/neighbour", tmp_path / "back2").ok()
     assert (tmp_path / "back2").read_bytes() == neighbour
     assert server.alive()

@@ -384,7 +384,9 @@ def test_a_file_being_written_and_one_that_is_owed_a_copy(local):
         assert [copy["has"] for copy in content["copies"]] == ["primary", "takes-part"]
         second = content["copies"][1]["place"].split("/")[2]
         local.done("kill", second)
-        # The primary goes on alone, and the other is owed its copy.
+        # The primary finds out with the next bytes (those above may all have been written before), goes on alone, and the other is owed.
+        writer.stdin.write(bytes(20_000_000))
+        writer.stdin.flush()
         wait_until(lambda: [copy["has"] for copy in asked(local, "file", "/growing")["content"]["copies"]] == ["primary", "later"])
         writer.stdin.close()
         assert writer.wait(60) == 0, writer.stderr.read()
