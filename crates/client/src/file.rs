@@ -1,5 +1,7 @@
 //! A file that is open at a server.
 
+use std::time::Duration;
+
 use wire::request::{OpenOptions, Read, Stat, StatOptions, Sync, Target, Truncate, Write};
 use wire::response::StatReply;
 use wire::{FileHandle, Request};
@@ -7,6 +9,9 @@ use wire::{FileHandle, Request};
 use crate::pace::Pace;
 use crate::session::Answer;
 use crate::{ClientError, Session, Settings, Url};
+
+/// The fastest connection that is thought of: 100 Gbit/s.
+const BYTES_PER_MICROSECOND: u128 = 12_500;
 
 /// An open file with a connection of its own.
 #[derive(Debug)]
@@ -57,6 +62,14 @@ impl RemoteFile {
     pub fn with_window(mut self, requests: usize) -> Self {
         self.settings.window = requests.max(1);
         self
+    }
+
+    /// How many requests of `len` bytes are to be under way so that the way to the server and back is never what is waited for: few where it is
+    /// short, and never more than the settings' `window`. What is more than that costs memory, which is not free when it is touched for the first
+    /// time.
+    #[must_use]
+    pub fn window_for(&self, len: usize) -> usize {
+        busy(self.session.round_trip(), len).clamp(1, self.settings.window.max(1))
     }
 
     /// Its attributes when it was opened.
@@ -169,5 +182,26 @@ impl RemoteFile {
                 Err(ClientError::Moved { server: self.url.server.clone() })
             }
         }
+    }
+}
+
+/// Requests of `len` bytes that keep the fastest connection busy whose way there and back takes so long: one is being answered while the other is on its
+/// way, and as many more as there is room for on the way.
+fn busy(round_trip: Duration, len: usize) -> usize {
+    let on_the_way = round_trip.as_micros().saturating_mul(BYTES_PER_MICROSECOND);
+    let more = on_the_way / u128::try_from(len.max(1)).unwrap_or(1);
+    usize::try_from(more).unwrap_or(usize::MAX).saturating_add(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn far_servers_have_more_under_way_than_near_ones() {
+        let of_4_mib = |micros| busy(Duration::from_micros(micros), 4 << 20);
+        assert_eq!([of_4_mib(0), of_4_mib(300), of_4_mib(400), of_4_mib(1_000), of_4_mib(20_000)], [2, 2, 3, 4, 61]);
+        assert_eq!(busy(Duration::from_micros(100), 64 << 10), 21);
+        assert_eq!(busy(Duration::MAX, 0), usize::MAX);
     }
 }

@@ -46,6 +46,8 @@ pub struct Incoming {
 pub struct Session {
     server: Endpoint,
     socket: TcpStream,
+    /// How long it took to make the connection: no more than the way there and back, as the other end's kernel answers.
+    round_trip: Duration,
     id: SessionId,
     flags: ServerFlags,
     /// How long the server may be silent, or too slow, at this moment.
@@ -79,7 +81,9 @@ impl Session {
         settings.stop.check()?;
         settings.reach.check(server)?;
         let cannot = |source| ClientError::Connect { server: server.clone(), source };
+        let begun = Instant::now();
         let socket = connect(server, settings.connect_timeout).map_err(cannot)?;
+        let round_trip = begun.elapsed();
         socket.set_nodelay(true).map_err(cannot)?;
         socket.set_read_timeout(Some(TICK)).map_err(cannot)?;
         socket.set_write_timeout(Some(TICK)).map_err(cannot)?;
@@ -88,6 +92,7 @@ impl Session {
         let mut session = Self {
             server: server.clone(),
             socket,
+            round_trip,
             id: SessionId::default(),
             flags: ServerFlags::NONE,
             patience: settings.connect_timeout,
@@ -149,6 +154,12 @@ impl Session {
     #[must_use]
     pub fn server(&self) -> &Endpoint {
         &self.server
+    }
+
+    /// About how long a byte is on the way to the server and back.
+    #[must_use]
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
     }
 
     /// What the server said that it is and can do.

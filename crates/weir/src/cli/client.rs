@@ -55,7 +55,7 @@ pub struct TransferArgs {
     /// Connections for one large file that is read from a server.
     #[arg(short = 'S', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub streams: u16,
-    /// Requests of 4 MiB under way on one connection; more for far servers.
+    /// Requests of 4 MiB under way on one connection at most; near servers need fewer, far ones more.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub window: u16,
     /// Past the page cache on this machine: where it pays, always for large files, or never.

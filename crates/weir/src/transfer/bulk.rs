@@ -22,7 +22,7 @@ use super::times;
 use super::units::{Parts, Pieces, UnitParts, UnitsSource, buffers_of};
 
 /// Buffers between reading and writing, besides those that are with the servers.
-const BETWEEN: usize = 2;
+const BETWEEN: usize = 1;
 
 /// How a copy ended well.
 #[derive(Debug)]
@@ -311,18 +311,17 @@ impl Bulk<'_> {
         let window = self.context.settings.window.max(1);
         let pieces = match &source {
             Source::Units(units) => Pieces::of(units.stripe, window),
-            _ => Pieces { len: CHUNK, window },
+            Source::Remote(readers) => {
+                let of_each = readers.iter().map(|reader| reader.file().window_for(CHUNK));
+                Pieces { len: CHUNK, window: of_each.max().unwrap_or(1) }
+            }
+            Source::Local(_) | Source::Standard => Pieces { len: CHUNK, window: 1 },
         };
         let reading = match &source {
             Source::Remote(readers) | Source::Units(UnitsSource { readers, .. }) => readers.len() * pieces.window,
             Source::Local(_) | Source::Standard => 1,
         };
-        let writing = match &sink {
-            Sink::Remote { .. } => window,
-            Sink::Units { writer, .. } => writer.window(),
-            Sink::Local(_) | Sink::Stream(_) => 1,
-        };
-        let count = reading + writing + BETWEEN;
+        let count = reading + sink.window() + BETWEEN;
         let wanted =
             len.map_or(count, |len| usize::try_from((len - from).div_ceil(pieces.len as u64)).unwrap_or(count));
         // Each unit has a part that may be the only one in its buffer.
@@ -345,7 +344,7 @@ impl Bulk<'_> {
                     let read = |reader| -> Work<'_> {
                         Box::new(move |sender| {
                             let parts = Parts::Claimed(claims, end);
-                            let (session, read) = read_remote(reader, parts, window, pool, algorithm, &sender);
+                            let (session, read) = read_remote(reader, parts, pieces.window, pool, algorithm, &sender);
                             spare.lock().extend(session);
                             read
                         })

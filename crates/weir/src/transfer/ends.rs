@@ -74,7 +74,17 @@ impl Source {
 impl Sink {
     /// A file that is open at a server; `fresh`: this copy has made it.
     pub fn remote(file: RemoteFile, fresh: bool) -> Self {
-        Self::Remote { writer: Box::new(Writer::new(file)), fresh }
+        let window = file.window_for(CHUNK);
+        Self::Remote { writer: Box::new(Writer::new(file.with_window(window))), fresh }
+    }
+
+    /// How many parts are in its hands at a time.
+    pub fn window(&self) -> usize {
+        match self {
+            Self::Remote { writer, .. } => writer.file().window_for(CHUNK),
+            Self::Units { writer, .. } => writer.window(),
+            Self::Local(_) | Self::Stream(_) => 1,
+        }
     }
 
     /// The file that this copy has made at a server, where nothing was, as it was then.
