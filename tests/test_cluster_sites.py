@@ -2,6 +2,7 @@
 Each client is sent to the copy of its own site; the link between the sites is cut and comes back. Needs root."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -71,7 +72,7 @@ class Networks:
 
 
 class Sites(Cluster):
-    """The manager in the first namespace, disk1 of site1 and disk2 of site2 in the others."""
+    """The manager in the first namespace, disk1 of site1 and disk2 of site2 in the next ones. In the last one there are only clients."""
 
     def __init__(self, home: Path, networks: Networks):
         super().__init__(home, 2, ("--insecure", "--grace-seconds", "5"))
@@ -79,6 +80,9 @@ class Sites(Cluster):
         for number, node in enumerate(self.nodes):
             node.host, node.port, node.nodes_port = networks.address(number), CLIENTS_PORT, NODES_PORT
             node.prefix = tuple(networks.within(number))
+        self.config = home / "manager.toml"
+        self.config.write_text("")
+        self.manager.flags += ("--config", str(self.config))
 
     @property
     def url(self) -> str:
@@ -113,7 +117,7 @@ class Sites(Cluster):
 
 @pytest.fixture(scope="module")
 def networks():
-    with Networks(3) as networks:
+    with Networks(4) as networks:
         yield networks
 
 
@@ -144,6 +148,31 @@ def test_each_client_gets_the_copy_of_its_site(cluster, tmp_path):
         for number in range(3):
             path = f"/near/{site}-{number}"
             cluster.run(site, "xrdcp", "--nopbar", source, f"{cluster.url}{path}").ok()
+            assert [copy["place"] for copy in cluster.file(path)["content"]["copies"]] == [f"site{site}/rack1/disk{site}"]
+
+
+def stands_at(cluster: Sites, place: str) -> None:
+    """Clients without a disk server on their host stand there from now on."""
+    address, reloads = cluster.networks.address(3), cluster.manager.log_text().count("SIGHUP: ")
+    cluster.config.write_text(f'clients.places = ["{SUBNET}.0/24 nowhere", "{address}/32 {place}"]\n')
+    cluster.manager.process.send_signal(signal.SIGHUP)
+    until(lambda: cluster.manager.log_text().count("SIGHUP: ") > reloads, 10, cluster.logs)
+
+
+def test_a_client_stands_where_its_address_does(cluster, tmp_path):
+    source = write(tmp_path / "source", "ranges", MIB)
+    cluster.run(1, "xrdcp", "--nopbar", source, f"{cluster.url}/both/ranges").ok()
+    for number, site in enumerate((1, 2, 1)):
+        stands_at(cluster, f"site{site}/rack1" if number else f"site{site}")
+        assert {cluster.redirected_to(3, "/both/ranges") for _ in range(8)} == {cluster.networks.address(site)}
+        assert cluster.back(3, "/both/ranges", tmp_path) == source.read_bytes()
+        # What it says itself counts more, and a disk server's own host is known better than by a range.
+        other = 3 - site
+        assert {cluster.redirected_to(3, f"/both/ranges?weir.place=site{other}") for _ in range(8)} == {cluster.networks.address(other)}
+        assert {cluster.redirected_to(other, "/both/ranges") for _ in range(8)} == {cluster.networks.address(other)}
+        for copy in range(4):
+            path = f"/near/ranges-{number}-{copy}"
+            cluster.run(3, "xrdcp", "--nopbar", source, f"{cluster.url}{path}").ok()
             assert [copy["place"] for copy in cluster.file(path)["content"]["copies"]] == [f"site{site}/rack1/disk{site}"]
 
 

@@ -15,6 +15,7 @@ mod id;
 mod layout;
 mod name;
 mod place;
+mod place_ranges;
 mod policy;
 pub mod striping;
 mod time;
@@ -35,6 +36,7 @@ pub use layout::{
 };
 pub use name::{FileName, NAME_MAX, NameError, NsPath, PATH_MAX};
 pub use place::{PLACE_NAME_MAX, Place, PlaceError, PlacePrefix, Shared};
+pub use place_ranges::{PlaceRangeError, PlaceRanges};
 pub use policy::{CLASS_NAME_MAX, POLICY_TEXT_MAX, Policy, PolicyError, Spread, StoreClass};
 pub use striping::Run;
 pub use time::Timestamp;

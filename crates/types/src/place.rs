@@ -1,6 +1,7 @@
 //! Where something stands: `site/rack/host`.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 /// Longest name of a site, rack or host, in bytes.
@@ -133,6 +134,15 @@ impl PlacePrefix {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The place of a client at `address` of which no more than this is known. Rack and host are named by the address where it does not say them: they are
+    /// those of nobody else.
+    #[must_use]
+    pub fn of_client(&self, address: IpAddr) -> Option<Place> {
+        let own = address.to_string().replace([':', '%'], "-");
+        let mut names = self.as_str().split('/').chain([own.as_str(), own.as_str()]);
+        Place::new(names.next()?, names.next()?, names.next()?).ok()
     }
 
     /// Whether `place` begins with it, name for name.

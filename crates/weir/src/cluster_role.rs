@@ -43,6 +43,7 @@ pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(Started, Arc<Ma
     let server = Server::start(server_config(config, *listen, *boot), role).map_err(not_served)?;
     let at = config.advertise.clone().unwrap_or_else(|| server.address().to_string());
     node.manager().set_clients_at(&at);
+    node.manager().set_clients_places(config.clients_places.clone());
     let (receiver, manager) = (node.receiver(), Arc::clone(node.manager()));
     let stop_node = Box::new(move || node.stop());
     Ok((Started { receiver, server, stop_node }, manager))

@@ -101,6 +101,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let reload = || {
         if let Some(config) = reload.again(&started.server) {
             manager.adjust(config.grace, config.copies_rate);
+            manager.set_clients_places(config.clients_places.clone());
         }
     };
     let watch = || {

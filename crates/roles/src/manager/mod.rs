@@ -31,7 +31,7 @@ use namespace::{
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use store::Space;
-use types::{BodyId, ErrorCode, GroupId, NodeId, Participant, PieceId, StoreId, Timestamp};
+use types::{BodyId, ErrorCode, GroupId, NodeId, Participant, PieceId, PlaceRanges, StoreId, Timestamp};
 
 use crate::message::{FromDisk, FromManager};
 
@@ -99,6 +99,7 @@ pub struct Manager {
     state: Mutex<State>,
     /// Where clients reach it, `host:port`.
     clients_at: RwLock<Option<(String, u16)>>,
+    clients_places: RwLock<PlaceRanges>,
 }
 
 /// Told of a group when it is made.
@@ -185,7 +186,8 @@ impl Manager {
             making: BTreeMap::new(),
             graces: Graces::new(settings.grace),
         };
-        Ok(Arc::new(Self { namespace, settings, world, state: Mutex::new(state), clients_at: RwLock::new(None) }))
+        let (state, clients_at, clients_places) = (Mutex::new(state), RwLock::default(), RwLock::default());
+        Ok(Arc::new(Self { namespace, settings, world, state, clients_at, clients_places }))
     }
 
     /// The names.
@@ -197,6 +199,11 @@ impl Manager {
     /// Clients reach it there, `host:port`: disk servers send them to it.
     pub fn set_clients_at(&self, address: &str) {
         *self.clients_at.write() = servers::split(address);
+    }
+
+    /// Where clients stand that do not say so themselves, from now on.
+    pub fn set_clients_places(&self, ranges: PlaceRanges) {
+        *self.clients_places.write() = ranges;
     }
 
     /// Takes over what can be while it runs: how long a writer that nobody leads is waited for, and how fast copies that are owed are made.

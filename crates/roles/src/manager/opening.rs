@@ -69,7 +69,10 @@ impl Manager {
 
     /// Where the client stands, as far as anybody knows.
     pub(super) fn place_of(&self, asking: &Asking) -> Option<Place> {
-        asking.place.clone().or_else(|| self.state().servers.place_of(asking.from))
+        let said = asking.place.clone();
+        // A disk server says of its own host more than a range of addresses does.
+        let said = said.or_else(|| self.state().servers.place_of(asking.from));
+        said.or_else(|| self.clients_places.read().place_of(asking.from))
     }
 
     fn open_new(self: &Arc<Self>, opening: Opening) {

@@ -7,7 +7,7 @@ use namespace::OpenWrite;
 use roles::{Asking, DiskServer, Manager};
 use types::direct::{DIRECT_KEY, STRIPED_KEY};
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, parse_writer};
-use types::{BodyId, NsPath, Place};
+use types::{BodyId, NsPath, PlacePrefix};
 use wire::request::{Open, Request, StatOptions, Target};
 use wire::{ErrorNumber, PathArg};
 
@@ -21,10 +21,11 @@ impl Connection {
     /// What a manager has to know of who opens.
     pub(crate) fn asking(&self, target: &PathArg) -> Asking {
         let text = |key: &[u8]| target.get(key).and_then(|value| std::str::from_utf8(value).ok());
+        let from = self.session.peer.ip().to_canonical();
         Asking {
             now: wall_clock(),
-            from: self.session.peer.ip().to_canonical(),
-            place: text(b"weir.place").and_then(|place| place.parse::<Place>().ok()),
+            from,
+            place: text(b"weir.place").and_then(|place| place.parse::<PlacePrefix>().ok()?.of_client(from)),
             announced: text(b"oss.asize").and_then(|len| len.parse().ok()),
             tried: text(b"tried")
                 .map(|hosts| hosts.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect())

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use types::{Place, StoreClass};
+use types::{Place, PlaceRanges, StoreClass};
 
 use super::units::{parse_duration, parse_size};
 use super::{ClusterRole, Config, StoreTable};
@@ -291,6 +291,13 @@ pub const KEYS: &[Key] = &[
         same: |a, b| a.copies_rate == b.copies_rate,
         live: true,
     },
+    Key {
+        name: "clients.places",
+        default: Some(Given::List(&[])),
+        set: |c, v| clients_places(v).map(|v| c.clients_places = v),
+        same: |a, b| a.clients_places == b.clients_places,
+        live: true,
+    },
 ];
 
 /// The keys of a `[[store]]`.
@@ -349,6 +356,13 @@ fn hosts(given: Given<'_>) -> Result<Vec<String>, String> {
         if good { Ok((*host).to_owned()) } else { Err(format!("has `{host}` in it, which is no host; it {}", wrong())) }
     };
     hosts.iter().map(host).collect()
+}
+
+fn clients_places(given: Given<'_>) -> Result<PlaceRanges, String> {
+    let Given::List(ranges) = given else {
+        return Err("takes a list of ranges with their places, as in [\"10.1.0.0/16 cern/r12\"]".into());
+    };
+    PlaceRanges::parse(ranges.iter().copied()).map_err(|error| format!("has one in it that cannot be: {error}"))
 }
 
 fn number(given: Given<'_>, min: u64, max: u64) -> Result<u64, String> {

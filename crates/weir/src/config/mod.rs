@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use file::ConfigError;
 pub use store_table::StoreTable;
-use types::{Place, StoreClass};
+use types::{Place, PlaceRanges, StoreClass};
 
 use crate::cli::ServeArgs;
 
@@ -61,6 +61,7 @@ pub struct Config {
     pub scrub_rate: u64,
     pub scrub_period: Duration,
     pub copies_rate: u64,
+    pub clients_places: PlaceRanges,
 }
 
 impl Config {
@@ -100,6 +101,7 @@ impl Config {
             scrub_rate: 0,
             scrub_period: Duration::ZERO,
             copies_rate: 0,
+            clients_places: PlaceRanges::default(),
         };
         for key in keys::KEYS {
             if let Some(default) = key.default {
@@ -123,6 +125,7 @@ impl Config {
             answer_time: new.answer_time,
             login_time: new.login_time,
             copies_rate: new.copies_rate,
+            clients_places: new.clients_places.clone(),
             ..self.clone()
         }
     }
@@ -187,7 +190,7 @@ mod tests {
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\
-            third_party_copy = false\nthird_party_sources = [\"a\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\ncopies.rate = \"1MiB\"\n[[store]]\ndir = \"/s\"\n";
+            third_party_copy = false\nthird_party_sources = [\"a\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\ncopies.rate = \"1MiB\"\nclients.places = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
         Config::load(Some(file.path())).unwrap()

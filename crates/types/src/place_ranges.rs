@@ -1,0 +1,173 @@
+//! Where clients stand, by their addresses.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use crate::place::cut;
+use crate::{Place, PlaceError, PlacePrefix};
+
+/// Why a text is not a range of addresses with its place.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PlaceRangeError {
+    /// Not two words.
+    #[error("`{0}` is not a range and its place; write them with a space between, as in `10.1.0.0/16 cern/r12`")]
+    NotTwo(String),
+    /// The first one is no range.
+    #[error("`{0}` is not a range of addresses; write ADDRESS/BITS, as in `10.1.0.0/16` or `2001:db8::/32`")]
+    NotARange(String),
+    /// The address has bits behind those that count.
+    #[error("`{given}` begins in the middle of a range; write `{meant}`, or more bits")]
+    Inside {
+        /// The text given.
+        given: String,
+        /// The range that it is in.
+        meant: String,
+    },
+    /// The second one is no place.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The same range has two places.
+    #[error("`{0}` is there twice")]
+    Twice(String),
+}
+
+/// The leading bits of an address: of which kind, how many count, and those.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Range {
+    is_v6: bool,
+    bits: u8,
+    /// Above the others, which are zeros.
+    address: u128,
+}
+
+impl Range {
+    /// The range of `bits` that an address is in; `None`: it has not so many.
+    fn around(address: IpAddr, bits: u8) -> Option<Self> {
+        let (is_v6, all, max) = match address {
+            IpAddr::V4(address) => (false, u128::from(u32::from(address)) << 96, 32),
+            IpAddr::V6(address) => (true, u128::from(address), 128),
+        };
+        if bits > max {
+            return None;
+        }
+        let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+        Some(Self { is_v6, bits, address: all & mask })
+    }
+
+    fn first(self) -> IpAddr {
+        match self.is_v6 {
+            true => IpAddr::V6(self.address.into()),
+            // The upper 32 bits are all that there is.
+            false => IpAddr::V4(u32::try_from(self.address >> 96).unwrap_or(0).into()),
+        }
+    }
+}
+
+impl std::fmt::Display for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.first(), self.bits)
+    }
+}
+
+impl FromStr for Range {
+    type Err = PlaceRangeError;
+
+    fn from_str(text: &str) -> Result<Self, PlaceRangeError> {
+        let wrong = || PlaceRangeError::NotARange(cut(text));
+        let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let range = Self::around(address, bits.parse().map_err(|_| wrong())?).ok_or_else(wrong)?;
+        if range.first() != address {
+            return Err(PlaceRangeError::Inside { given: cut(text), meant: range.to_string() });
+        }
+        Ok(range)
+    }
+}
+
+/// Ranges of addresses, and where clients that have one of these stand. Of several that an address is in, the longest one counts.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct PlaceRanges {
+    places: HashMap<Range, PlacePrefix>,
+    /// How many bits the ranges have, of which there are few.
+    lengths: BTreeSet<u8>,
+}
+
+impl PlaceRanges {
+    /// From texts such as `10.1.0.0/16 cern/r12`: a range, a space, and a site, with rack and host if they are known.
+    ///
+    /// # Errors
+    /// What is wrong with the first one that is.
+    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, PlaceRangeError> {
+        let mut all = Self::default();
+        for text in texts {
+            let mut words = text.split_whitespace();
+            let (Some(range), Some(place), None) = (words.next(), words.next(), words.next()) else {
+                return Err(PlaceRangeError::NotTwo(cut(text)));
+            };
+            let (range, place): (Range, PlacePrefix) = (range.parse()?, place.parse()?);
+            all.lengths.insert(range.bits);
+            if all.places.insert(range, place).is_some() {
+                return Err(PlaceRangeError::Twice(range.to_string()));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Where a client at `address` stands ([`PlacePrefix::of_client`]); `None`: nobody has said.
+    #[must_use]
+    pub fn place_of(&self, address: IpAddr) -> Option<Place> {
+        let longest = self.lengths.iter().rev().find_map(|bits| self.places.get(&Range::around(address, *bits)?))?;
+        longest.of_client(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(texts: &[&str]) -> Result<PlaceRanges, PlaceRangeError> {
+        PlaceRanges::parse(texts.iter().copied())
+    }
+
+    #[test]
+    fn the_longest_range_counts() {
+        let texts = ["10.0.0.0/8 north", "10.1.0.0/16 cern/r1", "10.1.2.3/32 cern/r2/ds7", "2001:db8::/32 south/r9"];
+        let ranges = of(&texts).unwrap();
+        for (address, place) in [
+            ("10.200.0.1", Some("north/10.200.0.1/10.200.0.1")),
+            ("10.1.9.9", Some("cern/r1/10.1.9.9")),
+            ("10.1.2.3", Some("cern/r2/ds7")),
+            ("11.0.0.1", None),
+            ("2001:db8:1::5", Some("south/r9/2001-db8-1--5")),
+            ("2001:db9::5", None),
+        ] {
+            let found = ranges.place_of(address.parse().unwrap());
+            assert_eq!(found.as_ref().map(Place::as_str), place, "{address}");
+        }
+        assert_eq!(PlaceRanges::default().place_of("10.1.2.3".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn a_range_of_all_is_of_one_kind_of_addresses() {
+        let ranges = of(&["0.0.0.0/0 four", "::/0 six"]).unwrap();
+        let site = |address: &str| ranges.place_of(address.parse().unwrap()).map(|place| place.site().to_owned());
+        assert_eq!((site("255.255.255.255"), site("::1")), (Some("four".into()), Some("six".into())));
+        assert_eq!(of(&["0.0.0.0/0 four"]).unwrap().place_of("::".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let wrong = |text: &str| of(&[text]).unwrap_err();
+        for text in ["", "10.1.0.0/16", "10.1.0.0/16 a b", "10.1.0.0/16=a"] {
+            assert!(matches!(wrong(text), PlaceRangeError::NotTwo(_)), "{text}");
+        }
+        for text in ["10.1.0.0 a", "10.1.0.0/33 a", "::/129 a", "10.1/16 a", "host/8 a", "10.0.0.0/-1 a"] {
+            assert!(matches!(wrong(text), PlaceRangeError::NotARange(_)), "{text}");
+        }
+        let inside = PlaceRangeError::Inside { given: "10.1.2.0/16".into(), meant: "10.1.0.0/16".into() };
+        assert_eq!(wrong("10.1.2.0/16 a"), inside);
+        assert!(matches!(wrong("10.0.0.0/8 a/b/c/d"), PlaceRangeError::Place(_)));
+        assert_eq!(of(&["10.0.0.0/8 a", "10.0.0.0/8 b"]), Err(PlaceRangeError::Twice("10.0.0.0/8".into())));
+    }
+}
