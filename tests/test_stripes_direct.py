@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+import raw
 from clients import Xrdfs, xrdcp
 from cluster import Cluster, Node
 from content import MIB, adler32, content
@@ -258,6 +259,20 @@ def test_what_was_interrupted_is_gone_on_with(cluster, tmp_path):
     before = moved(cluster)
     cp("--resume", cluster.url + path, tmp_path / "half")
     assert (tmp_path / "half").read_bytes() == data
+
+
+def test_who_goes_on_has_time_to_open_the_units(cluster):
+    path = "/one/slowly"
+    fed = Fed(cluster, path, content("slowly", 8 * MIB))
+    fed.process.kill()
+    fed.feeder.join()
+    until(lambda: state(cluster, path) == "interrupted", 40)
+    with raw.Raw(cluster.manager.port) as there:
+        assert there.ask_open(f"{path}?weir.resume=1&weir.direct=1", raw.OPEN_UPDATE).redirect
+        # None of its units is written yet, and not all are complete; the manager looks every two seconds.
+        time.sleep(3.5)
+        assert state(cluster, path) == "writing"
+    until(lambda: state(cluster, path) == "interrupted", 40)
 
 
 def test_a_stock_client_goes_on_with_what_was_interrupted(cluster, tmp_path):

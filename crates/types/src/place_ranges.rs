@@ -77,6 +77,11 @@ impl FromStr for Range {
         let wrong = || PlaceRangeError::NotARange(cut(text));
         let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        // A client of IPv4 is known by that address, however it came: nobody is in a range of `::ffff:0:0/96`.
+        let is_mapped = matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
+        if is_mapped || !bits.bytes().all(|digit| digit.is_ascii_digit()) {
+            return Err(wrong());
+        }
         let range = Self::around(address, bits.parse().map_err(|_| wrong())?).ok_or_else(wrong)?;
         if range.first() != address {
             return Err(PlaceRangeError::Inside { given: cut(text), meant: range.to_string() });
@@ -162,7 +167,7 @@ mod tests {
         for text in ["", "10.1.0.0/16", "10.1.0.0/16 a b", "10.1.0.0/16=a"] {
             assert!(matches!(wrong(text), PlaceRangeError::NotTwo(_)), "{text}");
         }
-        for text in ["10.1.0.0 a", "10.1.0.0/33 a", "::/129 a", "10.1/16 a", "host/8 a", "10.0.0.0/-1 a"] {
+        for text in ["10.1.0.0 a", "10.1.0.0/33 a", "::/129 a", "10.1/16 a", "host/8 a", "10.0.0.0/-1 a", "10.0.0.0/+8 a", "10.0.0.0/ a", "::ffff:10.0.0.0/104 a"] {
             assert!(matches!(wrong(text), PlaceRangeError::NotARange(_)), "{text}");
         }
         let inside = PlaceRangeError::Inside { given: "10.1.2.0/16".into(), meant: "10.1.0.0/16".into() };

@@ -31,6 +31,8 @@ pub(super) struct Graces {
     looked: Option<(WriterKey, BodyId)>,
     /// Those of which nobody has said that it leads them, and since when.
     alone: BTreeMap<(WriterKey, BodyId), (u32, Time)>,
+    /// Of striped files those of which somebody has been seen to write a unit, in this epoch.
+    begun: BTreeMap<(WriterKey, BodyId), u32>,
 }
 
 impl Manager {
@@ -51,7 +53,8 @@ impl Manager {
         let mut ask: BTreeMap<(NodeId, StoreId), Vec<WriterToken>> = BTreeMap::new();
         let mut due = Vec::new();
         // A striped file is written as long as one of its units is. When its client is gone, each unit's server has waited a grace period for it
-        // already: only where all units are complete somebody may be about to say that the file is, and is waited for here.
+        // already. Somebody is waited for here only where all units are complete, as he may be about to say that the file is, and where no unit was
+        // seen to be written, as of one that is gone on with they have to be opened first.
         let is_striped = |writer: &&WriterRecord| writer.placement.group == GroupId::STRIPED;
         let units = |body| self.namespace.read(|read| namespace::units_written(read, body));
         let striped: BTreeMap<BodyId, UnitsWritten> = found
@@ -68,19 +71,23 @@ impl Manager {
                 after.is_none_or(|after| *writer > after) && last.is_none_or(|last| *writer <= last)
             };
             state.graces.alone.retain(|writer, _| !is_here(writer) || there.contains(writer));
+            state.graces.begun.retain(|writer, _| !is_here(writer) || there.contains(writer));
             state.graces.looked =
                 if found.len() < PAGE { None } else { found.last().map(|last| (last.key, last.body)) };
             for writer in found {
                 match striped.get(&writer.body) {
                     Some(UnitsWritten::Still) => {
                         state.graces.alone.remove(&(writer.key, writer.body));
+                        state.graces.begun.insert((writer.key, writer.body), writer.epoch);
                         continue;
                     }
-                    Some(UnitsWritten::NotAll) => {
+                    Some(UnitsWritten::NotAll)
+                        if state.graces.begun.get(&(writer.key, writer.body)) == Some(&writer.epoch) =>
+                    {
                         due.push(writer);
                         continue;
                     }
-                    Some(UnitsWritten::All) | None => {}
+                    Some(UnitsWritten::NotAll | UnitsWritten::All) | None => {}
                 }
                 let primary = writer.placement.participants.first().map(|one| one.store);
                 let is_there = primary.is_some_and(|store| {
@@ -124,7 +131,7 @@ impl Manager {
 
     /// As if its client came back: another epoch, so that nobody else goes on with it, and whoever knows all that was acknowledged. That one ends it.
     fn end_writer(self: &Arc<Self>, writer: &WriterRecord) {
-        self.state().graces.alone.remove(&(writer.key, writer.body));
+        self.state().graces.forget(&writer.token());
         let Ok(path) = NsPath::parse(&writer.path) else {
             return tracing::error!(body = %writer.body, "a writer's path is none");
         };
@@ -208,7 +215,13 @@ impl Manager {
 
 impl Graces {
     pub(super) fn new(grace: Duration) -> Self {
-        Self { grace, next_look: Time::default(), looked: None, alone: BTreeMap::new() }
+        Self { grace, next_look: Time::default(), looked: None, alone: BTreeMap::new(), begun: BTreeMap::new() }
+    }
+
+    /// What is known of a writer that is being ended: where that comes to nothing, it is waited for anew.
+    pub(super) fn forget(&mut self, writer: &WriterToken) {
+        self.alone.remove(&(writer.key, writer.body));
+        self.begun.remove(&(writer.key, writer.body));
     }
 
     fn nobody_leads(&mut self, now: Time, writer: &WriterToken) {

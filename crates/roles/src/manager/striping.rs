@@ -232,6 +232,7 @@ impl Manager {
 
     /// The client of a striped file has not come back, and neither is a unit written any more: it is ended.
     pub(super) fn end_striped(self: &Arc<Self>, writer: &WriterRecord) {
+        self.state().graces.forget(&writer.token());
         let path = writer.path.escape_ascii().to_string();
         self.change(Durability::Synced, EndStriped { writer: writer.token() }, move |result| match result {
             Ok(true) => {
