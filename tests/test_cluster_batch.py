@@ -2,7 +2,9 @@
 
 import json
 import random
+import signal
 import struct
+import subprocess
 import threading
 import time
 
@@ -11,7 +13,7 @@ import raw
 from batches import CREATE, OPEN, REMOVE, REPLACE, STAT, Dealer, Entry, ask, create, opening
 from clients import Xrdfs, xrdcp
 from cluster import Cluster
-from harness import remove, until, weir
+from harness import WEIR_BIN, remove, until, weir
 from raw import Raw
 from test_batch import tree_of
 from test_cp import content, files, ok
@@ -282,6 +284,42 @@ def test_a_copy_ends_well_over_a_killed_node(cluster, role, tmp_path):
     all_online(cluster)
     ok("cp", "-r", f"{cluster.url}two/killed-{role}", tmp_path / "back")
     assert files(tree) == files(tmp_path / "back")
+
+
+def test_a_server_that_says_nothing_is_waited_for_once(cluster, tmp_path):
+    tree = tree_of(tmp_path / "tree", 400)
+    ok("cp", "-j", "1", "-r", tree, f"{cluster.url}one/before")
+    silent = cluster.disks[0]
+    silent.freeze()
+    try:
+        # Its connection with the manager is up. It takes ours, too, and that is all.
+        begun = time.monotonic()
+        ok("cp", "-j", "1", "-r", tree, f"{cluster.url}one/silent", timeout=280)
+        assert time.monotonic() - begun < 120
+    finally:
+        silent.thaw()
+    all_online(cluster)
+    ok("cp", "-r", f"{cluster.url}one/silent", tmp_path / "back")
+    assert files(tree) == files(tmp_path / "back")
+
+
+def test_of_a_copy_that_is_stopped_nothing_stays_that_is_not_whole(cluster, tmp_path):
+    tree = tree_of(tmp_path / "tree", 4000)
+    copy = subprocess.Popen([WEIR_BIN, "cp", "-j", "1", "-r", tree, f"{cluster.url}one/stopped"], stderr=subprocess.DEVNULL)
+    fs = Xrdfs(cluster.url)
+
+    def there() -> list[int]:
+        listed = fs("ls", "-l", "/one/stopped")
+        return [int(line.split()[3]) for line in listed.out.splitlines() if line.strip()] if listed.code == 0 else []
+
+    until(there, 20)
+    copy.send_signal(signal.SIGINT)
+    assert copy.wait(60) != 0
+    assert len(there()) < 4000, "it was done before it was stopped"
+    # Contents that were on their way are whole soon, and what is not would be marked when the grace period is over.
+    until(lambda: cluster.asked("status")["writers"]["count"] == 0, 30)
+    sizes = {path.stat().st_size for path in tree.iterdir()}
+    assert set(there()) <= sizes and 0 not in there()
 
 
 def test_a_campaign_measures_batches_of_a_cluster(cluster, tmp_path):

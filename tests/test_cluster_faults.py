@@ -243,6 +243,32 @@ def test_nobody_is_sent_to_a_server_whose_end_has_come_here(cluster, tmp_path):
         in_session(cluster)
 
 
+def test_a_new_file_is_begun_where_somebody_is_or_not_at_all(cluster, fs):
+    """Who is told to wait says the same again, and must not be told that there is something by then."""
+    opening = struct.pack(">HH12x", 0o644, raw.OPEN_NEW | raw.OPEN_UPDATE)
+
+    def ask(name: str, dead: list, count: int) -> list[raw.Answer]:
+        with raw.Raw(cluster.manager.port, timeout=60) as there:
+            cluster.manager.freeze()
+            try:
+                for disk in dead:
+                    disk.kill()
+                for number in range(count):
+                    there.send(raw.OPEN, opening, f"/one/{name}{number}".encode())
+            finally:
+                cluster.manager.thaw()
+            return [there.receive() for _ in range(count)]
+
+    one, *others = cluster.disks
+    assert all(answer.redirect[1] != one.host for answer in ask("begun", [one], 16))
+    answers = ask("nowhere", others, 16)
+    assert {answer.status for answer in answers} == {raw.WAIT}
+    assert fs("ls", "/one").ok().out.count("nowhere") == 0
+    for disk in cluster.disks:
+        disk.start()
+    in_session(cluster)
+
+
 def test_writings_whose_names_were_given_away_are_ended_as_well(cluster, fs):
     """What is renamed or removed while it is written, and another file of the same client in its place."""
     places = {}

@@ -24,6 +24,8 @@ use crate::{BatchLimits, ClientError, Endpoint, Session, Settings, Url};
 const FILES: usize = 256;
 /// The same where they are dealt out to several servers afterwards.
 const FILES_DEALT: usize = 512;
+/// How long a server that could not be reached is not tried again.
+const UNREACHABLE: Duration = Duration::from_secs(10);
 /// Batches under way: while the server does one, the next is on its way and another is being made.
 const BATCHES: usize = 3;
 
@@ -37,6 +39,8 @@ pub struct BatchWriter<T> {
     home: Lane<T>,
     /// Who takes contents that the home does not take itself.
     places: HashMap<Endpoint, Lane<T>>,
+    /// Who could not be reached, and until when that is not tried again: each of hundreds of files would wait as long for the same.
+    unreachable: HashMap<Endpoint, Instant>,
     settings: Settings,
     user: String,
     done: VecDeque<Written<T>>,
@@ -57,6 +61,7 @@ impl<T> BatchWriter<T> {
         Self {
             home: Lane::new(session, limits, files),
             places: HashMap::new(),
+            unreachable: HashMap::new(),
             settings: settings.clone(),
             user: url.user.clone().unwrap_or_else(|| settings.user.clone()),
             done: VecDeque::new(),
@@ -126,16 +131,27 @@ impl<T> BatchWriter<T> {
     /// The connection to a server that takes contents.
     fn lane(&mut self, place: &Endpoint) -> Result<&mut Lane<T>, ClientError> {
         if !self.places.contains_key(place) {
-            let mut session = Session::connect(place, &self.user, &self.settings)?;
-            let limits = limits_of(&mut session)?.filter(|limits| limits.takes == Takes::Contents);
-            let limits = limits.ok_or_else(|| ClientError::Unexpected {
-                server: place.clone(),
-                what: "a batch is sent there, and it takes none".to_owned(),
+            if self.unreachable.get(place).is_some_and(|until| Instant::now() < *until) {
+                let source = io::ErrorKind::TimedOut.into();
+                return Err(ClientError::Connect { server: place.clone(), source });
+            }
+            let lane = self.connected(place).inspect_err(|_| {
+                self.unreachable.insert(place.clone(), Instant::now() + UNREACHABLE);
             })?;
-            self.places.insert(place.clone(), Lane::new(session, limits, FILES_DEALT));
+            self.places.insert(place.clone(), lane);
         }
         // It is there since just now.
         self.places.get_mut(place).ok_or_else(|| ClientError::Moved { server: place.clone() })
+    }
+
+    fn connected(&self, place: &Endpoint) -> Result<Lane<T>, ClientError> {
+        let mut session = Session::connect(place, &self.user, &self.settings)?;
+        let limits = limits_of(&mut session)?.filter(|limits| limits.takes == Takes::Contents);
+        let limits = limits.ok_or_else(|| ClientError::Unexpected {
+            server: place.clone(),
+            what: "a batch is sent there, and it takes none".to_owned(),
+        })?;
+        Ok(Lane::new(session, limits, FILES_DEALT))
     }
 
     /// A server that takes contents is not to be reached (any more): its files are the caller's again. An error comes back if that is none of this

@@ -41,32 +41,37 @@ impl DiskServer {
         piece.hold();
         let mut state = shell.completing.0.lock();
         state.waiting.push(One { piece: Arc::clone(piece), by, completed });
-        if !std::mem::replace(&mut state.is_synced, true) {
-            let (this, shell) = (Arc::clone(self), Arc::clone(shell));
-            self.world.run(Box::new(move || this.sync_completed(&shell)));
+        let is_synced = std::mem::replace(&mut state.is_synced, true);
+        drop(state);
+        if !is_synced {
+            self.sync_soon(shell);
         }
     }
 
+    fn sync_soon(self: &Arc<Self>, shell: &Arc<StoreShell>) {
+        let (this, shell) = (Arc::clone(self), Arc::clone(shell));
+        self.world.run(Box::new(move || this.sync_completed(&shell)));
+    }
+
     fn sync_completed(self: &Arc<Self>, shell: &Arc<StoreShell>) {
-        loop {
-            let due = {
-                let mut state = shell.completing.0.lock();
-                if state.waiting.is_empty() {
-                    state.is_synced = false;
-                    return;
-                }
-                std::mem::take(&mut state.waiting)
-            };
-            let synced = match due.iter().map(|one| one.completed.seq).max() {
-                Some(last) => shell.at.store.sync_log_to(last).map_err(|error| told(&shell.at, &error)),
-                None => Ok(()),
-            };
-            for One { piece, by, completed: Completed { len, crc32c, adler32, .. } } in due {
-                let did = Did::Completed(synced.map(|()| Whole { len, crc32c, adler32 }));
-                piece.go_on();
-                self.step(shell, Input::Did { piece: piece.piece, by, did }, Some(&piece));
-                self.work_off(shell, &piece);
-            }
+        let due = std::mem::take(&mut shell.completing.0.lock().waiting);
+        let synced = match due.iter().map(|one| one.completed.seq).max() {
+            Some(last) => shell.at.store.sync_log_to(last).map_err(|error| told(&shell.at, &error)),
+            None => Ok(()),
+        };
+        for One { piece, by, completed: Completed { len, crc32c, adler32, .. } } in due {
+            let did = Did::Completed(synced.map(|()| Whole { len, crc32c, adler32 }));
+            piece.go_on();
+            self.step(shell, Input::Did { piece: piece.piece, by, did }, Some(&piece));
+            self.work_off(shell, &piece);
+        }
+        let mut state = shell.completing.0.lock();
+        state.is_synced = !state.waiting.is_empty();
+        let goes_on = state.is_synced;
+        drop(state);
+        // Behind what else is to be done: a store that always has something to sync must not keep a thread from the others.
+        if goes_on {
+            self.sync_soon(shell);
         }
     }
 }

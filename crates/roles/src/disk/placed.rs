@@ -260,7 +260,14 @@ impl Placed {
         }
         let at_hand = AtHand { number: self.shell.number(), bytes: data, sums: None, is_ahead: true };
         let answer = self.begin_write(at_hand, 0)?;
-        Ok(self.is_shared.then(|| Writing { placed: Arc::clone(self), answer }))
+        if !self.is_shared {
+            return answer.wait(&self.server).map(|()| None);
+        }
+        // What went wrong here is known already.
+        match answer.0.try_recv() {
+            Ok(result) => result.map(|()| None).map_err(|code| self.server.refused(code)),
+            Err(_) => Ok(Some(Writing { placed: Arc::clone(self), answer })),
+        }
     }
 
     /// Cuts or extends on all stores that take part.

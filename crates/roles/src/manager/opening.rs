@@ -10,7 +10,7 @@ use cluster::server::{Grant, GrantRights};
 use cluster::{Presence, Reopening, Time, reopening};
 use namespace::{
     Content, Durability, FileState, How, NsError, OpenKind, OpenWrite, OpenedWrite, PlaceWriter, WriterKind,
-    WriterRecord,
+    WriterRecord, WriterToken,
 };
 use types::capability::{Capability, Rights};
 use types::{BodyId, BootId, GroupId, Ino, Participant, PieceId, Place, Placement, StoreId, Timestamp};
@@ -94,10 +94,11 @@ impl Manager {
         let map = Arc::clone(self.state().servers.map());
         // A store that the client cannot reach is of no use, if there is any other.
         let draw = || place(&map, &policy, at.as_ref(), asking.announced.unwrap_or(0), self.world.random());
+        let is_good = |store| !tried.contains(&store) && self.is_up(&self.state(), store);
         let mut placed = draw();
         for _ in 0..8 {
             match &placed {
-                Ok(good) if good.groups.iter().flatten().next().is_some_and(|first| tried.contains(first)) => {
+                Ok(good) if good.groups.iter().flatten().next().is_some_and(|first| !is_good(*first)) => {
                     placed = draw();
                 }
                 _ => break,
@@ -268,6 +269,8 @@ impl Manager {
     fn open(self: &Arc<Self>, opening: Opening, durability: Durability, ended: Option<Ended>) {
         let this = Arc::clone(self);
         let Opening { asking, op, answer } = opening;
+        // Who comes again with the same words must not be told that there is something.
+        let takes_back = op.how == How::NewOnly && !op.restarted;
         let mode = op.mode;
         self.change_as(&asking.actor, durability, op, move |result| {
             let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
@@ -284,8 +287,23 @@ impl Manager {
             let epoch = Epoch(opened.writer.epoch);
             this.once_fenced(&not_fenced, opened.piece, epoch, move |this, ended| {
                 let fenced = ended.map(drop).ok_or_else(unknown_server);
-                answer(fenced.and_then(|()| this.redirect_writer(&opened, mode, asking.now)));
+                match fenced.and_then(|()| this.redirect_writer(&opened, mode, asking.now)) {
+                    Err(error) if takes_back && opened.kind == OpenKind::New => {
+                        this.take_back(opened.writer, move || answer(Err(error)));
+                    }
+                    redirected => answer(redirected),
+                }
             });
+        });
+    }
+
+    /// A name was made, and its client is sent nowhere: it is to be as if it had not been asked for.
+    fn take_back(&self, writer: WriterToken, then: impl FnOnce() + Send + 'static) {
+        self.change(Durability::Written, namespace::Abandon { writer }, move |result| {
+            if let Err(error) = result {
+                tracing::warn!(%error, "a name that nobody was sent to write may stay for a grace period");
+            }
+            then();
         });
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use roles::{PlacedError, WriteGrant, Writing};
 use types::{NsPath, Timestamp};
 
-use super::Creates;
+use super::{Creates, SIDE_BY_SIDE};
 use crate::answer::Reply;
 use crate::endings;
 use crate::making::Making;
@@ -54,6 +54,10 @@ impl Creates {
                 // Its close has the answer for its client.
                 let _: Result<(), PlacedError> = Writing::wait(oldest);
             }
+        }
+        // A large one is a job of its own: as many as there are workers are on their way.
+        for (writing, _) in on_their_way.into_iter().filter(|(_, len)| *len > SIDE_BY_SIDE) {
+            let _: Result<(), PlacedError> = writing.wait();
         }
     }
 

@@ -11,12 +11,14 @@
 
 use client::{Algorithm, Client, ClientError, Url};
 use wire::ErrorNumber;
+use wire::request::OpenOptions;
 use wire::response::{StatFlags, StatReply};
 
 use super::bulk::{Bulk, Copied, told};
 use super::context::Context;
 use super::ends::Opened;
 use super::error::TransferError;
+use super::plan::How;
 use super::place::Place;
 use super::units::Sought;
 
@@ -83,6 +85,22 @@ impl Bulk<'_> {
         if let Err(error) = ours.and_then(|ours| if ours { Ok(client.rm(url)?) } else { Ok(()) }) {
             tracing::warn!(%error, "{url} was not copied, and what is there of it may be left there");
         }
+    }
+
+    /// Removes what was opened at the target for this copy in a batch, which tells nothing of what it makes: it is begun again, as only who has begun it
+    /// may, and removed while nobody else can have it. What is complete stays. `client`: one that was not told to stop.
+    pub fn take_back(&self, client: &mut Client) {
+        // What replaces something is seen by nobody before it is complete.
+        let (Place::Remote(url), How::New, false) = (self.to, self.how, self.context.options.force) else { return };
+        let mut again = url.clone();
+        again.add_words(&format!("tried={}", url.server.host));
+        let opened = client.open(&again, OpenOptions::NEW | OpenOptions::UPDATE | OpenOptions::MKPATH, 0o600);
+        let Ok(file) = opened else { return };
+        if let Err(error) = client.rm(url) {
+            tracing::warn!(%error, "{url} was not copied, and what is there of it may be left there");
+        }
+        // Its connection is cut, so that the server does not take it for complete.
+        drop(file);
     }
 
     /// The server says that something is there, after an attempt whose outcome nobody knows.

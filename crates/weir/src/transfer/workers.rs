@@ -97,6 +97,10 @@ pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>)
                     bulk(context, &item, None).remove_rest(&mut cleaner, made, false);
                     Err(TransferError::Stopped)
                 }
+                Before::Opened if context.stopping() => {
+                    bulk(context, &item, None).take_back(&mut cleaner);
+                    Err(TransferError::Stopped)
+                }
                 _ => alone(context, &mut client, &item, before),
             };
             report(context, reports, &item, result);
@@ -109,11 +113,10 @@ fn bulk<'a>(context: &'a Context, item: &'a Item, made: Option<StatReply>) -> Bu
 }
 
 fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) -> Result<Copied, TransferError> {
-    let (mut unsure, made) = match before {
-        Before::Nothing => (false, None),
-        Before::Begun(made) => (true, made),
-        // What stands there now may be what was begun. Whose it is, and whether it may be taken away, is asked when it is in the way.
-        Before::Opened => (true, standing(client, &item.to)),
+    let (mut unsure, made, was_opened) = match before {
+        Before::Nothing => (false, None, false),
+        Before::Begun(made) => (true, made, false),
+        Before::Opened => (true, None, true),
     };
     // What has gone through a pipe is gone.
     let once = item.from.is_stream() || item.to.is_stream();
@@ -126,7 +129,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
         let result = if context.options.tpc { third_party::copy(&bulk, client) } else { bulk.copy(client) };
         // An attempt whose answer was lost may have made it, whole or in part. Or it is somebody else's.
         let result = match result {
-            Err(TransferError::Exists { path }) if unsure => match bulk.settle(client) {
+            Err(TransferError::Exists { path }) if unsure => match settle(&mut bulk, client, was_opened) {
                 Ok(Standing::Whole(copied)) => Ok(Copied { bytes: copied.len, skipped: false, ..copied }),
                 Ok(Standing::Free) if attempt < ATTEMPTS_MAX => {
                     attempt += 1;
@@ -165,12 +168,13 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
     }
 }
 
-/// What stands at the target, if that can be told.
-fn standing(client: &mut Client, to: &Place) -> Option<StatReply> {
-    match to {
-        Place::Remote(url) => client.look(url).ok().flatten(),
-        _ => None,
+/// What is in the way of another attempt. `was_opened`: it was in a batch, which tells nothing of what it makes, so that what stands there may be what
+/// was begun; whoever's it is, its server gives it to nobody else to begin again.
+fn settle(bulk: &mut Bulk<'_>, client: &mut Client, was_opened: bool) -> Result<Standing, TransferError> {
+    if let (true, None, Place::Remote(url)) = (was_opened, &bulk.made, bulk.to) {
+        bulk.made = client.look(url)?;
     }
+    bulk.settle(client)
 }
 
 fn is_locked(error: &client::ClientError) -> bool {
