@@ -22,10 +22,18 @@ fn open_request(path: &str, options: wire::request::OpenOptions) -> Request {
 fn a_reopen_that_is_told_to_wait_does_not_spoil_the_close() {
     // One worker with a queue of closes before it, so that the re-open comes between a close and its commit.
     let world = World::with(|config| config.limits.workers = 1);
+    // On a machine that does other things they may all be closed before.
+    let has_met = (0..20).any(|round| reopen_what_is_being_closed(&world, round) > 0);
+    assert!(has_met, "each re-open came too late to mean anything");
+}
+
+/// Closes eight files and opens them again at once; how often that was put off.
+fn reopen_what_is_being_closed(world: &World, round: u32) -> usize {
+    let name = |n: u8| format!("/{round}-{n}");
     let mut me = world.connect();
     let files: Vec<FileHandle> = (0..8)
         .map(|n| {
-            let handle = me.open(&format!("/f{n}"), NEW);
+            let handle = me.open(&name(n), NEW);
             me.write(handle, 0, &content(n, 6 * MIB)).ok();
             handle
         })
@@ -35,7 +43,7 @@ fn a_reopen_that_is_told_to_wait_does_not_spoil_the_close() {
         Request::Close(Close { handle }).encode(StreamId([1, n]), &mut bytes).unwrap();
     }
     for n in 0u8..8 {
-        open_request(&format!("/f{n}"), UPDATE).encode(StreamId([2, n]), &mut bytes).unwrap();
+        open_request(&name(n), UPDATE).encode(StreamId([2, n]), &mut bytes).unwrap();
     }
     me.raw(&bytes);
     let mut waited = 0;
@@ -48,15 +56,15 @@ fn a_reopen_that_is_told_to_wait_does_not_spoil_the_close() {
             (stream, other) => panic!("{stream:?}: {other:?}"),
         }
     }
-    assert!(waited > 0, "the re-open came too late to mean anything");
     for handle in again {
         me.close(handle).ok();
     }
     let mut other = world.connect_as("other", 1);
     for n in 0..8 {
-        assert!(other.get(&format!("/f{n}")) == content(n, 6 * MIB));
-        other.put(&format!("/f{n}"), REPLACE, b"new");
+        assert!(other.get(&name(n)) == content(n, 6 * MIB));
+        other.put(&name(n), REPLACE, b"new");
     }
+    waited
 }
 
 #[test]
