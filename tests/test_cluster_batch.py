@@ -303,6 +303,32 @@ def test_a_server_that_says_nothing_is_waited_for_once(cluster, tmp_path):
     assert files(tree) == files(tmp_path / "back")
 
 
+def test_a_store_that_says_nothing_holds_up_nobody_else_and_no_stop(cluster, tmp_path):
+    tree = tree_of(tmp_path / "tree", 3000)
+    ok("cp", "-j", "1", "-r", tree, f"{cluster.url}two/warm")
+    working, silent = cluster.disks
+    silent.freeze()
+    copy = subprocess.Popen([WEIR_BIN, "cp", "-j", "4", "-r", tree, f"{cluster.url}two/held"], stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(1)
+        with Raw(cluster.manager.port, timeout=60) as there:
+            for number in range(5):
+                begun = time.monotonic()
+                opened = there.ask_open(f"/one/beside{number}?weir.place=site1/rack1/disk1", raw.OPEN_NEW | raw.OPEN_UPDATE)
+                port, host, opaque = opened.redirect
+                if host == working.host:
+                    with Raw(port, host=host, timeout=60) as disk:
+                        disk.open(f"/one/beside{number}?{opaque}", raw.OPEN_NEW | raw.OPEN_UPDATE)
+                    assert time.monotonic() - begun < 8
+        begun = time.monotonic()
+        assert working.stop() == 0, working.log_text()[-2000:]
+        assert time.monotonic() - begun < 9
+    finally:
+        silent.thaw()
+        copy.kill()
+        copy.wait()
+
+
 def test_of_a_copy_that_is_stopped_nothing_stays_that_is_not_whole(cluster, tmp_path):
     tree = tree_of(tmp_path / "tree", 4000)
     copy = subprocess.Popen([WEIR_BIN, "cp", "-j", "1", "-r", tree, f"{cluster.url}one/stopped"], stderr=subprocess.DEVNULL)

@@ -113,6 +113,10 @@ impl Server {
         let connections_cut = self.listener.stop(deadline);
         self.node.checksums.stop();
         self.keeper.stop();
+        // A worker may wait for a store elsewhere, whose answer does not come any more.
+        if let Role::Disk(disk) = &self.node.role {
+            disk.let_go();
+        }
         self.node.workers.stop();
         self.node.storers.stop();
         self.node.drainer.stop();

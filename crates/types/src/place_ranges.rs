@@ -167,7 +167,17 @@ mod tests {
         for text in ["", "10.1.0.0/16", "10.1.0.0/16 a b", "10.1.0.0/16=a"] {
             assert!(matches!(wrong(text), PlaceRangeError::NotTwo(_)), "{text}");
         }
-        for text in ["10.1.0.0 a", "10.1.0.0/33 a", "::/129 a", "10.1/16 a", "host/8 a", "10.0.0.0/-1 a", "10.0.0.0/+8 a", "10.0.0.0/ a", "::ffff:10.0.0.0/104 a"] {
+        for text in [
+            "10.1.0.0 a",
+            "10.1.0.0/33 a",
+            "::/129 a",
+            "10.1/16 a",
+            "host/8 a",
+            "10.0.0.0/-1 a",
+            "10.0.0.0/+8 a",
+            "10.0.0.0/ a",
+            "::ffff:10.0.0.0/104 a",
+        ] {
             assert!(matches!(wrong(text), PlaceRangeError::NotARange(_)), "{text}");
         }
         let inside = PlaceRangeError::Inside { given: "10.1.2.0/16".into(), meant: "10.1.0.0/16".into() };

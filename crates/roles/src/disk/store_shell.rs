@@ -27,11 +27,18 @@ pub struct StoreAt {
 /// Who waits for an answer.
 pub(super) type Waiter = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
 
+#[derive(Default)]
+struct Waiters {
+    by_number: HashMap<u64, Waiter>,
+    /// Nobody waits any more.
+    are_let_go: bool,
+}
+
 pub(super) struct StoreShell {
     pub(super) at: StoreAt,
     pub(super) machine: Mutex<StorePart<u64, Change>>,
     pieces: Mutex<BTreeMap<PieceId, Arc<Piece>>>,
-    waiters: Mutex<HashMap<u64, Waiter>>,
+    waiters: Mutex<Waiters>,
     numbers: AtomicU64,
     pub(super) completing: Completing,
 }
@@ -58,7 +65,23 @@ impl StoreShell {
 
     /// `waiter` is told what is answered to the request `number`.
     pub(super) fn wait_for(&self, number: u64, waiter: Waiter) {
-        self.waiters.lock().insert(number, waiter);
+        let mut waiters = self.waiters.lock();
+        if waiters.are_let_go {
+            drop(waiters);
+            return waiter(Err(ErrorCode::Unavailable));
+        }
+        waiters.by_number.insert(number, waiter);
+    }
+
+    fn let_go(&self) {
+        let waiting = {
+            let mut waiters = self.waiters.lock();
+            waiters.are_let_go = true;
+            std::mem::take(&mut waiters.by_number)
+        };
+        for waiter in waiting.into_values() {
+            waiter(Err(ErrorCode::Unavailable));
+        }
     }
 
     /// Forgets pieces that nothing is done with.
@@ -91,6 +114,12 @@ impl StoreShell {
 }
 
 impl DiskServer {
+    /// Whoever waits for something is told that nobody knows what becomes of it, now and from now on: the connections with the other nodes have ended, and
+    /// what only they can answer is answered no more.
+    pub fn let_go(&self) {
+        self.stores.values().for_each(|shell| shell.let_go());
+    }
+
     /// Steps the machine of a store and does what it says; `turn`: the piece whose works the caller does itself.
     pub(super) fn step(self: &Arc<Self>, shell: &Arc<StoreShell>, input: Input<u64, Change>, turn: Option<&Piece>) {
         let mut answers = Vec::new();
@@ -123,7 +152,7 @@ impl DiskServer {
             }
         }
         for (to, result) in answers {
-            let waiter = shell.waiters.lock().remove(&to);
+            let waiter = shell.waiters.lock().by_number.remove(&to);
             if let Some(waiter) = waiter {
                 waiter(result);
             }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use roles::{PlacedError, WriteGrant, Writing};
 use types::{NsPath, Timestamp};
@@ -19,6 +20,9 @@ use crate::refusal::Refusal;
 const ON_THEIR_WAY: usize = 1 << 20;
 /// Contents of one batch that are on their way there: a store that has too many to begin with does not answer in time, and is left out.
 const CONTENTS_ON_THEIR_WAY: usize = 32;
+
+/// A store that has not answered for so long is not waited for with the rest of a batch.
+const SILENT: Duration = Duration::from_secs(1);
 
 /// A new file that the manager has opened.
 pub(crate) struct PlacedCreate {
@@ -41,6 +45,8 @@ impl Creates {
     /// On a worker.
     fn fill_placed(&self, job: Vec<PlacedCreate>) {
         let (mut on_their_way, mut bytes) = (VecDeque::new(), 0);
+        // A store that does not answer is left out of each content by itself, which takes its time: others need this thread meanwhile.
+        let mut is_patient = true;
         for create in job {
             let len = create.data.len();
             if let Some(writing) = self.fill_one(create) {
@@ -51,8 +57,12 @@ impl Creates {
                 && let Some((oldest, len)) = on_their_way.pop_front()
             {
                 bytes -= len;
-                // Its close has the answer for its client.
-                let _: Result<(), PlacedError> = Writing::wait(oldest);
+                let begun = Instant::now();
+                if is_patient {
+                    // Its close has the answer for its client.
+                    let _: Result<(), PlacedError> = Writing::wait(oldest);
+                }
+                is_patient &= begun.elapsed() < SILENT;
             }
         }
         // A large one is a job of its own: as many as there are workers are on their way.

@@ -18,8 +18,8 @@ use super::bulk::{Bulk, Copied, told};
 use super::context::Context;
 use super::ends::Opened;
 use super::error::TransferError;
-use super::plan::How;
 use super::place::Place;
+use super::plan::How;
 use super::units::Sought;
 
 /// What stands at the target where something was in the way of another attempt.
