@@ -320,9 +320,8 @@ def test_a_store_that_says_nothing_holds_up_nobody_else_and_no_stop(cluster, tmp
                     with Raw(port, host=host, timeout=60) as disk:
                         disk.open(f"/one/beside{number}?{opaque}", raw.OPEN_NEW | raw.OPEN_UPDATE)
                     assert time.monotonic() - begun < 8
-        begun = time.monotonic()
+        # Not by its watchdog.
         assert working.stop() == 0, working.log_text()[-2000:]
-        assert time.monotonic() - begun < 9
     finally:
         silent.thaw()
         copy.kill()

@@ -94,7 +94,8 @@ impl Bulk<'_> {
         let (Place::Remote(url), How::New, false) = (self.to, self.how, self.context.options.force) else { return };
         let mut again = url.clone();
         again.add_words(&format!("tried={}", url.server.host));
-        let opened = client.open(&again, OpenOptions::NEW | OpenOptions::UPDATE | OpenOptions::MKPATH, 0o600);
+        // Without its directory: if that is not there, nothing was begun.
+        let opened = client.open(&again, OpenOptions::NEW | OpenOptions::UPDATE, 0o600);
         let Ok(file) = opened else { return };
         if let Err(error) = client.rm(url) {
             tracing::warn!(%error, "{url} was not copied, and what is there of it may be left there");
