@@ -14,6 +14,8 @@ from harness import Weir, Xrootd, remove, until, weir
 from ports import free_port
 
 SIZE = 30 * MIB + 17
+# How long a permission of the manager can be shown for the first time.
+PERMISSION_SECONDS = 60
 
 
 class TpcXrootd(Xrootd):
@@ -154,6 +156,24 @@ def test_a_key_is_for_one_copy_alone(cluster, tmp_path):
         answer = comer.ask_open(f"/kept?tpc.key=k&tpc.org={origin}&tpc.stage=copy")
         assert answer.status == raw.OK
         assert comer.read(answer.body[:4], 0, 1000).body == content("/kept", 1000)
+
+
+def test_a_copy_may_come_again_as_long_as_its_client_is_there(cluster, tmp_path):
+    """However long ago the client's permission was given: a copy whose connection is lost goes on."""
+    put(cluster.url, "/long", tmp_path, MIB)
+    with raw.Raw(cluster.manager.port) as there:
+        port, host, opaque = there.ask_open("/long").redirect
+    with raw.Raw(port, host=host, timeout=120) as owner:
+        handle = owner.open(f"/long?{opaque}&tpc.key=l&tpc.dst={host}&tpc.stage=copy")
+        fetch = "/long?tpc.key=l&tpc.org=raw.4242@here&tpc.stage=copy"
+        for wait in (0, PERMISSION_SECONDS + 2):
+            time.sleep(wait)
+            with raw.Raw(port, host=host) as comer:
+                assert comer.read(comer.open(fetch), 0, 1000).body == content("/long", 1000)
+        # The permission by itself is good no more.
+        with raw.Raw(port, host=host) as late:
+            assert late.ask_open(f"/long?{opaque}").status == raw.REDIRECT
+        assert owner.close(handle).status == raw.OK
 
 
 def test_the_fetching_disk_server_dies(cluster, alone, tmp_path):

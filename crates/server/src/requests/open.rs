@@ -81,7 +81,7 @@ impl Connection {
             return Ok(Err(self.redirect_reader(manager, r, &path)));
         }
         if let (Role::Disk(_), Part::Fetch { key, origin }) = (&self.node.role, &part) {
-            return self.fetch_of_granted(stream, r, path, None, (key, origin));
+            return self.fetch_of_granted(stream, r, path, (key, origin));
         }
         let opening = Reading {
             node: self.node.clone(),
@@ -112,7 +112,7 @@ impl Connection {
                 let reply = self.hand_on(stream)?;
                 let asking = Asking { path: opening.path.clone(), from: self.session.peer.ip(), origin };
                 let rendezvous = Arc::clone(&self.node.rendezvous);
-                let then = Box::new(move |allowed: Result<Option<Vec<u8>>, Refusal>| {
+                let then = Box::new(move |allowed: Result<Option<roles::Granted>, Refusal>| {
                     opening.answer(allowed.map(|_| Copying::ForAnother), reply);
                 });
                 rendezvous.ask(&key, asking, Instant::now(), then);

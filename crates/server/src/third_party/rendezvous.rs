@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use roles::Granted;
 use types::NsPath;
 use wire::ErrorNumber;
 
@@ -18,7 +19,7 @@ const WAITING_MAX: usize = 1024;
 const GRANTS_MAX: usize = 16_384;
 
 /// What a client has allowed.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Grant {
     /// Which file.
     pub(crate) path: NsPath,
@@ -26,8 +27,8 @@ pub(crate) struct Grant {
     pub(crate) to: Vec<IpAddr>,
     /// The client, `user.pid`.
     pub(crate) origin: Vec<u8>,
-    /// In a cluster: the client's permission to read it here. A secret.
-    pub(crate) permission: Option<Vec<u8>>,
+    /// In a cluster: the client's permission to read it here. It was good when the client opened the file, which it has open as long as this stands.
+    pub(crate) permission: Option<Granted>,
 }
 
 /// A server that asks for a file.
@@ -41,7 +42,7 @@ pub(crate) struct Asking {
 }
 
 /// Is told the client's permission, if it has one.
-type Then = Box<dyn FnOnce(Result<Option<Vec<u8>>, Refusal>) + Send>;
+type Then = Box<dyn FnOnce(Result<Option<Granted>, Refusal>) + Send>;
 
 struct Waiting {
     key: Vec<u8>,
@@ -134,7 +135,7 @@ fn denied(why: &str) -> Refusal {
     Refusal::new(ErrorNumber::NOT_AUTHORIZED, format!("Cannot give the file to this third-party copy: {why}"))
 }
 
-fn matches(grant: &Grant, asking: &Asking) -> Result<Option<Vec<u8>>, Refusal> {
+fn matches(grant: &Grant, asking: &Asking) -> Result<Option<Granted>, Refusal> {
     if grant.path != asking.path {
         return Err(denied("its key is for another file"));
     }

@@ -56,7 +56,7 @@ impl Connection {
             Err(refusal) => return Ok(Err(refusal)),
         };
         if let Part::Fetch { key, origin } = &part {
-            return self.fetch_of_granted(stream, r, path, Some(capability), (key, origin));
+            return self.fetch_of_granted(stream, r, path, (key, origin));
         }
         let granted = match disk.granted(capability, wall_clock()) {
             Ok(granted) => granted,
@@ -68,7 +68,7 @@ impl Connection {
                 let reply = self.hand_on(stream)?;
                 let client = self.identity();
                 let origin = format!("{}.{}", client.user, client.pid).into_bytes();
-                let permission = Some(capability.to_vec());
+                let permission = Some(granted.clone());
                 self.node.on_worker(reply, move |reply| {
                     let grant =
                         addresses_of(&dst).map(|to| Grant { path: opening.path.clone(), to, origin, permission });
@@ -133,34 +133,23 @@ impl Connection {
         }
     }
 
-    /// Another server asks for a file on behalf of a client that has opened it here: `own` is the server's permission, if the manager has sent it;
-    /// else the client's is good for it.
+    /// Another server asks for a file on behalf of a client that has opened it here: the client's permission is good for it, as long as the client has
+    /// the file open.
     pub(super) fn fetch_of_granted(
         &mut self,
         stream: StreamId,
         r: &Open,
         path: NsPath,
-        own: Option<&[u8]>,
         (key, origin): (&[u8], &[u8]),
     ) -> Result<Result<(), Refusal>, Stop> {
-        let Role::Disk(disk) = &self.node.role else {
-            return Ok(Err(Refusal::unsupported("A permission of a cluster's manager")));
-        };
-        let (disk, own) = (Arc::clone(disk), own.map(<[u8]>::to_vec));
         let opening = AtDisk { copying: Copying::ForAnother, ..self.at_disk(r, path) };
         let reply = self.hand_on(stream)?;
         let asking = Asking { path: opening.path.clone(), from: self.session.peer.ip(), origin: origin.to_vec() };
         let rendezvous = Arc::clone(&self.node.rendezvous);
-        let then = Box::new(move |allowed: Result<Option<Vec<u8>>, Refusal>| {
-            let granted = allowed.and_then(|clients| {
-                let permission = own.or(clients).unwrap_or_default();
-                let granted = disk.granted(&permission, wall_clock());
-                granted.map_err(|error| Refusal::of_placed(&format_args!("open {}", opening.path), &error))
-            });
-            match granted {
-                Ok(granted) => opening.read_or_striped(granted, reply),
-                Err(refusal) => reply.refuse(&refusal),
-            }
+        let then = Box::new(move |allowed: Result<Option<Granted>, Refusal>| match allowed {
+            Ok(Some(granted)) => opening.read_or_striped(granted, reply),
+            Ok(None) => reply.refuse(&Refusal::unsupported("A third-party copy from here")),
+            Err(refusal) => reply.refuse(&refusal),
         });
         rendezvous.ask(key, asking, Instant::now(), then);
         Ok(Ok(()))
