@@ -169,25 +169,79 @@ def test_who_waits_for_a_writer_that_does_not_come_back_is_told_so(cluster, fs, 
     assert time.monotonic() - began < 40
 
 
-def test_a_change_in_place_that_nobody_ended_leaves_a_file_without_a_checksum(cluster, fs, tmp_path):
-    path, data = "/two/half-changed", bytearray(content("half changed", 200_000))
-    source = tmp_path / "source"
-    source.write_bytes(data)
-    xrdcp("-f", source, cluster.url + path).ok()
+def half_changed(cluster, path: str, data: bytes) -> bytes:
+    """Makes a file that somebody began to change and never ended: what it is then. It has no checksums."""
+    data = bytearray(data)
     with raw.Raw(cluster.manager.port) as there:
+        port, host, permission = there.ask_open(path, raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
+        with raw.Raw(port, host=host, timeout=60) as disk:
+            handle = disk.open(f"{path}?{permission}", raw.OPEN_NEW | raw.OPEN_UPDATE)
+            for offset in range(0, len(data), 4 * MIB):
+                assert disk.write(handle, offset, bytes(data[offset : offset + 4 * MIB])).status == raw.OK
+            assert disk.close(handle).status == raw.OK
         port, host, permission = there.ask_open(path, raw.OPEN_UPDATE).redirect
-    with raw.Raw(port, host=host) as there:
-        handle = there.ask_open(f"{path}?{permission}", raw.OPEN_UPDATE).body[:4]
-        assert there.write(handle, 1000, b"changed").status == raw.OK
+        with raw.Raw(port, host=host) as disk:
+            handle = disk.open(f"{path}?{permission}", raw.OPEN_UPDATE)
+            assert disk.write(handle, 1000, b"changed").status == raw.OK
     data[1000:1007] = b"changed"
-    done = until(lambda: (content := cluster.file(path)["content"])["state"] == "complete" and not content["adler32"] and content, 40)
-    # Not that it is not there, which it is.
-    refused = fs("query", "checksum", path)
-    assert "[3011]" not in refused.err and "has no checksum" in refused.err, refused
+    until(lambda: (content := cluster.file(path)["content"])["state"] == "complete" and not content["adler32"], 40)
     # It is on all its stores, whoever of them was first to know.
     until(lambda: len(cluster.whole_on(path)) == 2, 40)
+    return bytes(data)
+
+
+def test_a_change_in_place_that_nobody_ended_leaves_a_file_that_is_read_for_its_checksum(cluster, fs, tmp_path):
+    path = "/two/half-changed"
+    data = half_changed(cluster, path, content("half changed", 200_000))
     for disk in [disk for disk in cluster.disks if cluster.store_of(disk) in cluster.whole_on(path)]:
-        assert fetched(f"{cluster.url}{path}?tried={disk.host}", tmp_path) == bytes(data), (disk.home.name, done)
+        assert fetched(f"{cluster.url}{path}?tried={disk.host}", tmp_path) == data
+    # For whoever asks, however many at once; and it is kept.
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: fs("query", "checksum", path).ok().out.split(), range(8)))
+    assert found == [["adler32", adler32(data)]] * 8
+    assert cluster.file(path)["content"]["adler32"] == adler32(data)
+
+
+def test_whoever_dies_while_a_file_is_read_for_its_checksum_the_other_copy_is_read(cluster, fs):
+    path = "/two/read-for-it"
+    data = half_changed(cluster, path, content("read for it", 4 * MIB) * 16)
+    holders = [disk for disk in cluster.disks if cluster.store_of(disk) in cluster.whole_on(path)]
+    for disk in holders:
+        disk.freeze()
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            asked = pool.submit(lambda: fs("query", "checksum", path))
+            time.sleep(1)
+            holders[0].kill()
+        finally:
+            holders[1].thaw()
+        assert asked.result().ok().out.split() == ["adler32", adler32(data)]
+
+
+def test_a_copy_that_cannot_be_read_gives_no_checksum(cluster, fs):
+    path = "/two/damaged"
+    data = half_changed(cluster, path, content("damaged", 4 * MIB))
+    holders = [disk for disk in cluster.disks if cluster.store_of(disk) in cluster.whole_on(path)]
+
+    def damage(disk: Node) -> None:
+        found = [there for there in disk.objects() if there.read_bytes() == data]
+        assert len(found) == 1
+        with found[0].open("r+b") as there:
+            there.seek(2 * MIB)
+            there.write(b"not what was written")
+
+    damage(holders[0])
+    for _ in range(3):
+        assert fs("query", "checksum", path).ok().out.split() == ["adler32", adler32(data)]
+    path = "/two/damaged-twice"
+    data = half_changed(cluster, path, content("damaged twice", 4 * MIB))
+    for disk in [disk for disk in cluster.disks if cluster.store_of(disk) in cluster.whole_on(path)]:
+        damage(disk)
+    began = time.monotonic()
+    refused = fs("query", "checksum", path)
+    assert refused.code != 0 and "does not match its checksum" in refused.err, refused
+    assert time.monotonic() - began < 20
+    assert not cluster.file(path)["content"]["adler32"]
 
 
 def test_a_write_goes_on_over_a_restart_of_the_manager(cluster, tmp_path):

@@ -14,19 +14,21 @@ pub mod renewal;
 mod ticker;
 pub mod tokens;
 
+pub use cluster::replication::Whole;
 pub use disk::{
     DiskFigures, DiskServer, DiskSettings, DiskWorld, Door, DoorFigures, Granted, Permit, Placed, PlacedError,
-    ReadGrant, StoreAt, StoreFigures, StripedGrant, WriteGrant, Writing,
+    ReadGrant, StoreAt, StoreFigures, StripedGrant, Summer, WriteGrant, Writing,
 };
 pub use disk_node::DiskNode;
 pub use grant::{StripedRights, grant_of};
 pub use manager::{
     ActivityView, ContentState, ContentView, CopyState, CopyView, Counted, DrainError, FileView, LeaverView, Manager,
-    ManagerSettings, MemberError, NodeView, RepairError, RepairView, StatusView, StoreView, StuckView, TopView, World,
-    WriterView,
+    ManagerSettings, MemberError, NodeView, RepairError, RepairView, StatusView, StoreView, StuckView, SumError,
+    TopView, Unsummed, World, WriterView,
 };
 pub use manager_node::{ManagerError, ManagerNode};
 pub use message::{
-    About, Activity, Between, ChangeHead, EndWriter, FromDisk, FromManager, Hello, Keys, Message, StoreReport, Way,
+    About, Activity, Between, ChangeHead, EndWriter, FromDisk, FromManager, Hello, Keys, Message, NotSummed,
+    StoreReport, SumRequest, Way,
 };
 pub use opening::{Asking, OpeningError, Redirect};

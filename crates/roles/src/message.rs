@@ -1,9 +1,10 @@
 //! What managers and disk servers tell each other, as plain data; the bytes are [`link::encode`]'s.
 
 use serde::{Deserialize, Serialize};
-use types::{Incarnation, NodeId, PieceId, StoreId, WriterToken};
+use types::{ErrorCode, Incarnation, NodeId, PieceId, StoreId, WriterToken};
 
 use cluster::message::{BetweenStores, ToManager, ToServer};
+use cluster::replication::Whole;
 
 /// To a manager.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,6 +33,23 @@ pub enum FromDisk {
     Cluster(ToManager),
     /// What it does: about once a second, with [`FromDisk::Report`].
     Activity(Activity),
+    /// The answer to [`FromManager::Sum`].
+    Summed {
+        /// Which was asked.
+        number: u64,
+        /// What was read, or why it was not.
+        found: Result<Whole, NotSummed>,
+    },
+}
+
+/// Why a content was not read through.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+#[error("{text}")]
+pub struct NotSummed {
+    /// [`ErrorCode::Overloaded`]: it may be, if it is asked for again.
+    pub code: ErrorCode,
+    /// In words.
+    pub text: String,
 }
 
 /// A disk server is there. Where it is reached, and which stores it has, stands in the namespace since it registered.
@@ -73,6 +91,10 @@ pub struct Activity {
     pub read_bytes: u64,
     /// Bytes that clients have sent to be written.
     pub written_bytes: u64,
+    /// Bytes that what is written there may hold in memory, for clients or for other servers.
+    pub writers_memory: u64,
+    /// The most that it should.
+    pub writers_memory_max: u64,
 }
 
 /// To a disk server.
@@ -100,6 +122,25 @@ pub enum FromManager {
     },
     /// Of the machines.
     Cluster(ToServer),
+    /// A content is to be read through for its checksums.
+    Sum(SumRequest),
+}
+
+/// A content that has no checksums is to be read through. The same is said again and again until it is answered: somebody waits for it.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct SumRequest {
+    /// The manager's number of this.
+    pub number: u64,
+    /// The permission to read it. Shown to nobody.
+    pub capability: String,
+    /// Its name.
+    pub path: Vec<u8>,
+}
+
+impl std::fmt::Debug for SumRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SumRequest({}: {})", self.number, self.path.escape_ascii())
+    }
 }
 
 /// A key for permissions. Shown to nobody.

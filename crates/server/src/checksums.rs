@@ -1,23 +1,31 @@
 //! Reading whole files for their checksums, when these are not known: on a thread of its own, one file after the
-//! other, so that no close, re-open or end of a grace period waits for it.
+//! other, so that no close, re-open or end of a grace period waits for it. A manager of a cluster has a disk server read.
 //!
 //! Equal questions share one reading; a reading whose askers have all gone stops; what it found is kept with the file.
+
+mod granted;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use namespace::{Durability, KeepSums, Sums};
+use namespace::{Durability, FileState, KeepSums, Sums};
 use parking_lot::{Condvar, Mutex};
-use types::{BodyId, Ino, PieceId};
+use roles::{DiskServer, Granted, NotSummed, PlacedError, SumError, SumRequest, Unsummed, Whole};
+use types::{BodyId, ErrorCode, Ino, NsPath, PieceId};
 use wire::ErrorNumber;
 
+use self::granted::{not_summed, read_granted};
 use crate::answer::Reply;
-use crate::node::{Node, Role};
+use crate::node::{Node, Role, wall_clock};
 use crate::refusal::Refusal;
+use crate::requests::parse_path;
 
 /// Files that may wait to be read.
 const WAITING_MAX: usize = 64;
+/// A manager that has not said for so long that it still wants an answer does not want one any more.
+const MANAGER_WAITS: Duration = Duration::from_secs(10);
 
 /// The content that is asked for: as long as the generation is the same, so are its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -47,10 +55,20 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    order: VecDeque<Question>,
+    order: VecDeque<Work>,
     /// Those who wait, also for the file that is being read.
     askers: HashMap<Question, Vec<Asker>>,
+    /// What the manager waits for, by its number, and when it said so last.
+    for_manager: HashMap<u64, Instant>,
     stopping: bool,
+}
+
+/// What is to be read.
+enum Work {
+    /// A file of the names that are here, asked for as this.
+    Named(Question, Unsummed),
+    /// What the manager has asked for.
+    Granted { number: u64, path: NsPath, granted: Granted },
 }
 
 impl Checksums {
@@ -61,25 +79,30 @@ impl Checksums {
     pub(crate) fn start(&self, node: Arc<Node>) -> std::io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let builder = std::thread::Builder::new().name("checksums".into()).stack_size(512 << 10);
+        if let Role::Disk(disk) = &node.role {
+            let (shared, disk_server) = (Arc::clone(&shared), Arc::downgrade(disk));
+            disk.set_summer(Some(Box::new(move |request| {
+                if let Some(disk) = disk_server.upgrade() {
+                    shared.ask_for_manager(&disk, request);
+                }
+            })));
+        }
         *self.thread.lock() = Some(builder.spawn(move || run(&node, &shared))?);
         Ok(())
     }
 
     /// Queues a question, with equal ones.
-    pub(crate) fn ask(&self, question: Question, asker: Asker) {
+    pub(crate) fn ask(&self, question: Question, file: Unsummed, asker: Asker) {
         let mut state = self.shared.state.lock();
-        if state.stopping || (state.order.len() >= WAITING_MAX && !state.askers.contains_key(&question)) {
+        let is_asked = state.askers.contains_key(&question);
+        if state.stopping || (state.askers.len() >= WAITING_MAX && !is_asked) {
             drop(state);
             return asker.reply.refuse(&Refusal::busy());
         }
-        let State { order, askers, .. } = &mut *state;
-        askers
-            .entry(question)
-            .or_insert_with(|| {
-                order.push_back(question);
-                Vec::new()
-            })
-            .push(asker);
+        if !is_asked {
+            state.order.push_back(Work::Named(question, file));
+        }
+        state.askers.entry(question).or_default().push(asker);
         drop(state);
         self.shared.work.notify_one();
     }
@@ -101,59 +124,158 @@ impl Checksums {
     }
 }
 
-fn run(node: &Arc<Node>, shared: &Shared) {
+impl Shared {
+    fn ask_for_manager(&self, disk: &Arc<DiskServer>, request: SumRequest) {
+        let SumRequest { number, capability, path } = request;
+        let mut state = self.state.lock();
+        if let Some(told) = state.for_manager.get_mut(&number) {
+            *told = Instant::now();
+            return;
+        }
+        let has_room = !state.stopping && state.for_manager.len() < WAITING_MAX;
+        let granted = match parse_path(&path) {
+            Ok(path) if has_room => disk.granted(capability.as_bytes(), wall_clock()).map(|granted| (path, granted)),
+            Ok(_) => Err(PlacedError::Wait { seconds: 1, why: "it reads too many files at the moment" }),
+            Err(_) => Err(PlacedError::Store(ErrorCode::Invalid, "its name is none".to_owned())),
+        };
+        match granted {
+            Ok((path, granted)) => {
+                state.for_manager.insert(number, Instant::now());
+                state.order.push_back(Work::Granted { number, path, granted });
+                drop(state);
+                self.work.notify_one();
+            }
+            Err(error) => disk.summed(number, Err(not_summed(&error))),
+        }
+    }
+
+    /// Somebody waits for the answer.
+    fn is_wanted(&self, question: &Question) -> bool {
+        let state = self.state.lock();
+        let wanted = state.askers.get(question).is_some_and(|askers| askers.iter().any(|a| !a.reply.is_dead()));
+        wanted && !state.stopping
+    }
+
+    fn is_wanted_by_manager(&self, number: u64) -> bool {
+        let state = self.state.lock();
+        !state.stopping && state.for_manager.get(&number).is_some_and(|told| told.elapsed() < MANAGER_WAITS)
+    }
+}
+
+fn run(node: &Arc<Node>, shared: &Arc<Shared>) {
     loop {
-        let question = {
+        let work = {
             let mut state = shared.state.lock();
             loop {
                 if state.stopping {
                     state.askers.drain().flat_map(|(_, askers)| askers).for_each(|a| a.reply.refuse(&Refusal::busy()));
                     return;
                 }
-                if let Some(question) = state.order.pop_front() {
-                    break question;
+                if let Some(work) = state.order.pop_front() {
+                    break work;
                 }
                 shared.work.wait(&mut state);
             }
         };
-        let work = std::panic::AssertUnwindSafe(|| read_through(node, shared, question));
-        let result = std::panic::catch_unwind(work).unwrap_or_else(|_| {
-            tracing::error!(body = %question.body, "reading a file for its checksum panicked");
-            Err(Refusal::new(ErrorNumber::SERVER_ERROR, "Cannot compute the checksum: an error of the server"))
-        });
-        let askers = shared.state.lock().askers.remove(&question).unwrap_or_default();
-        for asker in askers {
-            match &result {
-                Ok(sums) => (asker.tell)(asker.reply, *sums),
-                Err(refusal) => asker.reply.refuse(refusal),
+        match work {
+            Work::Named(question, file) => read_named(node, shared, question, file),
+            Work::Granted { number, path, granted } => {
+                let progress = || shared.is_wanted_by_manager(number);
+                let found = guarded(&path, || read_granted(node, &path, granted, &progress)).unwrap_or_else(|| {
+                    Err(NotSummed { code: ErrorCode::Unavailable, text: "an error of the server".to_owned() })
+                });
+                shared.state.lock().for_manager.remove(&number);
+                if let Role::Disk(disk) = &node.role {
+                    disk.summed(number, found);
+                }
             }
         }
     }
 }
 
-fn read_through(node: &Arc<Node>, shared: &Shared, question: Question) -> Result<Sums, Refusal> {
-    let wanted = || {
-        let state = shared.state.lock();
-        let wanted = state.askers.get(&question).is_some_and(|askers| askers.iter().any(|a| !a.reply.is_dead()));
-        wanted && !state.stopping
-    };
-    if !wanted() {
-        return Err(Refusal::busy());
+/// `None`: it has panicked.
+fn guarded<T>(path: &NsPath, work: impl FnOnce() -> T) -> Option<T> {
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).ok();
+    if result.is_none() {
+        tracing::error!(%path, "reading a file for its checksum panicked");
     }
-    if let Role::Manager(_) = node.role {
-        let why =
-            "it has no checksum, since its writer went away while it was changed; and a manager has nothing to read";
-        return Err(Refusal::new(ErrorNumber::UNSUPPORTED, format!("Cannot compute the checksum: {why}")));
+    result
+}
+
+fn read_named(node: &Arc<Node>, shared: &Arc<Shared>, question: Question, file: Unsummed) {
+    if !shared.is_wanted(&question) {
+        return answer(node, shared, question, Err(Refusal::busy()));
+    }
+    if let Role::Manager(manager) = &node.role {
+        let (asking, told) = (Arc::clone(shared), (Arc::clone(node), Arc::clone(shared)));
+        let path = file.path.clone();
+        let then = move |found: Result<Whole, SumError>| {
+            let found = found.map_err(|error| Refusal::of_sum(&path, &error));
+            answer(&told.0, &told.1, question, found);
+        };
+        return manager.sum(file, move || asking.is_wanted(&question), then);
     }
     let piece = PieceId::first(question.body);
-    let verified = node.store_of(piece).and_then(|store| store.verify(piece, &mut |_| wanted()));
-    let verified = verified.map_err(|error| Refusal::of_store(&"compute the checksum", &error))?;
-    let sums = Sums { adler32: verified.adler32, crc32c: verified.crc32c };
+    let mut wanted = |_| shared.is_wanted(&question);
+    let read = || node.store_of(piece).and_then(|store| store.verify(piece, &mut wanted));
+    let found = match guarded(&file.path, read) {
+        Some(Ok(found)) => Ok(Whole { len: found.len, crc32c: found.crc32c, adler32: found.adler32 }),
+        // What was changed meanwhile may look as if it were damaged.
+        Some(Err(_)) if !is_as_asked(node, question).unwrap_or(true) => Err(changed()),
+        Some(Err(error)) => Err(Refusal::of_store(&"compute the checksum", &error)),
+        None => Err(Refusal::new(ErrorNumber::SERVER_ERROR, "Cannot compute the checksum: an error of the server")),
+    };
+    answer(node, shared, question, found);
+}
+
+fn changed() -> Refusal {
+    let text = "Cannot give a checksum: the file was changed while it was read for it; ask again when it is closed";
+    Refusal::new(ErrorNumber::IN_PROGRESS, text)
+}
+
+/// Whether the file is still what was asked for.
+fn is_as_asked(node: &Node, question: Question) -> Result<bool, Refusal> {
+    Ok(content_of(node, question)?.is_some())
+}
+
+/// How long the file is, if it is still what was asked for.
+fn content_of(node: &Node, question: Question) -> Result<Option<u64>, Refusal> {
     let Question { ino, body, generation } = question;
-    node.change(Durability::Written, KeepSums { ino, body, generation, sums }, |result| {
-        if let Err(error) = result {
-            tracing::warn!(%error, "cannot keep a checksum");
+    let inode = match node.read_names(|read| namespace::stat_ino(read, ino)) {
+        Ok(inode) => inode,
+        Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
+        Err(error) => return Err(Refusal::of_namespace(&"checksum", &error)),
+    };
+    let content = inode
+        .content()
+        .filter(|content| (content.body, content.generation, content.state) == (body, generation, FileState::Complete));
+    Ok(content.map(|content| content.len))
+}
+
+/// Tells those who wait what was found. It was read while anybody could change the file: it counts if nobody has.
+fn answer(node: &Node, shared: &Shared, question: Question, found: Result<Whole, Refusal>) {
+    let found = found.and_then(|whole| match content_of(node, question)? {
+        Some(len) if len == whole.len => Ok(Sums { adler32: whole.adler32, crc32c: whole.crc32c }),
+        Some(len) => {
+            let text = format!("Cannot compute the checksum: {} of {len} bytes are there", whole.len);
+            tracing::error!(body = %question.body, text);
+            Err(Refusal::new(ErrorNumber::SERVER_ERROR, text))
         }
+        None => Err(changed()),
     });
-    Ok(sums)
+    if let Ok(sums) = found {
+        let Question { ino, body, generation } = question;
+        node.change(Durability::Written, KeepSums { ino, body, generation, sums }, |result| {
+            if let Err(error) = result {
+                tracing::warn!(%error, "cannot keep a checksum");
+            }
+        });
+    }
+    let askers = shared.state.lock().askers.remove(&question).unwrap_or_default();
+    for asker in askers {
+        match &found {
+            Ok(sums) => (asker.tell)(asker.reply, *sums),
+            Err(refusal) => asker.reply.refuse(refusal),
+        }
+    }
 }

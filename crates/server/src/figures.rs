@@ -82,7 +82,8 @@ impl Watch {
     /// What a cluster's manager is told of this front door. Looks at nothing outside, so that it can be asked often.
     #[must_use]
     pub fn door(&self) -> DoorFigures {
-        let Node { counters, sessions, handle_shares, writers, transfers, .. } = &*self.node;
+        let Node { counters, sessions, handle_shares, writers, writer_memory, transfers, .. } = &*self.node;
+        let memory = writer_memory.bytes();
         let (running, waiting, most) = transfers.counts();
         let load = (running + waiting).saturating_mul(1000) / most.max(1);
         DoorFigures {
@@ -91,6 +92,8 @@ impl Watch {
             writing: writers.lock().len() as u64,
             read_bytes: counters.bytes_read.load(Ordering::Relaxed),
             written_bytes: counters.bytes_written.load(Ordering::Relaxed),
+            writers_memory: memory.now as u64,
+            writers_memory_max: memory.most as u64,
             load_permille: u16::try_from(load.min(1000)).unwrap_or(1000),
         }
     }

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 
 use namespace::NsError;
-use roles::{OpeningError, PlacedError};
+use roles::{OpeningError, PlacedError, SumError};
 use store::StoreError;
 use types::{ErrorCode, NameError, NsPath};
 use wire::{ErrorNumber, WireError};
@@ -159,6 +159,16 @@ impl Refusal {
                 Refusal::Wait { seconds: *seconds, text: format!("Cannot open {path} now: {opening}") }
             }
             error => Self::of_code(error.code(), &format_args!("open {path}"), error),
+        }
+    }
+
+    /// What came of having a file read for its checksum.
+    pub(crate) fn of_sum(path: &NsPath, error: &SumError) -> Self {
+        match error {
+            SumError::Opening(error) => Self::of_opening(path, error),
+            SumError::NotRead { .. } => {
+                Self::of_code(error.code(), &format_args!("compute the checksum of {path}"), error)
+            }
         }
     }
 

@@ -115,6 +115,7 @@ impl Server {
         self.keeper.stop();
         // A worker may wait for a store elsewhere, whose answer does not come any more.
         if let Role::Disk(disk) = &self.node.role {
+            disk.set_summer(None);
             disk.let_go();
         }
         self.node.workers.stop();

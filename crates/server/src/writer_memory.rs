@@ -4,13 +4,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use store::writer_memory;
+
 use crate::figures::Bounded;
 use crate::shares::Shares;
 
-/// What is counted in; a small file, which is announced as such, holds no more.
+/// What is counted in.
 const UNIT: u64 = 64 << 10;
-/// A large file, or one of unknown size, holds up to 64 pages of 4 KiB and the places of 4,096 ranges.
-const LARGE_UNITS: usize = 6;
 
 /// The memory that there is for writers.
 pub(crate) struct WriterMemory {
@@ -42,7 +42,7 @@ impl WriterMemory {
 
     /// Room for `bytes`, of what is to be written at once and not as one file.
     pub(crate) fn take_bytes(self: &Arc<Self>, peer: IpAddr, bytes: u64) -> Option<Room> {
-        let units = usize::try_from(bytes.div_ceil(UNIT)).unwrap_or(usize::MAX);
+        let units = units_of(bytes);
         self.shares.take_some(peer, units).then(|| Room { memory: Arc::clone(self), peer, units })
     }
 
@@ -62,11 +62,15 @@ impl WriterMemory {
 }
 
 fn units_in(bytes_max: u64) -> usize {
-    usize::try_from(bytes_max / UNIT).unwrap_or(usize::MAX).max(LARGE_UNITS)
+    usize::try_from(bytes_max / UNIT).unwrap_or(usize::MAX).max(units(None))
+}
+
+fn units_of(bytes: u64) -> usize {
+    usize::try_from(bytes.div_ceil(UNIT)).unwrap_or(usize::MAX)
 }
 
 fn units(expected_len: Option<u64>) -> usize {
-    if expected_len.is_some_and(|len| len <= UNIT) { 1 } else { LARGE_UNITS }
+    units_of(writer_memory(expected_len))
 }
 
 impl Drop for Room {

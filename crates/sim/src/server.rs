@@ -212,6 +212,8 @@ impl Server {
             }
             // Everybody knows the way to everybody here.
             FromManager::Ways(_) => {}
+            // No client asks for the checksum of a file that has none.
+            FromManager::Sum(_) => {}
             FromManager::WhoLeads { writers, .. } => {
                 let leads = |writer: &WriterToken| {
                     self.part.leads(PieceId::first(writer.body)).is_some_and(|epoch| epoch.0 == writer.epoch)

@@ -34,6 +34,12 @@ pub enum StoreError {
         /// The file.
         path: String,
     },
+    /// Whoever had it read through wants to know nothing more.
+    #[error("reading piece {piece} through was stopped")]
+    Stopped {
+        /// The piece.
+        piece: PieceId,
+    },
     /// The namespace that asks is an older life of the one that this store has served.
     #[error("this store has served incarnation {seen} of the namespace and refuses incarnation {given}")]
     StaleIncarnation {
@@ -150,6 +156,7 @@ impl StoreError {
             StoreError::StaleIncarnation { .. } | StoreError::Closed { .. } => ErrorCode::Stale,
             StoreError::Failed { .. } => ErrorCode::Io,
             StoreError::Checksum { .. } => ErrorCode::Checksum,
+            StoreError::Stopped { .. } => ErrorCode::Overloaded,
             StoreError::CheckpointOpen { .. } => ErrorCode::Exists,
             StoreError::NoCheckpoint { .. } => ErrorCode::NotFound,
             StoreError::CheckpointFull { .. } => ErrorCode::Quota,

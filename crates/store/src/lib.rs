@@ -71,4 +71,4 @@ pub use status::{Completed, NewPiece, PieceState, PieceStatus, Space, StoreRecov
 pub use store::{RecordIndex, Store};
 pub use sums::PageSum;
 pub use without_log::highest_log_segment;
-pub use writer::Writer;
+pub use writer::{Writer, writer_memory};

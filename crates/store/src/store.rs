@@ -333,7 +333,8 @@ impl Store {
         Ok(())
     }
 
-    /// Reads everything and compares; `progress` gets the bytes read so far and may say stop by returning false.
+    /// Reads everything and compares; `progress` gets the bytes read so far and may say stop by returning false: then that is the error
+    /// ([`StoreError::Stopped`]), since nothing is known of the whole.
     pub fn verify(&self, piece: PieceId, progress: &mut dyn FnMut(u64) -> bool) -> Result<Verified, StoreError> {
         crate::verify::verify(&*self.open_read(piece)?, self.status(piece)?, progress)
     }

@@ -108,7 +108,7 @@ impl RunningSum {
     }
 
     /// Adds another running sum's bytes.
-    fn append(&mut self, other: Self) {
+    pub(crate) fn append(&mut self, other: Self) {
         self.push(PageSum { crc32c: other.crc32c, adler32: other.adler32 }, other.len);
     }
 

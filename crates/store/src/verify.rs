@@ -22,15 +22,9 @@ pub(crate) fn verify(
         if got == 0 {
             break;
         }
-        let part = RunningSum::of(&buf[..got]);
-        let before = sum;
-        sum = RunningSum {
-            crc32c: before.crc32c.combine(part.crc32c, part.len),
-            adler32: before.adler32.combine(part.adler32, part.len),
-            len: before.len + part.len,
-        };
+        sum.append(RunningSum::of(&buf[..got]));
         if !progress(sum.len) {
-            break;
+            return Err(StoreError::Stopped { piece: reader.piece() });
         }
     }
     let verified = Verified { len: sum.len, adler32: sum.adler32, crc32c: sum.crc32c };

@@ -15,6 +15,16 @@ use crate::{CheckpointSize, Completed, StoreError};
 
 /// Longest write in one step.
 const STEP: usize = 8 << 20;
+/// A small file, which is announced as such, holds no more bytes in memory.
+const SMALL: u64 = 64 << 10;
+/// A large file, or one of unknown size, holds up to 64 pages of 4 KiB and the places of 4,096 ranges.
+const LARGE: u64 = 6 * SMALL;
+
+/// The most bytes of memory that a piece in the making may hold, of which `expected_len` bytes were announced.
+#[must_use]
+pub fn writer_memory(expected_len: Option<u64>) -> u64 {
+    if expected_len.is_some_and(|len| len <= SMALL) { SMALL } else { LARGE }
+}
 
 /// A piece open for writing. Several threads may write to it at once.
 pub struct Writer {

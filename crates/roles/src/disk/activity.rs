@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use cluster::Time;
+use cluster::replication::Whole;
 use parking_lot::{Mutex, RwLock};
 use store::Space;
 use types::StoreId;
 
 use super::DiskServer;
-use crate::message::Activity;
+use crate::message::{Activity, FromDisk, NotSummed, SumRequest};
 
 /// What the front door says of itself. What only grows is counted from its start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -23,6 +24,10 @@ pub struct DoorFigures {
     pub read_bytes: u64,
     /// Bytes that clients have sent to be written.
     pub written_bytes: u64,
+    /// Bytes that the files which are written for clients may hold in memory.
+    pub writers_memory: u64,
+    /// The most that it should be.
+    pub writers_memory_max: u64,
     /// How much of what it can do at a time it does, in thousandths.
     pub load_permille: u16,
 }
@@ -30,10 +35,14 @@ pub struct DoorFigures {
 /// Asks the front door. Must not wait.
 pub type Door = dyn Fn() -> DoorFigures + Send + Sync;
 
+/// Has the front door read a content through, and tell [`DiskServer::summed`] what it found. Must not wait.
+pub type Summer = dyn Fn(SumRequest) + Send + Sync;
+
 /// The door, and how busy it was lately.
 #[derive(Default)]
 pub(super) struct Busy {
     door: RwLock<Option<Box<Door>>>,
+    summer: RwLock<Option<Box<Summer>>>,
     load: Mutex<MeanLoad>,
 }
 
@@ -89,6 +98,23 @@ impl DiskServer {
         *self.busy.door.write() = door;
     }
 
+    /// From now on contents whose checksums are asked for are read by `summer`; `None`: by nobody.
+    pub fn set_summer(&self, summer: Option<Box<Summer>>) {
+        *self.busy.summer.write() = summer;
+    }
+
+    /// A content is to be read through.
+    pub(super) fn sum(&self, request: SumRequest) {
+        if let Some(summer) = &*self.busy.summer.read() {
+            summer(request);
+        }
+    }
+
+    /// The manager is told what a reading for it has found.
+    pub fn summed(&self, number: u64, found: Result<Whole, NotSummed>) {
+        self.world.to_manager(FromDisk::Summed { number, found });
+    }
+
     /// For monitoring. Looks at the file systems.
     #[must_use]
     pub fn figures(&self) -> DiskFigures {
@@ -117,11 +143,22 @@ impl DiskServer {
 
     /// What the manager is told; `None`: there is no front door to ask.
     pub(super) fn activity(&self, now: Time) -> Option<Activity> {
-        let DoorFigures { sessions, open_files, writing, read_bytes, written_bytes, .. } =
-            self.busy.door.read().as_ref().map(|door| door())?;
+        let door = self.busy.door.read().as_ref().map(|door| door())?;
+        let DoorFigures { sessions, open_files, writing, read_bytes, written_bytes, .. } = door;
+        let copies: usize = self.stores.values().map(|shell| shell.pieces_written_elsewhere()).sum();
+        let writers_memory = door.writers_memory.saturating_add(copies as u64 * store::writer_memory(None));
         let up: Duration = now.since(self.began);
         let up_millis = u64::try_from(up.as_millis()).unwrap_or(u64::MAX);
-        Some(Activity { up_millis, sessions, open_files, writing, read_bytes, written_bytes })
+        Some(Activity {
+            up_millis,
+            sessions,
+            open_files,
+            writing,
+            read_bytes,
+            written_bytes,
+            writers_memory,
+            writers_memory_max: door.writers_memory_max,
+        })
     }
 }
 

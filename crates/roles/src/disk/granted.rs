@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::server::{Grant, GrantRights, Input, Shows};
-use store::Reader;
+use store::{Reader, Verified};
 use types::capability::{Capability, CapabilityError, Rights, Wanted};
 use types::{BodyId, ErrorCode, Ino, PieceId, Stripe, Timestamp, WriterToken};
 
@@ -18,6 +18,7 @@ use crate::message::About;
 const EARLY: Duration = Duration::from_secs(10);
 
 /// A permission that was found good.
+#[derive(Clone)]
 pub enum Granted {
     /// To read.
     Read(ReadGrant),
@@ -56,6 +57,7 @@ pub struct StripedGrant {
     pub rights: StripedRights,
 }
 
+#[derive(Clone)]
 struct Good {
     server: Arc<DiskServer>,
     shell: Arc<StoreShell>,
@@ -67,9 +69,11 @@ struct Good {
 }
 
 /// To read a content.
+#[derive(Clone)]
 pub struct ReadGrant(Good);
 
 /// To write one.
+#[derive(Clone)]
 pub struct WriteGrant {
     good: Good,
     writer: WriterToken,
@@ -154,6 +158,17 @@ impl ReadGrant {
         }
         let reader = shell.at.store.open_read(piece)?;
         Ok((reader, permit))
+    }
+
+    /// Reads it through, as [`store::Store::verify`] does: what it finds is of what might be shown before and after.
+    ///
+    /// # Errors
+    /// As there, and those of [`ReadGrant::open`].
+    pub fn verify(self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Verified, PlacedError> {
+        let (store, piece) = (Arc::clone(&self.0.shell.at.store), self.0.piece);
+        let (_, permit) = self.open()?;
+        let verified = store.verify(piece, progress)?;
+        permit.check().map(|()| verified)
     }
 }
 

@@ -25,7 +25,7 @@ use types::{BootId, Incarnation, NodeId, PieceId, SessionId, StoreId, WriterToke
 use crate::message::{Between, EndWriter, FromDisk, FromManager, Hello, StoreReport, Way};
 use crate::ticker::wall_clock;
 
-pub use activity::{DiskFigures, Door, DoorFigures, StoreFigures};
+pub use activity::{DiskFigures, Door, DoorFigures, StoreFigures, Summer};
 pub use granted::{Granted, ReadGrant, StripedGrant, WriteGrant};
 use piece::Change;
 pub use placed::{Permit, Placed, PlacedError, Writing};
@@ -222,6 +222,7 @@ impl DiskServer {
                 let this = Arc::clone(self);
                 self.world.run(Box::new(move || this.end_writer(&end)));
             }
+            FromManager::Sum(request) => self.sum(request),
             FromManager::Cluster(ToServer::Registered { registered, terms }) => {
                 if self.session() == Some(registered.session) {
                     self.member.lock().registered(&registered, terms);

@@ -94,6 +94,14 @@ impl StoreShell {
         self.pieces.lock().values().filter(|piece| piece.is_open()).count()
     }
 
+    /// Those of them whose changes another server orders.
+    pub(super) fn pieces_written_elsewhere(&self) -> usize {
+        let open: Vec<PieceId> =
+            self.pieces.lock().iter().filter(|(_, piece)| piece.is_open()).map(|(piece, _)| *piece).collect();
+        let machine = self.machine.lock();
+        open.iter().filter(|piece| machine.leads(**piece).is_none()).count()
+    }
+
     /// `load_permille`: how busy its server is.
     pub(super) fn report(&self, load_permille: u16) -> Option<StoreReport> {
         let space = match self.at.store.space() {

@@ -38,6 +38,10 @@ pub struct ActivityView {
     pub read_bytes: u64,
     /// Bytes that clients had sent to be written.
     pub written_bytes: u64,
+    /// Bytes of memory that what was written there might hold.
+    pub writers_memory: u64,
+    /// The most that it should: who comes with more is told to wait.
+    pub writers_memory_max: u64,
     /// Between the last two times that it said so; `None`: nothing is known of the last seconds.
     pub read_bytes_per_second: Option<u64>,
     /// The same.
@@ -74,6 +78,8 @@ impl Heard {
             writing: last.writing,
             read_bytes: last.read_bytes,
             written_bytes: last.written_bytes,
+            writers_memory: last.writers_memory,
+            writers_memory_max: last.writers_memory_max,
             read_bytes_per_second: rate(|activity| activity.read_bytes),
             written_bytes_per_second: rate(|activity| activity.written_bytes),
         })

@@ -16,7 +16,9 @@ mod overview;
 mod reading;
 mod servers;
 mod striping;
+mod summing;
 mod views;
+mod writers_room;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -42,12 +44,14 @@ use fencing::{Placing, Waiting};
 use filling::Filling;
 use graces::Graces;
 use servers::Servers;
+use summing::Summing;
 
 pub use activity::ActivityView;
 pub use draining::DrainError;
 pub use filling::{LeaverView, RepairError, RepairView, StuckView};
 pub use members::MemberError;
 pub use overview::{Counted, NodeView, StatusView, TopView};
+pub use summing::{SumError, Unsummed};
 pub use views::{ContentState, ContentView, CopyState, CopyView, FileView, StoreView, WriterView};
 
 /// What a manager is handed from outside: clocks, randomness, the way to its servers. None of it may wait.
@@ -121,6 +125,7 @@ struct State {
     draining: Draining,
     filling: Filling,
     graces: Graces,
+    summing: Summing,
 }
 
 impl fmt::Debug for Manager {
@@ -185,6 +190,7 @@ impl Manager {
             filling: Filling::default(),
             making: BTreeMap::new(),
             graces: Graces::new(settings.grace),
+            summing: Summing::new(world.random()),
         };
         let (state, clients_at, clients_places) = (Mutex::new(state), RwLock::default(), RwLock::default());
         Ok(Arc::new(Self { namespace, settings, world, state, clients_at, clients_places }))
@@ -261,6 +267,7 @@ impl Manager {
         self.delete_what_is_due(now);
         self.empty_stores(now);
         self.look_at_writers(now);
+        self.look_at_sums(now);
     }
 
     /// A disk server has said something. `node`: who it has proved to be.
@@ -272,6 +279,7 @@ impl Manager {
             FromDisk::Has { store, after, pieces } => self.has(node, store, after, pieces),
             FromDisk::Cluster(message) => self.receive_of_cluster(node, message),
             FromDisk::Activity(said) => self.active(node, said),
+            FromDisk::Summed { number, found } => self.summed(node, number, found),
         }
     }
 
@@ -307,10 +315,12 @@ impl Manager {
                     ClosedBy::Client => Completion::ByClient,
                     ClosedBy::GraceEnd => Completion::AtGraceEnd,
                 };
+                self.end_writing(&holders);
                 let op = CommitPlaced { commit: Commit { writer, content, completion }, group, holders };
                 self.end(node, store, (piece, writer, request), op);
             }
             FromStore::Interrupt { piece, writer, kept_len, holders, request } => {
+                self.end_writing(&holders);
                 let op = InterruptPlaced { interrupt: Interrupt { writer, kept_len }, holders };
                 self.end(node, store, (piece, writer, request), op);
             }

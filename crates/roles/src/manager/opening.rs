@@ -13,9 +13,10 @@ use namespace::{
     WriterRecord, WriterToken,
 };
 use types::capability::{Capability, Rights};
-use types::{BodyId, BootId, GroupId, Ino, Participant, PieceId, Place, Placement, StoreId, Timestamp};
+use types::{BodyId, BootId, GroupId, Ino, Participant, PieceId, Place, Placement, Policy, StoreId, Timestamp};
 
 use super::fencing::Ended;
+use super::writers_room::no_memory;
 use super::{Manager, State};
 use crate::grant::{Layout, To};
 use crate::opening::{Asking, OpeningError, Redirect};
@@ -24,6 +25,9 @@ use crate::opening::{Asking, OpeningError, Redirect};
 pub(super) const ANY_BOOT: BootId = BootId(1);
 /// How long one who follows a writer may go to its server without asking here again: the writer may have been ended meanwhile.
 pub(super) const FOLLOW_LIFE: Duration = Duration::from_secs(20);
+
+/// So often stores are drawn for a new file, before one takes what has turned out.
+const DRAWS: usize = 32;
 
 /// Who is told what became of an open.
 pub(super) type Answer = Box<dyn FnOnce(Result<Redirect, OpeningError>) + Send>;
@@ -89,28 +93,9 @@ impl Manager {
             }
             return self.open_new_striped(opening, &policy, stripe);
         }
-        let at = self.place_of(asking);
-        let tried = self.state().servers.stores_at(&asking.tried);
-        let map = Arc::clone(self.state().servers.map());
-        // A store that the client cannot reach is of no use, if there is any other.
-        let draw = || place(&map, &policy, at.as_ref(), asking.announced.unwrap_or(0), self.world.random());
-        let is_good = |store| !tried.contains(&store) && self.is_up(&self.state(), store);
-        let mut placed = draw();
-        for _ in 0..8 {
-            match &placed {
-                Ok(good) if good.groups.iter().flatten().next().is_some_and(|first| !is_good(*first)) => {
-                    placed = draw();
-                }
-                _ => break,
-            }
-        }
-        let stores = match placed.map(|mut placed| placed.groups.pop()) {
+        let stores = match self.draw(asking, &policy).map(|mut groups| groups.pop()) {
             Ok(Some(stores)) => stores,
             Ok(None) => return opening.refuse(OpeningError::wait("no stores were chosen for it")),
-            Err(error) if self.may_come_back(&map) => {
-                return opening
-                    .refuse(OpeningError::Wait { seconds: 2, why: format!("{error}; some may be back in seconds") });
-            }
             Err(error) => return opening.refuse(error),
         };
         let sync = usize::from(policy.layout().sync());
@@ -119,6 +104,36 @@ impl Manager {
             Ok(group) => this.open_placed(opening, group, &stores, sync),
             Err(error) => opening.refuse(not_made(error)),
         });
+    }
+
+    /// The stores of a new file, by its groups: if there are any, such that its client has not failed to reach, and whose servers are there. None that has
+    /// no memory for it.
+    pub(super) fn draw(&self, asking: &Asking, policy: &Policy) -> Result<Vec<Vec<StoreId>>, OpeningError> {
+        let at = self.place_of(asking);
+        let map = Arc::clone(self.state().servers.map());
+        let mut second_best = None;
+        for _ in 0..DRAWS {
+            let placed = place(&map, policy, at.as_ref(), asking.announced.unwrap_or(0), self.world.random());
+            let groups = match placed {
+                Ok(placed) => placed.groups,
+                Err(error) if self.may_come_back(&map) => {
+                    let why = format!("{error}; some may be back in seconds");
+                    return Err(OpeningError::Wait { seconds: 2, why });
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let mut state = self.state();
+            if !state.have_room(groups.iter().flatten(), asking.announced) {
+                continue;
+            }
+            let tried = state.servers.stores_at(&asking.tried);
+            let is_good = |store: &StoreId| !tried.contains(store) && self.is_up(&state, *store);
+            if groups.iter().filter_map(|stores| stores.first()).all(is_good) {
+                return Ok(groups);
+            }
+            second_best = Some(groups);
+        }
+        second_best.ok_or_else(no_memory)
     }
 
     /// Whether there are stores that nobody has taken for lost yet.
@@ -130,10 +145,15 @@ impl Manager {
     }
 
     fn open_placed(self: &Arc<Self>, mut opening: Opening, group: GroupId, stores: &[StoreId], sync: usize) {
-        let participants = self.state().participants(self.world.now(), stores, sync);
-        if participants.len() < sync.min(stores.len()) {
-            return opening.refuse(OpeningError::wait("the stores that were chosen for it have just gone"));
-        }
+        let participants = {
+            let mut state = self.state();
+            let participants = state.participants(self.world.now(), stores, sync);
+            if participants.len() < sync.min(stores.len()) {
+                return opening.refuse(OpeningError::wait("the stores that were chosen for it have just gone"));
+            }
+            state.begin_writing(participants.iter().map(|one| &one.store), opening.asking.announced);
+            participants
+        };
         opening.op.placement = Placement { group, participants };
         // A new name that a power failure takes away again is not there, and its client is told so. Whatever takes the place of something must not be
         // forgotten: the client would find what was there before, and take it for its own.
@@ -237,6 +257,13 @@ impl Manager {
         }
         if participants.is_empty() {
             return opening.refuse(self.no_copy(&holders));
+        }
+        {
+            let (mut state, stores) = (self.state(), || participants.iter().map(|one| &one.store));
+            if !state.have_room(stores(), None) {
+                return opening.refuse(no_memory());
+            }
+            state.begin_writing(stores(), None);
         }
         // Who reads from a store that has left the group since may go on there until it is deleted.
         let mut others: BTreeSet<StoreId> = holders.into_iter().chain(have_left).collect();

@@ -14,6 +14,7 @@ use types::capability::CapabilityKey;
 use types::{BodyId, Group, GroupId, Member, NodeId, Place, StoreId};
 
 use super::activity::{ActivityView, Heard};
+use super::writers_room::WritersRoom;
 use super::{Manager, State};
 use crate::message::{Activity, FromManager, Hello, Keys, StoreReport, Way};
 
@@ -35,6 +36,7 @@ struct Server {
     is_connected: bool,
     key: Option<CapabilityKey>,
     heard: Heard,
+    writers: WritersRoom,
 }
 
 pub(super) struct Servers {
@@ -181,7 +183,13 @@ impl Servers {
     pub(super) fn hear(&mut self, now: Time, node: NodeId, said: Activity) {
         if let Some(server) = self.nodes.get_mut(&node) {
             server.heard.hear(now, said);
+            server.writers.hear(&said);
         }
+    }
+
+    /// The memory that a node has for files that are written there.
+    pub(super) fn writers_room(&mut self, node: NodeId) -> Option<&mut WritersRoom> {
+        self.nodes.get_mut(&node).map(|server| &mut server.writers)
     }
 
     /// What a node has said last of what it does.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cluster::Time;
-use cluster::placement::{place, rank_readers};
+use cluster::placement::rank_readers;
 use namespace::{
     Content, Durability, EndStriped, FileState, How, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, Resume,
     WriterRecord,
@@ -27,15 +27,8 @@ impl Manager {
     /// A new file whose directory wants it striped: each unit gets stores of its own.
     pub(super) fn open_new_striped(self: &Arc<Self>, opening: Opening, policy: &Policy, stripe: Stripe) {
         let Opening { asking, .. } = &opening;
-        let at = self.place_of(asking);
-        let map = Arc::clone(self.state().servers.map());
-        let placed = place(&map, policy, at.as_ref(), asking.announced.unwrap_or(0), self.world.random());
-        let groups = match placed {
-            Ok(placed) => placed.groups,
-            Err(error) if self.may_come_back(&map) => {
-                let why = format!("{error}; some may be back in seconds");
-                return opening.refuse(OpeningError::Wait { seconds: 2, why });
-            }
+        let groups = match self.draw(asking, policy) {
+            Ok(groups) => groups,
             Err(error) => return opening.refuse(error),
         };
         let sync = usize::from(policy.layout().sync());
@@ -81,6 +74,8 @@ impl Manager {
         if units.iter().zip(wanted).any(|(unit, wanted)| unit.participants.len() < wanted) {
             return opening.refuse(OpeningError::wait("some of the stores that were chosen for it have just gone"));
         }
+        let written = units.iter().flat_map(|unit| &unit.participants).map(|one| &one.store);
+        self.state().begin_writing(written, opening.asking.announced);
         let Some(secret) = self.world.secret() else {
             return opening.refuse(OpeningError::wait("no random bytes are to be had for what its writer is told"));
         };

@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use namespace::{FileState, Inode, Sums};
+use roles::Unsummed;
+use types::NsPath;
 use wire::request::{FATTR_NAME_MAX, FATTR_VALUE_MAX, Query, QueryKind};
 use wire::response::{ChecksumReply, ConfigReply, SpaceReply, StatFlags, checksum_text};
 use wire::{ErrorNumber, FileHandle, StreamId};
@@ -109,7 +111,7 @@ impl Connection {
     }
 
     fn query_checksum(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), Refusal>, Stop> {
-        let (inode, algorithm) = match self.checksum_target(r) {
+        let (path, inode, algorithm) = match self.checksum_target(r) {
             Ok(found) => found,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -143,7 +145,8 @@ impl Connection {
             reply.ok(|out| sums.encode(out));
         });
         let question = Question { ino: inode.ino, body: content.body, generation: content.generation };
-        self.node.checksums.ask(question, Asker { reply, tell });
+        let file = Unsummed { asking: self.asking(&wire::PathArg::default()), path, body: content.body };
+        self.node.checksums.ask(question, file, Asker { reply, tell });
         Ok(Ok(()))
     }
 
@@ -167,14 +170,14 @@ impl Connection {
         Some(Refusal::new(ErrorNumber::CHECKSUM, text))
     }
 
-    fn checksum_target(&self, r: &Query) -> Result<(Inode, Algorithm), Refusal> {
+    fn checksum_target(&self, r: &Query) -> Result<(NsPath, Inode, Algorithm), Refusal> {
         if r.args.is_empty() && r.handle != FileHandle::default() {
             let file = self.file(r.handle)?;
             let inode = self
                 .node
                 .read_names(|read| namespace::stat_ino(read, file.ino))
                 .map_err(|error| Refusal::of_namespace(&"checksum", &error))?;
-            return Ok((inode, Algorithm::Adler32));
+            return Ok((file.path.clone(), inode, Algorithm::Adler32));
         }
         // "path", "path?cks.type=name"; older clients write "name path".
         let mut args = r.args.as_slice();
@@ -189,7 +192,8 @@ impl Connection {
         let named = target.get(b"cks.type").or(named);
         let algorithm = Algorithm::named(named)?;
         let path = parse_path(&target.path)?;
-        Ok((self.node.stat(&"checksum", &path)?, algorithm))
+        let inode = self.node.stat(&"checksum", &path)?;
+        Ok((path, inode, algorithm))
     }
 
     fn query_space(&mut self, stream: StreamId, _r: &Query) -> Result<(), Refusal> {

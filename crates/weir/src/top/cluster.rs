@@ -167,6 +167,8 @@ mod tests {
             writing: 4,
             read_bytes: 0,
             written_bytes: 1 << 30,
+            writers_memory: 4 * 393_216,
+            writers_memory_max: 512 << 20,
             read_bytes_per_second: rate.map(|_| 0),
             written_bytes_per_second: rate,
         }
