@@ -53,6 +53,11 @@ impl SumError {
     }
 }
 
+/// Whoever asks again is told what is there now.
+fn gone() -> SumError {
+    OpeningError::wait("its name is not that of the same file any more").into()
+}
+
 /// Who is told what was found.
 type Then = Box<dyn FnOnce(Result<Whole, SumError>) + Send>;
 
@@ -102,7 +107,9 @@ impl Manager {
         file.asking.now = self.world.wall();
         let to = match self.open_read(&file.asking, &file.path, false, None) {
             Ok(to) if to.body == file.body => to,
-            Ok(_) => return then(Err(OpeningError::wait("another file has its name by now").into())),
+            Ok(_) => return then(Err(gone())),
+            // Others may have asked for it by the name that it has now.
+            Err(error) if error.code() == ErrorCode::NotFound => return then(Err(gone())),
             Err(error) => return then(Err(error.into())),
         };
         // Whoever else has it has failed as well.
