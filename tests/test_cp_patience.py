@@ -51,7 +51,7 @@ def test_a_server_that_asks_to_wait_for_ever_is_given_up(code, tmp_path):
 
 
 def test_others_go_on_while_one_request_is_put_off(tmp_path):
-    """Of a file read with four requests under way, the server puts one off for two seconds; the others must not wait for it."""
+    """Of a file read with several requests under way, the server puts one off for two seconds; the others must not wait for it."""
     data = content(48 * MIB)
     put_off = []
 
@@ -67,7 +67,8 @@ def test_others_go_on_while_one_request_is_put_off(tmp_path):
         assert done.returncode == 0, done.stderr
         assert (tmp_path / "back").read_bytes() == data
         meanwhile = [at for at, code in server.requests if code == READ and put_off[0] < at < put_off[0] + 1.5]
-    assert len(meanwhile) >= 6, "the pipeline stood still"
+    # As far as there are buffers, of which few go round where the way is short. If all waited for the one, it would be one more at best.
+    assert len(meanwhile) >= 3, "the pipeline stood still"
 
 
 def test_others_go_on_while_a_write_is_put_off(tmp_path):
@@ -87,7 +88,8 @@ def test_others_go_on_while_a_write_is_put_off(tmp_path):
         assert done.returncode == 0, done.stderr
         assert b"".join(part for _, part in sorted(server.written.items())) == data
         meanwhile = [at for at, code in server.requests if code == WRITE and put_off[0] < at < put_off[0] + 1.5]
-    assert len(meanwhile) >= 6, "the pipeline stood still"
+    # As far as there are buffers, of which few go round where the way is short. If all waited for the one, it would be one more at best.
+    assert len(meanwhile) >= 3, "the pipeline stood still"
 
 
 def test_small_files_go_on_while_some_are_put_off(base, tmp_path):
