@@ -7,12 +7,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cluster::Time;
-use link::{Bulk, LinkError, Outgoing, Role, Room, SharedBytes};
+use link::{Arriving, Bulk, LinkError, Outgoing, Role, Room, SharedBytes};
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::NodeId;
 
+use crate::bulk::BulkBytes;
 use crate::disk::{DiskServer, DiskSettings, DiskWorld, StoreAt};
-use crate::links::{Links, Peer, Received, Receiver};
+use crate::links::{Buffer, Links, Peer, Received, Receiver};
 use crate::message::{Between, FromDisk, Message};
 use crate::ticker::{Clock, TICK, Ticker};
 
@@ -78,7 +79,7 @@ struct Outside {
 }
 
 impl Outside {
-    fn tell(&self, to: NodeId, message: &Message, bulk: Option<Arc<Vec<u8>>>) {
+    fn tell(&self, to: NodeId, message: &Message, bulk: Option<Arc<BulkBytes>>) {
         let sent = link::encode(message).map_err(|error| error.to_string()).and_then(|bytes| {
             let outgoing = match bulk {
                 Some(bulk) => Outgoing::new(bytes).with_bulk(bulk as SharedBytes),
@@ -103,14 +104,14 @@ impl DiskWorld for Outside {
         }
     }
 
-    fn to_node(&self, node: NodeId, message: Between, bulk: Option<Arc<Vec<u8>>>) {
+    fn to_node(&self, node: NodeId, message: Between, bulk: Option<Arc<BulkBytes>>) {
         if node != self.links.node() {
             return self.tell(node, &Message::Between(message), bulk);
         }
         let Some(server) = self.server.read().clone() else { return };
         let generation = server.generation();
         self.own.push(Box::new(move || {
-            server.receive_own(generation, message, bulk.map_or_else(Vec::new, |bulk| bulk.to_vec()));
+            server.receive_own(generation, message, bulk);
         }));
     }
 
@@ -142,6 +143,10 @@ impl Inbox {
 }
 
 impl Receiver for Inbox {
+    fn buffer(&self, _from: NodeId, arriving: &Arriving<'_>) -> Option<Buffer> {
+        self.server().map(|server| server.room_for(arriving.header.bulk_len as usize))
+    }
+
     fn connected(&self, node: NodeId, peer: &Peer) {
         if peer.identity().name.roles.contain(Role::Manager) {
             *self.0.manager.write() = Some(node);
@@ -159,9 +164,9 @@ impl Receiver for Inbox {
         let bulk = match bulk {
             Bulk::Here { mut buffer, length } => {
                 buffer.truncate(length);
-                buffer
+                Some(Arc::new(buffer))
             }
-            Bulk::None | Bulk::Dropped { .. } => Vec::new(),
+            Bulk::None | Bulk::Dropped { .. } => None,
         };
         let Some(server) = self.server() else { return };
         match link::decode::<Message>(&message) {

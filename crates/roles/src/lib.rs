@@ -1,6 +1,7 @@
 //! What a node of a cluster does: as a manager, which knows the names and decides, and as a disk server, which has stores. Threads and connections
 //! around the machines of `cluster`; users' protocols are not known here.
 
+mod bulk;
 pub mod desk;
 mod disk;
 mod disk_node;
@@ -14,6 +15,7 @@ pub mod renewal;
 mod ticker;
 pub mod tokens;
 
+pub use bulk::{BulkBytes, BulkPool};
 pub use cluster::replication::Whole;
 pub use disk::{
     DiskFigures, DiskServer, DiskSettings, DiskWorld, Door, DoorFigures, Granted, Permit, Placed, PlacedError,

@@ -21,8 +21,10 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::Rng as _;
 use types::NodeId;
 
-/// What bulk is received into. A pool's buffer may take its place some day, so everybody says this name.
-pub type Buffer = Vec<u8>;
+use crate::bulk::BulkBytes;
+
+/// What bulk is received into.
+pub type Buffer = BulkBytes;
 /// A connection.
 pub type Peer = link::Peer<Buffer>;
 /// What has come through one.
@@ -46,7 +48,7 @@ const STACK_BYTES: usize = 512 << 10;
 pub trait Receiver: Send + Sync + 'static {
     /// Room for the bulk behind a message. `None`: it is read away.
     fn buffer(&self, _from: NodeId, arriving: &Arriving<'_>) -> Option<Buffer> {
-        Some(vec![0; arriving.header.bulk_len as usize])
+        Some(BulkBytes::new(arriving.header.bulk_len as usize))
     }
 
     /// Whether a node may connect; if not, it is told the reason.

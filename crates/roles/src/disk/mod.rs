@@ -22,6 +22,7 @@ use store::Store;
 use types::capability::{CapabilityKey, CapabilityKeys};
 use types::{BootId, Incarnation, NodeId, PieceId, SessionId, StoreId, WriterToken};
 
+use crate::bulk::{BulkBytes, BulkPool};
 use crate::message::{Between, EndWriter, FromDisk, FromManager, Hello, StoreReport, Way};
 use crate::ticker::wall_clock;
 
@@ -39,7 +40,7 @@ pub trait DiskWorld: Send + Sync {
     /// Tells the manager something; whether it arrives is not told.
     fn to_manager(&self, message: FromDisk);
     /// Tells another disk server something, with bytes behind it; whether it arrives is not told.
-    fn to_node(&self, node: NodeId, message: Between, bulk: Option<Arc<Vec<u8>>>);
+    fn to_node(&self, node: NodeId, message: Between, bulk: Option<Arc<BulkBytes>>);
     /// From now on there is to be a connection with this disk server.
     fn keep(&self, node: NodeId, address: &str);
     /// Ends all connections with other disk servers: what is on its way on them must not arrive any more.
@@ -81,6 +82,8 @@ pub struct DiskServer {
     manager: RwLock<Option<(String, u16)>>,
     arrivals: RwLock<Arrivals>,
     busy: activity::Busy,
+    /// For bytes that come from other servers and go to them.
+    bulk: BulkPool,
 }
 
 /// Which connections of other disk servers count: those that have come up in this server's present session.
@@ -112,6 +115,7 @@ impl DiskServer {
             manager: RwLock::new(None),
             arrivals: RwLock::default(),
             busy: activity::Busy::default(),
+            bulk: BulkPool::default(),
             began: world.now(),
             settings,
             world,
@@ -264,22 +268,28 @@ impl DiskServer {
     }
 
     /// A store of this server has said something to another one of it, in the session of this number.
-    pub fn receive_own(self: &Arc<Self>, generation: u64, between: Between, bulk: Vec<u8>) {
+    pub fn receive_own(self: &Arc<Self>, generation: u64, between: Between, bulk: Option<Arc<BulkBytes>>) {
         let arrivals = self.arrivals.read();
         if arrivals.generation == generation {
             self.receive_between(self.settings.node, between, bulk);
         }
     }
 
+    /// Room for `len` bytes that another disk server sends.
+    #[must_use]
+    pub fn room_for(&self, len: usize) -> BulkBytes {
+        self.bulk.take(len)
+    }
+
     /// Another disk server has said something; `bulk`: the bytes behind it.
-    pub fn receive_of_node(self: &Arc<Self>, node: NodeId, between: Between, bulk: Vec<u8>) {
+    pub fn receive_of_node(self: &Arc<Self>, node: NodeId, between: Between, bulk: Option<Arc<BulkBytes>>) {
         let arrivals = self.arrivals.read();
         if arrivals.of.get(&node) == Some(&arrivals.generation) {
             self.receive_between(node, between, bulk);
         }
     }
 
-    fn receive_between(self: &Arc<Self>, node: NodeId, between: Between, bulk: Vec<u8>) {
+    fn receive_between(self: &Arc<Self>, node: NodeId, between: Between, bulk: Option<Arc<BulkBytes>>) {
         let Between { to, message, change, about } = between;
         let Some(shell) = self.stores.get(&to) else { return };
         let from = match &message {
@@ -328,7 +338,7 @@ impl DiskServer {
         self.world.to_manager(FromDisk::Cluster(ToManager::OfStore { store, message }));
     }
 
-    fn to_store(&self, to: StoreId, between: Between, bulk: Option<Arc<Vec<u8>>>) {
+    fn to_store(&self, to: StoreId, between: Between, bulk: Option<Arc<BulkBytes>>) {
         let node = self.others.read().ways.get(&to).map(|way| way.node);
         match node {
             // Two stores of one server speak through it as well.

@@ -11,6 +11,7 @@ use store::{Completed, NewPiece, PageSum, PieceState, PieceStatus, StoreError, W
 use types::{ErrorCode, Incarnation, PieceId};
 
 use super::store_shell::StoreAt;
+use crate::bulk::BulkBytes;
 use crate::message::{About, ChangeHead};
 
 /// A change of a piece.
@@ -18,7 +19,7 @@ use crate::message::{About, ChangeHead};
 pub(super) struct Change {
     pub(super) head: ChangeHead,
     /// The bytes that are written; `None`: whoever makes the change has them at hand, and nobody else needs them.
-    pub(super) bytes: Option<Arc<Vec<u8>>>,
+    pub(super) bytes: Option<Arc<BulkBytes>>,
     /// Tells those changes apart of which the bytes are at hand; 0: of none.
     pub(super) number: u64,
 }
@@ -32,12 +33,13 @@ impl PartialEq for Change {
 
 impl Change {
     /// One that another server has sent; `None`: what came does not belong together.
-    pub(super) fn received(head: ChangeHead, bulk: Vec<u8>) -> Option<Self> {
+    pub(super) fn received(head: ChangeHead, bulk: Option<Arc<BulkBytes>>) -> Option<Self> {
+        let len = bulk.as_ref().map_or(0, |bulk| (**bulk).as_ref().len()) as u64;
         let is_right = match head {
-            ChangeHead::Write { len, .. } => bulk.len() as u64 == u64::from(len),
-            ChangeHead::Truncate { .. } => bulk.is_empty(),
+            ChangeHead::Write { len: said, .. } => len == u64::from(said),
+            ChangeHead::Truncate { .. } => len == 0,
         };
-        is_right.then(|| Self { head, bytes: Some(Arc::new(bulk)), number: 0 })
+        is_right.then(|| Self { head, bytes: bulk, number: 0 })
     }
 }
 
@@ -226,7 +228,7 @@ impl Piece {
                     (Some(AtHand { bytes, is_ahead: true, .. }), _) => writer.write_ahead(offset, bytes),
                     (Some(AtHand { bytes, sums: Some(sums), .. }), _) => writer.write_summed(offset, bytes, sums),
                     (Some(AtHand { bytes, sums: None, .. }), _) => writer.write(offset, bytes),
-                    (None, Some(bytes)) => writer.write(offset, bytes),
+                    (None, Some(bytes)) => writer.write(offset, (**bytes).as_ref()),
                     // Its bytes have gone with who had them.
                     (None, None) => Err(StoreError::NotFound { piece: self.piece }),
                 }
@@ -253,20 +255,20 @@ impl Piece {
     }
 
     fn read(&self, at: &StoreAt, original: Original, offset: u64, len: u32) -> Result<Change, ErrorCode> {
-        let read = || -> Result<Option<Vec<u8>>, StoreError> {
+        let read = || -> Result<Option<BulkBytes>, StoreError> {
             if !is_it(at, self.piece, original)? {
                 return Ok(None);
             }
             let len = original.len().saturating_sub(offset).min(u64::from(len));
             let reader = at.store.open_read(self.piece)?;
-            let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-            let read = reader.read(offset, &mut bytes)?;
+            let mut bytes = BulkBytes::new(usize::try_from(len).unwrap_or(0));
+            let read = reader.read(offset, bytes.as_mut())?;
             bytes.truncate(read);
             Ok(Some(bytes))
         };
         match read() {
             Ok(Some(bytes)) => {
-                let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                let len = u32::try_from(bytes.as_ref().len()).unwrap_or(u32::MAX);
                 Ok(Change { head: ChangeHead::Write { offset, len }, bytes: Some(Arc::new(bytes)), number: 0 })
             }
             Ok(None) => Err(ErrorCode::NotFound),

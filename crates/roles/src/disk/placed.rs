@@ -13,6 +13,7 @@ use types::{ErrorCode, Ino, PieceId, Timestamp, WriterToken};
 use super::DiskServer;
 use super::piece::{AtHand, Change, Piece};
 use super::store_shell::{StoreShell, Waiter};
+use crate::bulk::BulkBytes;
 use crate::message::ChangeHead;
 
 /// Why a disk server of a cluster did not do something.
@@ -245,7 +246,7 @@ impl Placed {
 
     fn begin_write(&self, at_hand: AtHand<'_>, offset: u64) -> Result<Answer, PlacedError> {
         let len = u32::try_from(at_hand.bytes.len()).map_err(|_| PlacedError::Refused(ErrorCode::TooLarge))?;
-        let bytes = self.is_shared.then(|| Arc::new(at_hand.bytes.to_vec()));
+        let bytes = self.is_shared.then(|| Arc::new(self.server.bulk.copy(at_hand.bytes)));
         Ok(self.change(ChangeHead::Write { offset, len }, bytes, at_hand))
     }
 
@@ -279,7 +280,7 @@ impl Placed {
         self.change(ChangeHead::Truncate { len }, None, at_hand).wait(&self.server)
     }
 
-    fn change(&self, head: ChangeHead, bytes: Option<Arc<Vec<u8>>>, at_hand: AtHand<'_>) -> Answer {
+    fn change(&self, head: ChangeHead, bytes: Option<Arc<BulkBytes>>, at_hand: AtHand<'_>) -> Answer {
         let (waiter, answer) = Answer::new();
         let number = at_hand.number;
         self.shell.wait_for(number, waiter);
