@@ -19,17 +19,17 @@ class Node:
     def __init__(self, home: Path, role: str, host: str, flags: tuple[str, ...] = ()):
         home.mkdir(parents=True)
         self.home, self.role, self.host, self.flags = home, role, host, flags
-        self.log = home / "log"
+        self.data, self.log, self.ready = home / "data", home / "log", home / "ready"
         self.port, self.nodes_port = free_port(host), free_port(host)
         self.process: subprocess.Popen | None = None
         # What its command begins with: where it runs.
         self.prefix: tuple[str, ...] = ()
 
     def launch(self, *flags: str | Path) -> "Node":
-        command = [*self.prefix, WEIR_BIN, "serve", "--role", self.role, "--data", self.home / "data"]
+        command = [*self.prefix, WEIR_BIN, "serve", "--role", self.role, "--data", self.data]
         command += ["--listen", f"{self.host}:{self.port}"]
         command += ["--nodes", f"{self.host}:{self.nodes_port}", *self.flags, *flags]
-        with open(self.log, "ab") as log, open(self.home / "ready", "wb") as out:
+        with open(self.log, "ab") as log, open(self.ready, "wb") as out:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
         return self
 
@@ -39,7 +39,7 @@ class Node:
 
     def wait_ready(self) -> "Node":
         end = time.monotonic() + READY_SECONDS
-        while not (self.home / "ready").read_text().startswith("weir: ready "):
+        while not self.ready.read_text().startswith("weir: ready "):
             assert self.process.poll() is None, self.log_text()
             assert time.monotonic() < end, self.log_text()
             time.sleep(0.01)

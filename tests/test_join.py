@@ -3,47 +3,23 @@
 import os
 import re
 import shutil
-import signal
-import subprocess
 import time
 from pathlib import Path
 
+import cluster
 import pytest
-from harness import READY_SECONDS, WEIR_BIN, Weir, remove, weir
+from harness import READY_SECONDS, Weir, remove, weir
 
 LISTEN = ("--listen", "127.0.0.1:0", "--nodes", "127.0.0.1:0")
 USAGE, DIRECTORY, IN_USE, DENIED, UNREACHABLE = 2, 3, 4, 13, 15
 
 
-class Node:
-    """A node of a cluster. What it writes to stdout and stderr is in `ready` and `log`."""
+class Node(cluster.Node):
+    """A node that is to join, or is refused. What it writes to stdout and stderr is in `ready` and `log`."""
 
     def __init__(self, home: Path, role: str, data: Path | None = None):
-        self.home = home
-        home.mkdir(parents=True, exist_ok=True)
-        self.role = role
-        self.data = data or home / "data"
-        self.log = home / "log"
-        self.ready = home / "ready"
-        self.nodes = "127.0.0.1:0"
-        self.process: subprocess.Popen | None = None
-
-    def launch(self, *flags: str | Path) -> "Node":
-        command = [WEIR_BIN, "serve", "--role", self.role, "--data", self.data, "--listen", "127.0.0.1:0", "--nodes", self.nodes, *flags]
-        with open(self.log, "ab") as log, open(self.ready, "wb") as out:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
-        return self
-
-    def start(self, *flags: str | Path) -> "Node":
-        self.launch(*flags)
-        end = time.monotonic() + READY_SECONDS
-        while not self.ready.read_text().startswith("weir: ready "):
-            assert self.process.poll() is None, self.log_text()
-            assert time.monotonic() < end, self.log_text()
-            time.sleep(0.01)
-        # The same port after a restart, so that others find it.
-        self.nodes = re.findall(r"nodes reach it at (\S+)", self.log_text())[-1]
-        return self
+        super().__init__(home, role, "127.0.0.1")
+        self.data = data or self.data
 
     def refused(self, code: int, *flags: str | Path) -> str:
         """Starts it, expects it to end with `code`, and gives what it says last."""
@@ -52,22 +28,11 @@ class Node:
         assert self.ready.read_text() == ""
         return self.log_text().rpartition("weir: ")[2]
 
-    def log_text(self) -> str:
-        return self.log.read_text(errors="replace")
-
     def wait_for(self, words: str, times: int = 1) -> None:
         end = time.monotonic() + READY_SECONDS
         while self.log_text().count(words) < times:
             assert time.monotonic() < end, f"no {words!r} in\n{self.log_text()}"
             time.sleep(0.01)
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
     def token(self, *flags: str) -> str:
         made = weir("token", "create", "--data", str(self.data), *flags)
@@ -182,9 +147,9 @@ def test_a_token_of_another_cluster(made, manager):
     other = made("manager").start()
     foreign = other.token()
     # The manager that the token names has given its address to another cluster's.
-    nodes = other.nodes
+    nodes = other.nodes_port
     assert other.stop() == 0 and manager.stop() == 0
-    manager.nodes = nodes
+    manager.nodes_port = nodes
     manager.start()
     disk = made("disk")
     said = disk.refused(UNREACHABLE, "--join", foreign)
@@ -223,7 +188,7 @@ def test_a_node_of_another_cluster_is_not_let_in(made, manager):
     disk = made("disk").start("--join", other.token())
     assert disk.stop() == 0
     config = disk.home / "weir.toml"
-    config.write_text(f'managers = ["{manager.nodes}"]\n')
+    config.write_text(f'managers = ["127.0.0.1:{manager.nodes_port}"]\n')
     disk.launch("--config", config)
     disk.wait_for("cannot be reached, tried again and again")
     line = [line for line in disk.log_text().splitlines() if "tried again and again" in line][-1]
@@ -347,7 +312,7 @@ def test_what_is_lost_is_not_made_anew(made, manager):
     (disk.data / "node/managers").write_text("weir managers 1\n127.0.0.1:1\ncrc32c 00000000\n")
     assert "say where the managers are" in disk.refused(DIRECTORY)
     config = disk.home / "weir.toml"
-    config.write_text(f'managers = ["{manager.nodes}"]\n')
+    config.write_text(f'managers = ["127.0.0.1:{manager.nodes_port}"]\n')
     disk.start("--config", config)
 
 

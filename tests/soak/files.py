@@ -10,9 +10,10 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from cluster import Cluster
 from content import KIB, content
@@ -29,6 +30,9 @@ SHARE = 4
 # In a folder that was made for this, and may be removed.
 MARK = "made-by-soak-files"
 SHOWN = 20
+# So many files a process does before it says how far it is, and so often this is told [s].
+AT_A_TIME = 100
+TOLD_EVERY = 30
 
 
 def name_of(process: int, number: int) -> str:
@@ -87,7 +91,7 @@ def read_one(url: str, name: str, size: int) -> str | None:
 
 
 def worker(action: str, url: str, process: int, files: int, size: int) -> None:
-    """One process: a line for each problem, and how many files it has done."""
+    """One process: a line for each problem, now and then how many files it has done, and at the end."""
     one = {"write": write_one, "read": read_one}[action]
     done = 0
     for number in range(files):
@@ -96,25 +100,44 @@ def worker(action: str, url: str, process: int, files: int, size: int) -> None:
             done += 1
         else:
             print(problem, flush=True)
+        if number % AT_A_TIME == AT_A_TIME - 1:
+            print(f"so far {done}", flush=True)
     print(f"done {done}", flush=True)
 
 
 def all_processes(work: Work, action: str) -> Outcome:
     """Each of them does its part; they begin together, as far as that can be."""
 
+    begin = time.monotonic()
+    so_far = [0] * work.processes
+
     def one(process: int) -> tuple[int, list[str]]:
         arguments = [action, work.url, process, work.files, work.size]
         command = [sys.executable, "-m", "soak.files", "--worker", *map(str, arguments)]
-        ended = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=ROOT / "tests")
-        lines = ended.stdout.splitlines()
-        if ended.returncode != 0 or not lines or not lines[-1].startswith("done "):
-            return 0, [*lines, f"process {process} ended with {ended.returncode}: {ended.stderr[-500:]}"]
-        return int(lines[-1].split()[1]), lines[:-1]
+        done, problems = None, []
+        with TemporaryFile("w+", errors="replace") as errors:
+            with subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace", cwd=ROOT / "tests"
+            ) as running:
+                for line in running.stdout:
+                    match line.split():
+                        case ["so", "far", count]:
+                            so_far[process] = int(count)
+                        case ["done", count]:
+                            done = int(count)
+                        case _:
+                            problems.append(line.rstrip("\n"))
+            if running.returncode != 0 or done is None:
+                errors.seek(0)
+                return 0, [*problems, f"process {process} ended with {running.returncode}: {errors.read()[-500:]}"]
+        return done, problems
 
-    begin = time.monotonic()
     outcome = Outcome()
     with ThreadPoolExecutor(work.processes) as pool:
-        for done, problems in pool.map(one, range(work.processes)):
+        running = [pool.submit(one, process) for process in range(work.processes)]
+        while wait(running, timeout=TOLD_EVERY).not_done:
+            print(f"  {action}: {sum(so_far)} of {work.count} after {time.monotonic() - begin:.0f} s", flush=True)
+        for done, problems in (ended.result() for ended in running):
             outcome.done += done
             outcome.problems += problems
     outcome.seconds = time.monotonic() - begin

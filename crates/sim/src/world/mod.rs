@@ -1,28 +1,28 @@
-//! The world: time, network, what goes wrong, and the checks.
+//! The world: time, network, machines that end and begin, and what each does next.
+
+mod ending;
+mod faults;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cluster::{Life, Time};
-use disk::{CrashFaults, DiskOp, SimDisk};
-use namespace::Actor;
+use disk::{CrashFaults, SimDisk};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{BodyId, BootId, GroupId, NsPath, PieceId, SessionId, Timestamp};
+use types::{BootId, PieceId, SessionId, Timestamp};
 
 use crate::client::Client;
 use crate::events::{Event, Events, Fault, Mend};
-use crate::manager::{Decision, Env, Manager, store_of};
+use crate::manager::{Decision, Env, Manager};
 use crate::message::{Addr, Message};
-use crate::model::{self, Model, Violation};
+use crate::model::{Model, Violation};
 use crate::server::Server;
 use crate::settings::{Counts, Settings};
 
 const TICK: Duration = Duration::from_millis(100);
 /// How long after all is mended everybody has to have come to an end.
 const CALM: Duration = Duration::from_secs(150);
-/// Of what is wrong in the end so much is told.
-const SHOWN_MAX: usize = 6;
 /// A connection on which nothing comes any more is given up after that.
 const SILENCE: Duration = Duration::from_secs(2);
 
@@ -479,79 +479,6 @@ impl World {
         self.events.plan(self.now + wait, Event::Mend(Mend::Start(at)));
     }
 
-    fn fault(&mut self, fault: Fault) {
-        let server = self.rng.random_range(0..self.servers.len());
-        let power = self.rng.random_ratio(self.settings.faults.power_percent.min(100), 100);
-        match fault {
-            Fault::Server => self.stop(Addr::Server(server), power),
-            Fault::Manager => self.stop(Addr::Manager, power),
-            Fault::Partition => self.partition(),
-            Fault::Disk if self.is_up(Addr::Server(server)) => {
-                let op = [DiskOp::Write, DiskOp::Sync, DiskOp::Read][self.rng.random_range(0..3)];
-                let nth = self.rng.random_range(0..20);
-                self.tell(|| format!("the disk of server {server} is going to fail: {op:?}"));
-                self.servers[server].disk.fail_next(op, nth, std::io::ErrorKind::Other);
-                self.counts.disk_errors += 1;
-                self.model.losses += 1;
-                // Somebody looks after it.
-                let wait = Duration::from_secs_f64(self.rng.random_range(2.0..6.0));
-                self.events.plan(self.now + wait, Event::Mend(Mend::Renew(Addr::Server(server))));
-            }
-            Fault::Disk => {}
-            Fault::Decision => self.decide(server),
-        }
-    }
-
-    /// An administrator decides something about a store. There are always as many that can be used as files are to have copies.
-    fn decide(&mut self, server: usize) {
-        let count = |wanted: Decision| self.decided.iter().filter(|decided| **decided == wanted).count();
-        let decision = match (self.decided[server], self.rng.random_range(0..4)) {
-            (Decision::GiveUp, _) => return,
-            (Decision::Use, 0) if count(Decision::OnlyRead) == 0 => Decision::OnlyRead,
-            (Decision::Use, 1) if count(Decision::GiveUp) == 0 => Decision::GiveUp,
-            (Decision::Use, _) if count(Decision::Drain) == 0 => Decision::Drain,
-            (Decision::Use, _) => return,
-            (Decision::Drain | Decision::OnlyRead, _) => Decision::Use,
-        };
-        self.with(Addr::Manager, |world, env| {
-            let Some(manager) = &mut world.manager.process else { return };
-            if manager.decide(store_of(server), decision, env) {
-                world.tell(|| format!("store {} is to be: {decision:?}", store_of(server)));
-                world.decided[server] = decision;
-                world.has_drained[server] |= decision == Decision::Drain;
-                env.counts.drained += u64::from(decision == Decision::Drain);
-                env.counts.lost_stores += u64::from(decision == Decision::GiveUp);
-            }
-        });
-    }
-
-    fn partition(&mut self) {
-        let all: Vec<Addr> = std::iter::once(Addr::Manager)
-            .chain((0..self.servers.len()).map(Addr::Server))
-            .chain((0..self.clients.len()).map(Addr::Client))
-            .collect();
-        let one = all[self.rng.random_range(0..=self.servers.len())];
-        let whole = self.rng.random_ratio(1, 2);
-        let length = Duration::from_secs_f64(self.rng.random_range(0.1..12.0));
-        let mut ways = Vec::new();
-        for other in all.into_iter().filter(|other| *other != one) {
-            // All others, or some of them; both ways, or one.
-            if whole || self.rng.random_ratio(1, 3) {
-                match self.rng.random_range(0..3) {
-                    0 => ways.push((one, other)),
-                    1 => ways.push((other, one)),
-                    _ => ways.extend([(one, other), (other, one)]),
-                }
-            }
-        }
-        self.counts.partitions += 1;
-        for (from, to) in ways {
-            self.tell(|| format!("{from:?} does not reach {to:?}"));
-            self.cut.insert((from, to));
-            self.events.plan(self.now + length, Event::Mend(Mend::Path(from, to)));
-        }
-    }
-
     fn calm(&mut self) {
         self.tell(|| "all is mended".to_owned());
         self.is_calm = true;
@@ -570,202 +497,6 @@ impl World {
                 self.start(at);
             }
         }
-    }
-
-    /// When all is mended, everybody has come to an end, and everything is there.
-    fn finish(&mut self) {
-        let mut wrong = Vec::new();
-        for (at, machine) in self.clients.iter().enumerate() {
-            if let Some(client) = machine.process.as_ref().filter(|client| !client.is_idle()) {
-                wrong.push(format!("client {at} has not come to its end: {}", client.describe(&self.model)));
-            }
-        }
-        let files: Vec<usize> =
-            (0..self.model.files.len()).filter(|file| self.model.files[*file].life == model::Life::Closed).collect();
-        for file in files {
-            if let Err(why) = self.is_whole(file) {
-                wrong.push(why);
-            }
-        }
-        let looked = self.vanished().into_iter().chain(self.leftovers()).chain(self.emptied());
-        wrong.extend(looked.filter_map(Result::err));
-        if let Some(manager) = &self.manager.process {
-            let snapshot = manager.kv.snapshot();
-            let checked =
-                namespace::check(&*snapshot, &mut |finding| wrong.push(format!("{}: {}", finding.key, finding.what)));
-            if let Err(error) = checked {
-                wrong.push(error.to_string());
-            }
-        }
-        if !wrong.is_empty() {
-            let first = wrong[..wrong.len().min(SHOWN_MAX)].join("; ");
-            self.trouble = Some(format!("{} things are wrong in the end; {first}", wrong.len()));
-        }
-    }
-
-    /// What is kept of files whose clients were gone, or were told that something may be lost.
-    fn vanished(&self) -> Vec<Result<(), String>> {
-        let is_vanished =
-            |file: &usize| matches!(self.model.files[*file].life, model::Life::Vanished | model::Life::GivenUp);
-        (0..self.model.files.len()).filter(is_vanished).map(|file| self.is_kept(file)).collect()
-    }
-
-    fn is_kept(&self, file: usize) -> Result<(), String> {
-        let path = &self.model.files[file].path;
-        let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
-        let name = NsPath::parse(path.as_bytes()).map_err(|error| error.to_string())?;
-        // It may never have been made.
-        let Ok(inode) = manager.ns.read(|read| namespace::stat(read, &Actor::admin(), &name)) else { return Ok(()) };
-        let content = *inode.content().ok_or("it is no file")?;
-        if let namespace::FileState::Open(_) | namespace::FileState::Updating(_) = content.state {
-            return Err(format!("{path} is {:?} still", content.state));
-        }
-        let holders = manager.ns.read(|read| namespace::holders(read, content.group, content.body));
-        let holders = holders.map_err(|error| error.to_string())?;
-        if holders.is_empty() {
-            // It stays owed: there is nobody to copy it from.
-            return self.model.kept(file, &[]);
-        }
-        self.are_copies_made(path, content.group, content.body)?;
-        for (server, machine) in self.servers.iter().enumerate() {
-            let Some(process) = machine.process.as_ref().filter(|_| holders.contains(&store_of(server))) else {
-                continue;
-            };
-            let kept = process.content(PieceId::first(content.body)).map_err(|code| format!("{path}: {code:?}"))?;
-            if kept.len() as u64 != content.len {
-                return Err(format!("{path}: server {server} keeps {} bytes, of {}", kept.len(), content.len));
-            }
-            self.model.kept(file, &kept)?;
-        }
-        Ok(())
-    }
-
-    /// No group counts on a store that was given up or emptied, and nothing is left on one that was emptied.
-    fn emptied(&self) -> Vec<Result<(), String>> {
-        let Some(manager) = &self.manager.process else { return Vec::new() };
-        let groups = match manager.ns.read(|read| namespace::groups(read, None, usize::MAX)) {
-            Ok(groups) => groups,
-            Err(error) => return vec![Err(error.to_string())],
-        };
-        let mut found = Vec::new();
-        for (server, decided) in self.decided.iter().enumerate() {
-            let store = store_of(server);
-            if !matches!(decided, Decision::Drain | Decision::GiveUp) {
-                continue;
-            }
-            let counts_on_it = groups.iter().filter(|group| group.members.iter().any(|member| member.store == store));
-            found.extend(counts_on_it.map(|group| {
-                let why = manager.what_needs(group.group);
-                Err(format!("group {} counts on store {store} ({decided:?}): {why}", group.group))
-            }));
-            let pieces = self.servers[server].process.as_ref().map(Server::pieces);
-            match pieces {
-                Some(Ok(pieces)) if *decided == Decision::Drain && !pieces.is_empty() => {
-                    found.push(Err(format!("store {store} was emptied, and has {} pieces", pieces.len())));
-                }
-                Some(Err(why)) => found.push(Err(why)),
-                _ => {}
-            }
-        }
-        found
-    }
-
-    /// What was removed is deleted everywhere, and nothing lies about that nobody knows of.
-    fn leftovers(&self) -> Vec<Result<(), String>> {
-        let Some(manager) = &self.manager.process else { return Vec::new() };
-        let known = manager.ns.read(|read| {
-            let mut known: BTreeSet<BodyId> =
-                namespace::writers(read, None, usize::MAX)?.into_iter().map(|writer| writer.body).collect();
-            for group in namespace::groups(read, None, usize::MAX)? {
-                known.extend(
-                    namespace::bodies(read, group.group, None, usize::MAX)?.into_iter().map(|record| record.body),
-                );
-            }
-            Ok((known, namespace::due_deletions(read, None, usize::MAX)?))
-        });
-        let (known, due) = match known {
-            Ok(known) => known,
-            Err(error) => return vec![Err(error.to_string())],
-        };
-        let mut found: Vec<_> = due.iter().map(|due| Err(format!("{due:?} is not done"))).collect();
-        for (server, process) in
-            self.servers.iter().enumerate().filter_map(|(at, server)| Some((at, server.process.as_ref()?)))
-        {
-            // Nobody tells a store that was given up what to do. And on one that is used again before it was empty something may lie that no group
-            // counts on any more.
-            if self.decided[server] == Decision::GiveUp
-                || self.has_drained[server] && self.decided[server] != Decision::Drain
-            {
-                continue;
-            }
-            match process.pieces() {
-                Ok(pieces) => {
-                    // A manager that has lost its power may know nothing of what was opened shortly before: such pieces are an audit's affair.
-                    let strange =
-                        pieces.into_iter().filter(|piece| self.manager.boot == 1 && !known.contains(&piece.body));
-                    found.extend(
-                        strange.map(|piece| Err(format!("server {server} has piece {piece}, which nobody knows"))),
-                    );
-                }
-                Err(why) => found.push(Err(why)),
-            }
-        }
-        found
-    }
-
-    /// Whether no copy of a content is owed any more.
-    fn are_copies_made(&self, path: &str, group: GroupId, body: BodyId) -> Result<(), String> {
-        let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
-        let owed = manager.ns.read(|read| namespace::owed_of(read, group, body));
-        let owed = owed.map_err(|error| format!("{path}: {error}"))?;
-        match owed.first() {
-            Some(store) => Err(format!("{path} is still owed to store {store}")),
-            None => Ok(()),
-        }
-    }
-
-    fn is_whole(&mut self, file: usize) -> Result<(), String> {
-        let path = self.model.files[file].path.clone();
-        let whole = self.model.whole(file);
-        let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
-        let at = |error: &dyn std::fmt::Display| format!("{path}: {error}");
-        let name = NsPath::parse(path.as_bytes()).map_err(|error| at(&error))?;
-        let inode =
-            manager.ns.read(|read| namespace::stat(read, &Actor::admin(), &name)).map_err(|error| at(&error))?;
-        let content = *inode.content().ok_or_else(|| at(&"it is no file"))?;
-        let sums = content.sums.map(|sums| sums.crc32c);
-        if content.state != namespace::FileState::Complete || (content.len, sums) != (whole.len, Some(whole.crc32c)) {
-            let right = self.model.content(file);
-            let differ = |server: &Server| {
-                let read = server.content(PieceId::first(content.body)).ok()?;
-                let first = read.iter().zip(right).position(|(one, other)| one != other)?;
-                let last = read.iter().zip(right).rposition(|(one, other)| one != other)?;
-                Some((first, last))
-            };
-            let where_: Vec<_> = self.servers.iter().map(|machine| machine.process.as_ref().and_then(differ)).collect();
-            return Err(format!(
-                "{path} is {content:?}, and was closed with {whole:?}; bytes that differ on each server: {where_:?}"
-            ));
-        }
-        let (group, body) = (content.group, content.body);
-        self.are_copies_made(&path, group, body)?;
-        let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
-        let holders = manager.ns.read(|read| namespace::holders(read, group, body)).map_err(|error| at(&error))?;
-        if holders.is_empty() {
-            return Err(format!("nobody holds {path}"));
-        }
-        for (server, machine) in self.servers.iter().enumerate() {
-            if !holders.contains(&store_of(server)) {
-                continue;
-            }
-            let process = machine.process.as_ref().ok_or_else(|| format!("server {server} is not there"))?;
-            process.holds(PieceId::first(body), whole).map_err(|why| format!("{path}: {why}"))?;
-            let read = process.content(PieceId::first(body)).map_err(|code| format!("{path}: {code:?}"))?;
-            if &*read != self.model.content(file) {
-                return Err(format!("{path}: server {server} has other bytes"));
-            }
-        }
-        Ok(())
     }
 }
 
