@@ -274,13 +274,14 @@ def test_a_reader_goes_on_from_the_other_copy(cluster, tmp_path):
     assert fetched(cluster.url + path, tmp_path) == data
 
 
-def test_nobody_is_sent_to_a_server_whose_end_has_come_here(cluster, tmp_path):
+def test_nobody_is_sent_to_a_server_whose_end_has_come_here(cluster, fs, tmp_path):
     """A stock client that is sent to a dead server waits there for two minutes; and it comes the moment its server dies."""
     write(tmp_path / "source", "just gone", MIB)
-    path = "/two/just-gone"
-    xrdcp(tmp_path / "source", cluster.url + path).ok()
+    cluster.policy("/dealt", "stripe(2, 64KiB) replica(2)")
     opening = struct.pack(">HH12x", 0o644, raw.OPEN_READ)
-    for _ in range(4):
+    for path in ["/two/just-gone", "/dealt/just-gone"] * 4:
+        if not fs.exists(path):
+            xrdcp(tmp_path / "source", cluster.url + path).ok()
         with raw.Raw(cluster.manager.port, timeout=60) as there:
             _, host, _ = there.ask_open(path).redirect
             dead = next(disk for disk in cluster.disks if disk.host == host)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import raw
-from clients import Xrdfs, xrdcp
+from clients import Xrdfs, run, start_xrdcp, xrdcp
 from cluster import Cluster, Node
 from content import MIB, content, write
-from harness import remove, until
+from harness import WEIR_BIN, remove, until
 
 # How long a permission is good for, and a bit.
 PERMISSION_SECONDS = 61
@@ -27,6 +27,7 @@ def small(base):
     with Cluster(base / "refusals", 2, ("--grace-seconds", "5")) as cluster:
         cluster.policy("/one", "replica(1)")
         cluster.policy("/both", "replica(2) spread=site")
+        cluster.policy("/dealt", "stripe(2, 64KiB)")
         yield cluster
         assert cluster.manager.alive(), cluster.logs()
     remove(cluster.home)
@@ -99,8 +100,9 @@ def test_older_and_newer_nodes_are_told_who_is_behind(cluster, early, tmp_path):
 
 
 def test_a_file_whose_stores_are_all_away_says_where_it_was(cluster, early, tmp_path):
-    path = "/one/away"
-    xrdcp("-f", write(tmp_path / "source", "away", MIB), cluster.url + path).ok()
+    path, dealt = "/one/away", "/dealt/away"
+    for each in (path, dealt):
+        xrdcp("-f", write(tmp_path / "source", "away", MIB), cluster.url + each).ok()
     (holder,) = cluster.holders(path)
     place = f"site{cluster.disks.index(holder) + 1}/rack1/disk{cluster.disks.index(holder) + 1}"
     holder.kill()
@@ -108,6 +110,14 @@ def test_a_file_whose_stores_are_all_away_says_where_it_was(cluster, early, tmp_
     refused = xrdcp("-f", cluster.url + path, tmp_path / "back")
     assert refused.code != 0 and "no store that is there" in refused.err + refused.out, refused
     assert place in refused.err + refused.out, refused
+    refused = Xrdfs(cluster.url)("locate", path)
+    assert refused.code != 0 and place in refused.err + refused.out, refused
+    # Also where only parts of it are: which, and where. A stock client, sent to and fro between servers, would never say so.
+    units = cluster.file(dealt)["content"]["units"]
+    (lacking,) = [number for number, unit in enumerate(units) if unit["copies"][0]["place"] == place]
+    for refused in (xrdcp("-f", cluster.url + dealt, tmp_path / "back"), run([WEIR_BIN, "cp", cluster.url + dealt, tmp_path / "no"])):
+        assert refused.code != 0 and f"unit {lacking} is on store" in refused.err + refused.out, refused
+        assert place in refused.err + refused.out, refused
     # The command shows the same, and the name is not lost.
     copies = cluster.file(path)["content"]["copies"]
     assert [(copy["place"], copy["state"]) for copy in copies] == [(place, "lost")]
@@ -120,7 +130,59 @@ def test_a_file_whose_stores_are_all_away_says_where_it_was(cluster, early, tmp_
     holder.start()
     until(lambda: xrdcp("-f", cluster.url + path, tmp_path / "back").code == 0, LOST_SECONDS)
     assert (tmp_path / "back").read_bytes() == content("away", MIB)
+    xrdcp("-f", cluster.url + dealt, tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == content("away", MIB)
     until(lambda: xrdcp("-f", tmp_path / "source", f"{cluster.url}/both/new").code == 0, LOST_SECONDS)
+
+
+def test_nothing_is_lost_for_a_manager_that_has_just_begun(cluster, early, tmp_path):
+    """It knows which stores there are, and has heard of none: readers wait, and administrators are shown what there is."""
+    source = write(tmp_path / "source", "begun", MIB)
+    paths = ["/one/begun", "/both/begun", "/dealt/begun"]
+    for path in paths:
+        xrdcp("-f", source, cluster.url + path).ok()
+    places = {store["store"]: store["place"] for store in cluster.stores()}
+    (copy,) = cluster.file("/one/begun")["content"]["copies"]
+    cluster.manager.kill()
+    for disk in cluster.disks:
+        disk.freeze()
+    try:
+        cluster.manager.start()
+        with raw.Raw(cluster.manager.port) as there:
+            for path in paths:
+                assert there.ask_open(path).status == raw.WAIT
+                assert there.request(raw.LOCATE, struct.pack(">H14x", 0), path.encode()).status == raw.WAIT
+        readers = [start_xrdcp(cluster.url + path, tmp_path / path[1:].replace("/", "-")) for path in paths]
+        assert {store["store"]: store["place"] for store in cluster.stores()} == places
+        assert {store["state"] for store in cluster.stores()} == {"suspect"}
+        assert cluster.file("/one/begun")["content"]["copies"] == [copy | {"state": "suspect"}]
+    finally:
+        for disk in cluster.disks:
+            disk.thaw()
+    for path, reader in zip(paths, readers, strict=True):
+        said, _ = reader.communicate(timeout=LOST_SECONDS)
+        assert reader.returncode == 0, said
+        assert (tmp_path / path[1:].replace("/", "-")).read_bytes() == source.read_bytes()
+
+
+def test_a_reader_comes_while_the_only_store_is_away_for_a_moment(cluster, early, tmp_path):
+    """Its lease has run out, and it comes back: nobody is told that the file is gone."""
+    path = "/one/moment"
+    xrdcp("-f", write(tmp_path / "source", "moment", MIB), cluster.url + path).ok()
+    (holder,) = cluster.holders(path)
+    holder.freeze()
+    try:
+        until(lambda: "lost" in [store["state"] for store in cluster.stores()], LOST_SECONDS)
+        with raw.Raw(cluster.manager.port) as there:
+            assert there.ask_open(path).status == raw.WAIT
+        reader = start_xrdcp(cluster.url + path, tmp_path / "back")
+        time.sleep(1)
+        assert reader.poll() is None
+    finally:
+        holder.thaw()
+    said, _ = reader.communicate(timeout=LOST_SECONDS)
+    assert reader.returncode == 0, said
+    assert (tmp_path / "back").read_bytes() == content("moment", MIB)
 
 
 def test_a_permission_that_is_too_old_leads_to_the_manager(cluster, early, tmp_path):

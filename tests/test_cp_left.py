@@ -43,9 +43,11 @@ def test_a_stopped_copy_of_small_files_leaves_none_of_those_under_way(node, with
         copy = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         try:
             assert stuck.wait(30)
+            all_open = 0 if at == "batches" else 40
+            end = time.monotonic() + 20
+            while len(weir("ls", f"{server.url}/left-{at}").stdout.split()) != all_open:
+                assert time.monotonic() < end, "all are open, and none is written; in a batch, none is there at all"
             time.sleep(0.5)  # the answers to the opens come
-            there = weir("ls", f"{server.url}/left-{at}").stdout.split()
-            assert len(there) == (0 if at == "batches" else 40), "all are open, and none is written; in a batch, none is there at all"
             copy.terminate()
             said = copy.communicate(timeout=30)[1]
         finally:

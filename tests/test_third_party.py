@@ -173,6 +173,9 @@ def end_of_copy(me: Raw, patience: float) -> str:
     """Why it has failed."""
     me.socket.settimeout(patience)
     answer = me.request(SYNC, me.handle)
+    # It had already.
+    if answer.status == ERROR:
+        return answer.text
     if answer.status == WAITRESP:
         answer = me.receive()
     assert answer.status == ATTN and struct.unpack(">H", answer.body[10:12])[0] == ERROR, answer

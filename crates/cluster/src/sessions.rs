@@ -183,6 +183,14 @@ impl Sessions {
         }
     }
 
+    /// Whether a node may be back soon: it has a session, or had one that ended less than `patience` ago; or it has not come to this manager yet, which
+    /// has not waited so long for it.
+    #[must_use]
+    pub fn may_return(&self, now: Time, node: NodeId, patience: Duration) -> bool {
+        let session = self.nodes.get(&node).and_then(|node| node.session.as_ref());
+        now < session.map_or(self.others_until, |session| session.expires) + patience
+    }
+
     /// Whether nobody at `node` answers by the session that it had when `seen` was its session (`None`: by one of a manager before this one).
     #[must_use]
     pub fn has_ended(&self, now: Time, node: NodeId, seen: Option<SessionId>) -> bool {
@@ -231,6 +239,18 @@ mod tests {
         let second = register(&mut sessions, at(8000), 1, 1);
         assert!(second.session > first.session && second.era == first.era);
         assert!(!sessions.renew(at(8001), NODE, first.session));
+    }
+
+    #[test]
+    fn who_went_lately_may_return() {
+        let patience = Duration::from_secs(3);
+        let mut sessions = Sessions::new(terms(), SessionId(5), at(0), []);
+        // A term is 4,004 ms and 1 us here.
+        assert!(sessions.may_return(at(7004), NODE, patience) && !sessions.may_return(at(7005), NODE, patience));
+        let first = register(&mut sessions, at(100_000), 1, 1);
+        assert!(sessions.renew(at(101_000), NODE, first.session));
+        assert_eq!(sessions.presence(at(105_005), NODE), Presence::Away);
+        assert!(sessions.may_return(at(108_004), NODE, patience) && !sessions.may_return(at(108_005), NODE, patience));
     }
 
     #[test]

@@ -75,6 +75,9 @@ pub enum OpeningError {
     /// It has no copy.
     #[error("its content is on no store that is there; it was on {0}")]
     NoCopy(String),
+    /// A striped one lacks units.
+    #[error("not all of its units are on stores that are there: {0}")]
+    NoUnits(String),
     /// This build cannot.
     #[error("{0}")]
     Unsupported(&'static str),
@@ -87,7 +90,7 @@ impl OpeningError {
         match self {
             Self::Names(error) => error.code(),
             Self::Placement(PlacementError::NoRoom { .. }) => ErrorCode::NoSpace,
-            Self::Placement(_) | Self::NoCopy(_) => ErrorCode::Unavailable,
+            Self::Placement(_) | Self::NoCopy(_) | Self::NoUnits(_) => ErrorCode::Unavailable,
             Self::Wait { .. } => ErrorCode::Overloaded,
             Self::Lost => ErrorCode::Interrupted,
             Self::Unsupported(_) => ErrorCode::Unsupported,

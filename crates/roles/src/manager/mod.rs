@@ -193,7 +193,10 @@ impl Manager {
             summing: Summing::new(world.random()),
         };
         let (state, clients_at, clients_places) = (Mutex::new(state), RwLock::default(), RwLock::default());
-        Ok(Arc::new(Self { namespace, settings, world, state, clients_at, clients_places }))
+        let this = Self { namespace, settings, world, state, clients_at, clients_places };
+        // Of stores that nothing was heard of yet it is known that they are.
+        this.make_map(&mut this.state());
+        Ok(Arc::new(this))
     }
 
     /// The names.

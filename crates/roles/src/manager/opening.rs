@@ -247,16 +247,17 @@ impl Manager {
             return self.open_for_update(opening, content.group, Vec::new(), None);
         }
         let piece = PieceId::first(content.body);
-        let (participants, is_guarded, have_left) = {
-            let state = self.state();
-            let participants = state.participants(self.world.now(), &holders, usize::MAX);
-            (participants, state.fences.guards(piece), state.servers.have_left(content.group))
+        let (participants, is_guarded, have_left, no_copy) = {
+            let (state, now) = (self.state(), self.world.now());
+            let participants = state.participants(now, &holders, usize::MAX);
+            let no_copy = participants.is_empty().then(|| Self::no_copy(&state, now, &holders));
+            (participants, state.fences.guards(piece), state.servers.have_left(content.group), no_copy)
         };
         if is_guarded {
             return opening.refuse(OpeningError::wait("another server is just taking it over"));
         }
-        if participants.is_empty() {
-            return opening.refuse(self.no_copy(&holders));
+        if let Some(error) = no_copy {
+            return opening.refuse(error);
         }
         {
             let (mut state, stores) = (self.state(), || participants.iter().map(|one| &one.store));
@@ -273,12 +274,6 @@ impl Manager {
             Some(ended) => this.open_for_update(opening, content.group, participants, Some(ended)),
             None => opening.refuse(unknown_server()),
         });
-    }
-
-    pub(super) fn no_copy(&self, holders: &[StoreId]) -> OpeningError {
-        let state = self.state();
-        let shown: Vec<String> = holders.iter().map(|store| state.servers.shown(*store)).collect();
-        OpeningError::NoCopy(if shown.is_empty() { "none".to_owned() } else { shown.join(", ") })
     }
 
     fn open_for_update(

@@ -1,5 +1,7 @@
 //! Opens for reading: to the nearest store that is well and has it; of what is being written to its primary.
 
+use std::time::Duration;
+
 use cluster::placement::rank_readers;
 use cluster::replication::{Epoch, Whole};
 use cluster::server::GrantRights;
@@ -7,9 +9,13 @@ use cluster::{Presence, Time};
 use namespace::{Content, FileState, Inode, NsError, WriterRecord};
 use types::{BodyId, GroupId, NsPath, Participant, PieceId, StoreId};
 
-use super::Manager;
 use super::opening::Permitted;
+use super::striping::{all_of, stores_of_units};
+use super::{Manager, State};
 use crate::opening::{Asking, OpeningError, Redirect};
+
+/// For how long at most those are waited for whose lease has run out: people sit before some of these reads, and want to know.
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
 /// What the namespace says of a file that is to be read.
 pub(super) struct Found {
@@ -68,13 +74,12 @@ impl Manager {
         }
         let tried = state.servers.stores_at(&asking.tried);
         let ranked = rank_readers(state.servers.map(), &found.holders, at.as_ref(), self.world.random());
-        let can = |store: &&StoreId| has_session(&state, now, **store) && self.is_up(&state, **store);
+        let can = |store: &&StoreId| self.can_show(&state, now, **store);
         let best = ranked.iter().filter(can).find(|store| !tried.contains(store));
         // The client may be wrong, or its way may be mended by now.
         let best = best.or_else(|| ranked.iter().find(can)).copied();
         let Some(store) = best else {
-            drop(state);
-            return Err(self.no_copy(&found.holders));
+            return Err(Self::no_copy(&state, now, &found.holders));
         };
         let epoch = Epoch(found.epoch);
         let rights = match (found.content.state, found.content.sums) {
@@ -105,32 +110,54 @@ impl Manager {
         let striped = match found.content.group {
             GroupId::STRIPED => Some(self.namespace.read(|read| {
                 let (_, units) = namespace::units_of(read, found.content.body)?;
-                super::striping::first_stores(read, &units)
+                Ok::<_, NsError>(all_of(&stores_of_units(read, &units)?))
             })?),
             _ => None,
         };
         let state = self.state();
-        let holders = striped.as_ref().unwrap_or(&found.holders);
-        let stores = match (found.content.state, found.primary()) {
-            (FileState::Open(_) | FileState::Updating(_), primary) if striped.is_none() => {
-                primary.map(|one| one.store).into_iter().collect()
-            }
-            _ => rank_readers(state.servers.map(), holders, at.as_ref(), self.world.random()),
+        let holders = match (found.content.state, found.primary()) {
+            (FileState::Open(_) | FileState::Updating(_), Some(primary)) if striped.is_none() => vec![primary.store],
+            _ => striped.unwrap_or(found.holders),
         };
+        let ranked = rank_readers(state.servers.map(), &holders, at.as_ref(), self.world.random());
         let mut ways: Vec<(String, u16)> = Vec::new();
-        for store in stores.iter().filter(|store| has_session(&state, now, **store)) {
-            let way = state.node_of(*store).and_then(|node| state.servers.way_to(node));
+        for store in ranked.into_iter().filter(|store| self.can_show(&state, now, *store)) {
+            let way = state.node_of(store).and_then(|node| state.servers.way_to(node));
             let way = way.map(|(host, port, _)| (host.to_owned(), port));
             ways.extend(way.filter(|way| !ways.contains(way)));
         }
-        drop(state);
-        if ways.is_empty() { Err(self.no_copy(&stores)) } else { Ok(ways) }
+        if ways.is_empty() { Err(Self::no_copy(&state, now, &holders)) } else { Ok(ways) }
     }
-}
 
-pub(super) fn has_session(state: &super::State, now: Time, store: StoreId) -> bool {
-    let presence = state.standing(now, store).map(|standing| standing.presence);
-    matches!(presence, Some(Presence::Online | Presence::Suspect))
+    /// Whether a client can be sent to the server of a store: it may answer, and would notice at once if that were over.
+    pub(super) fn can_show(&self, state: &State, now: Time, store: StoreId) -> bool {
+        let presence = state.standing(now, store).map(|standing| standing.presence);
+        matches!(presence, Some(Presence::Online | Presence::Suspect)) && self.is_up(state, store)
+    }
+
+    /// Why nobody is sent to one of `holders`, none of which can show what it has: if one of them may be back soon its client waits for it.
+    pub(super) fn no_copy(state: &State, now: Time, holders: &[StoreId]) -> OpeningError {
+        let shown = Self::shown(state, holders);
+        if Self::may_return(state, now, holders) {
+            OpeningError::wait(format!("its content is on {shown}; those that are not lost may be back soon"))
+        } else {
+            OpeningError::NoCopy(shown)
+        }
+    }
+
+    /// Whether one of these stores may be back soon.
+    pub(super) fn may_return(state: &State, now: Time, stores: &[StoreId]) -> bool {
+        let stays = stores.iter().filter(|store| !state.servers.is_given_up(**store));
+        let mut nodes = stays.filter_map(|store| state.node_of(*store));
+        let patience = state.graces.grace.min(PATIENCE_MAX);
+        nodes.any(|node| state.sessions.may_return(now, node, patience))
+    }
+
+    /// Stores as people call them.
+    pub(super) fn shown(state: &State, stores: &[StoreId]) -> String {
+        let shown: Vec<String> = stores.iter().map(|store| state.servers.shown(*store)).collect();
+        if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
+    }
 }
 
 fn find(

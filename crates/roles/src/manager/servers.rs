@@ -465,7 +465,7 @@ impl Manager {
         Ok(())
     }
 
-    fn make_map(&self, state: &mut State) {
+    pub(super) fn make_map(&self, state: &mut State) {
         let now = self.world.now();
         let stores =
             state.servers.stores.values().map(|info| StoreInfo { state: state_of(state, now, info), ..info.clone() });

@@ -15,7 +15,7 @@ use types::striping::{StripedWriting, WriteSecret};
 use types::{BodyId, GroupId, NsPath, Placement, Policy, StoreId, Stripe, WriterToken};
 
 use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, after, not_made, seal};
-use super::reading::{Found, has_session};
+use super::reading::Found;
 use super::{Manager, State};
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::opening::{Asking, OpeningError, Redirect};
@@ -130,7 +130,34 @@ impl Manager {
             FileState::Interrupted(_) => StripedRights::Read { len: content.len, is_partial: true },
         };
         let layout = |to| Layout { to, ino: inode.ino, mode: inode.access.mode, mtime: inode.mtime };
+        self.all_units_are_there(content.body)?;
         self.redirect_striped(content.body, asking, (Rights::READ, rights), layout)
+    }
+
+    /// Whether each unit of a striped file can be had. Who puts the file together would find out too, but a stock client then comes back here for another
+    /// one to try, and so on.
+    fn all_units_are_there(&self, body: BodyId) -> Result<(), OpeningError> {
+        let units = self.namespace.read(|read| stores_of_units(read, &namespace::units_of(read, body)?.1))?;
+        let (state, now) = (self.state(), self.world.now());
+        let mut lacking =
+            units.iter().enumerate().filter(|(_, stores)| !self.can_any_show(&state, now, stores)).peekable();
+        if lacking.peek().is_none() {
+            return Ok(());
+        }
+        let (mut may_return, mut shown) = (true, Vec::new());
+        for (number, stores) in lacking {
+            may_return &= Self::may_return(&state, now, stores);
+            shown.push(format!("unit {number} is on {}", Self::shown(&state, stores)));
+        }
+        let shown = shown.join("; ");
+        Err(match may_return {
+            true => OpeningError::wait(format!("some of its units may be back soon: {shown}")),
+            false => OpeningError::NoUnits(shown),
+        })
+    }
+
+    fn can_any_show(&self, state: &State, now: Time, stores: &[StoreId]) -> bool {
+        stores.iter().any(|store| self.can_show(state, now, *store))
     }
 
     fn redirect_striped(
@@ -142,7 +169,7 @@ impl Manager {
     ) -> Result<Redirect, OpeningError> {
         let (at, now) = (self.place_of(asking), self.world.now());
         let (stripe, units) = self.namespace.read(|read| namespace::units_of(read, body))?;
-        let stores = self.namespace.read(|read| first_stores(read, &units))?;
+        let stores = all_of(&self.namespace.read(|read| stores_of_units(read, &units))?);
         let state = self.state();
         let store = self.nearest(&state, now, &stores, (at.as_ref(), &asking.tried));
         // None of its stores is there: another one may still know how to wait for them.
@@ -179,7 +206,7 @@ impl Manager {
     ) -> Option<StoreId> {
         let tried = state.servers.stores_at(tried);
         let ranked = rank_readers(state.servers.map(), stores, at, self.world.random());
-        let can = |store: &&StoreId| has_session(state, now, **store);
+        let can = |store: &&StoreId| self.can_show(state, now, **store);
         // The client may be wrong, or its way may be mended by now.
         let best = ranked.iter().filter(can).find(|store| !tried.contains(store));
         best.or_else(|| ranked.iter().find(can)).copied()
@@ -264,20 +291,21 @@ fn find_unit(
 }
 
 /// Of each unit the stores that have it, the one that orders its changes where it is being written.
-pub(super) fn first_stores(read: &dyn Read, units: &[Inode]) -> Result<Vec<StoreId>, NsError> {
-    let mut stores = Vec::with_capacity(units.len());
-    for content in units.iter().filter_map(Inode::content) {
-        match content.state {
-            FileState::Open(by) | FileState::Updating(by) => {
-                let writer = namespace::writer_of(read, by, content.body)?;
-                stores.extend(writer.and_then(|writer| Some(writer.placement.participants.first()?.store)));
-            }
-            FileState::Complete | FileState::Interrupted(_) => {
-                stores.extend(namespace::holders(read, content.group, content.body)?);
-            }
+pub(super) fn stores_of_units(read: &dyn Read, units: &[Inode]) -> Result<Vec<Vec<StoreId>>, NsError> {
+    let stores_of = |content: &Content| match content.state {
+        FileState::Open(by) | FileState::Updating(by) => {
+            let writer = namespace::writer_of(read, by, content.body)?;
+            Ok(writer.and_then(|writer| Some(writer.placement.participants.first()?.store)).into_iter().collect())
         }
-    }
+        FileState::Complete | FileState::Interrupted(_) => namespace::holders(read, content.group, content.body),
+    };
+    units.iter().filter_map(Inode::content).map(stores_of).collect()
+}
+
+/// Each store once.
+pub(super) fn all_of(units: &[Vec<StoreId>]) -> Vec<StoreId> {
+    let mut stores = units.concat();
     stores.sort_unstable();
     stores.dedup();
-    Ok(stores)
+    stores
 }
