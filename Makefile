@@ -56,10 +56,11 @@ fuzz: ## each fuzz target, and random sessions against the real binary, each for
 sim: ## the crash and model tests over many more seeds than `make test` (WEIR_SEEDS, default 5000)
 	WEIR_SEEDS=$${WEIR_SEEDS:-5000} cargo test --locked --release --workspace -- --nocapture
 
-soak: build ## an hour (SOAK_MINUTES) of ordinary, slow and stuck clients, full disks and kill -9: nothing lost, no drift; build/soak/report.txt
+soak: build ## an hour (SOAK_MINUTES) of ordinary, slow and stuck clients, full disks and kill -9: nothing lost, no drift (build/soak/report.txt); then two million files, and minutes of kill -9 on a cluster
 	scripts/setup.sh test
 	cd tests && ../.venv/bin/python -m soak $(ARGS)
 	cd tests && ../.venv/bin/python -m soak.files $(FILES)
+	CLUSTER_SECONDS=$${CLUSTER_SECONDS:-300} CLUSTER_SEED=$${CLUSTER_SEED:-$$RANDOM} $(PYTEST) tests -s -k kills_at_random
 
 deb: build ## the Debian package, build/weir_VERSION_ARCH.deb
 	scripts/deb.sh $(WEIR)

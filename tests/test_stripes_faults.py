@@ -12,7 +12,7 @@ from content import MIB, content
 from harness import WEIR_BIN, remove, until
 from recorder import acknowledged, start_writer
 from test_cluster_failover import connected_to
-from test_cluster_faults import SECONDS, SEED, Recording, User, amiss, fetched, in_session
+from test_cluster_faults import SECONDS, SEED, Recording, User, amiss, fetched, in_session, kill_at_random
 from XRootD import client
 
 CHUNK = 256 << 10
@@ -169,16 +169,8 @@ def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, 
     users = [User(cluster, SEED, number, tmp_path) for number in range(4)]
     for user in users:
         user.start()
-    kills = 0
-    end = time.monotonic() + SECONDS
     try:
-        while time.monotonic() < end:
-            time.sleep(pick.uniform(0.2, 2))
-            victim = pick.choice(cluster.nodes)
-            kills += 1
-            victim.kill()
-            time.sleep(pick.uniform(0, 2))
-            victim.start()
+        kills = kill_at_random(cluster, pick, SECONDS, frozen=0)
     finally:
         for user in users:
             user.is_over.set()
@@ -189,8 +181,8 @@ def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, 
     # Who reads a file in the making is shown what is there of it: those whose client was told no have to be ended first.
     until(lambda: all(is_ended(cluster, path) for path, seen in may_be.items() if len(seen) > 1), 60)
     refused = [line for user in users for line in user.refused]
-    print(f"seed {SEED}: {kills} faults, {sum(user.done for user in users)} acknowledged, {len(refused)} refused: {refused[:5]}")
-    assert kills >= 3 and sum(user.done for user in users) >= 5
+    print(f"seed {SEED}: {kills}, {sum(user.done for user in users)} acknowledged, {len(refused)} refused: {refused[:5]}")
+    assert sum(user.done for user in users) >= 5
     assert amiss(cluster, may_be, tmp_path) == {}
     # That this notices a loss: what is on the disks is zeroed. (Some of it is of files that nobody looks at, or a copy of something.)
     large = [path for path, seen in may_be.items() if len(seen) == 1 and None not in seen and Xrdfs(cluster.url).size(path) == 3 * MIB]

@@ -76,6 +76,7 @@ impl Office {
             | Ask::ClusterStatus
             | Ask::Top
             | Ask::File { .. }
+            | Ask::Missing { .. }
             | Ask::PolicySet { .. }
             | Ask::PolicyGet { .. }
             | Ask::PolicyRemove { .. }

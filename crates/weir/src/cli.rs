@@ -52,6 +52,11 @@ pub enum Command {
     Stores(ManagerArgs),
     /// Shows where a file of a cluster is, and how each of its copies is.
     File(FileArgs),
+    /// Lists the files of a cluster that lack copies, or that nobody can read.
+    ///
+    /// For each: whether it was lost for good (all stores that had it were given up), cannot be read until a store comes back, or only has fewer
+    /// copies than it should have; and which stores should have it. What is being written for the first time is not among them.
+    Missing(MissingArgs),
     /// Shows and changes the policies of directories: how files are copied, and where they go.
     Policy(PolicyArgs),
     /// Gives a lost store up for good, so that others get copies of what it had; without --store shows how far that is.

@@ -82,6 +82,7 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
         cli::Command::Status(args) => seeing::status(&args),
         cli::Command::Stores(args) => seeing::stores(&args),
         cli::Command::File(args) => seeing::file(&args),
+        cli::Command::Missing(args) => seeing::missing(&args),
         cli::Command::Policy(args) => seeing::policy(&args),
         cli::Command::Repair(args) => seeing::repair(&args),
         cli::Command::Drain(args) => seeing::drain(&args),

@@ -34,6 +34,7 @@ pub(crate) fn answer(manager: &Arc<Manager>, ask: &Ask) -> Option<Reply> {
         Ask::ClusterStatus => told(manager.status_view()),
         Ask::Top => told(manager.top_view()),
         Ask::File { path } => with_path(path, |path| told(manager.file_view(&path))),
+        Ask::Missing { after, unreadable } => told(manager.missing(*after, *unreadable)),
         Ask::PolicySet { path, words } => with_path(path, |path| set(manager, path, words)),
         Ask::PolicyGet { path } => with_path(path, |path| told(get(manager, &path))),
         Ask::PolicyRemove { path } => with_path(path, |path| {

@@ -21,6 +21,7 @@ use types::{BootId, ClusterId, NodeId, Place};
 use crate::cli::ServeArgs;
 use crate::cluster_node::{End, LINKS_STOP, NodesAddress, Started, host_name, now, say_ready, wait};
 use crate::config::{Config, StoreTable};
+use crate::control::{Ask, Control, Reply};
 use crate::datadir::{DataDir, DataDirError, DirRole, IfNew};
 use crate::exit::Exit;
 use crate::foundation::ballast_bytes;
@@ -132,6 +133,9 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         links.keep_manager(&manager);
     }
     let renewal = renew(identity, &data.path, credentials, &links)?;
+    let asked = Arc::clone(&disk_server);
+    let mut control = Control::start(&data.path, Box::new(move |ask| refer(&asked, &ask)))
+        .map_err(|error| Failure::new(Exit::Failed, error))?;
     let sources = sources(&stores, &started, disk_server);
     let metrics = metrics_on.map(|listener| Metrics::start(listener, sources)).transpose()?;
 
@@ -159,6 +163,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let end = wait(&stop, reload, soon, watch);
     clock.start(end.late());
     supervisor::tell("STOPPING=1");
+    control.stop(Duration::from_millis(500));
     drop(metrics);
     drop(renewal);
     links.stop("the disk server stops", LINKS_STOP);
@@ -166,6 +171,17 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     started.stop();
     let finished = end.finish(&data.path, || close(&stores));
     said.and(finished)
+}
+
+/// What a cluster is asked is asked of its manager: whoever asks here is told where that is.
+fn refer(disk: &DiskServer, ask: &Ask) -> Reply {
+    if matches!(ask, Ask::ScrubStatus | Ask::ScrubNow { .. } | Ask::ScrubStop) {
+        return Reply::Refused("this is a disk server of a cluster, whose contents are not scrubbed yet".into());
+    }
+    let at = disk.manager().map(|(host, port)| format!(", which clients reach at {host}:{port}")).unwrap_or_default();
+    Reply::Refused(format!(
+        "this is a disk server of a cluster: that is asked of its manager{at}, with --data of that one, on its machine"
+    ))
 }
 
 fn sources(stores: &[ServedStore], started: &Started, disk_server: Arc<DiskServer>) -> Sources {

@@ -76,6 +76,12 @@ pub struct StatusView {
     pub owed: Counted,
     /// Of these being made just now.
     pub copying: u64,
+    /// Groups of stores of which some are not there.
+    #[serde(default)]
+    pub groups_lacking: u64,
+    /// Of these such of which none is: what only they have cannot be read.
+    #[serde(default)]
+    pub groups_without: u64,
     /// Contents that nobody needs any more and that are still on a store.
     pub deletions: Counted,
 }
@@ -132,7 +138,7 @@ impl Manager {
 
     fn status_counted(&self, count_max: u64) -> Result<StatusView, NsError> {
         let members = self.namespace.read(namespace::members)?;
-        let (nodes, map, copying) = {
+        let (nodes, map, copying, (groups_lacking, groups_without)) = {
             let state = self.state();
             let mut of_nodes: BTreeMap<NodeId, Vec<&StoreInfo>> = BTreeMap::new();
             for info in state.servers.map().stores() {
@@ -143,7 +149,8 @@ impl Manager {
                 self.node_view(&state, member, stores)
             };
             let nodes: Vec<NodeView> = members.into_iter().map(view).collect();
-            (nodes, Arc::clone(state.servers.map()), state.copies.len())
+            let lacking = self.lacking_groups(&state, self.world.now());
+            (nodes, Arc::clone(state.servers.map()), state.copies.len(), lacking)
         };
         let (mut stores, mut capacity, mut room) = (BTreeMap::<StoreState, u64>::new(), 0_u64, 0_u64);
         for info in map.stores() {
@@ -161,6 +168,8 @@ impl Manager {
             writers: self.count_writers(count_max)?,
             owed: self.count_owed(count_max)?,
             copying: copying as u64,
+            groups_lacking,
+            groups_without,
             deletions: self.count_deletions(count_max)?,
         })
     }

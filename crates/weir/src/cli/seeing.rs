@@ -15,6 +15,17 @@ pub struct ManagerArgs {
     pub json: bool,
 }
 
+/// Arguments of `weir missing`.
+#[derive(Args, Debug, Clone)]
+pub struct MissingArgs {
+    /// Only files that nobody can read just now.
+    #[arg(long)]
+    pub unreadable: bool,
+    /// Whom.
+    #[command(flatten)]
+    pub manager: ManagerArgs,
+}
+
 /// Arguments of `weir policy`.
 #[derive(Args, Debug, Clone)]
 pub struct PolicyArgs {
@@ -96,9 +107,9 @@ pub enum StoreCommand {
 /// Which store.
 #[derive(Args, Debug, Clone)]
 pub struct OneStoreArgs {
-    /// Its number, as `weir stores` shows it.
+    /// Its number or its place, as `weir stores` shows them; of the place the end will do where it is the only one (`disk2`).
     #[arg(value_name = "STORE")]
-    pub store: u64,
+    pub store: String,
     /// Whom.
     #[command(flatten)]
     pub manager: ManagerArgs,
@@ -135,7 +146,7 @@ pub struct OneNodeArgs {
 pub struct DrainArgs {
     /// The store: its number, as `weir stores` shows it.
     #[arg(value_name = "STORE")]
-    pub store: Option<u64>,
+    pub store: Option<String>,
     /// Do not empty it any more: it is used again. What has gone elsewhere stays there.
     #[arg(long, requires = "store", conflicts_with = "wait")]
     pub stop: bool,
@@ -150,9 +161,9 @@ pub struct DrainArgs {
 /// Arguments of `weir repair`.
 #[derive(Args, Debug, Clone)]
 pub struct RepairArgs {
-    /// The store that is gone for good: its number, as `weir stores` shows it.
+    /// The store that is gone for good: its number or its place, as `weir stores` shows them.
     #[arg(long, value_name = "STORE")]
-    pub store: Option<u64>,
+    pub store: Option<String>,
     /// Give it up although its node is there. What it has alone is lost.
     #[arg(long, requires = "store")]
     pub force: bool,

@@ -47,6 +47,13 @@ pub enum Ask {
         /// Its path.
         path: String,
     },
+    /// Files that lack copies, some of them.
+    Missing {
+        /// Where an earlier answer ended.
+        after: Option<roles::MissingAfter>,
+        /// Only those that nobody can read just now.
+        unreadable: bool,
+    },
     /// A directory gets a policy.
     PolicySet {
         /// Its path.

@@ -81,6 +81,10 @@ fn of_manager(out: &mut Exposition, view: &TopView) {
     out.family("weir_cluster_copies_owed", Gauge, "Copies that are owed to stores; counted to 10,000")
         .sample(status.owed.count);
     out.family("weir_cluster_copies_running", Gauge, "Of these being made").sample(status.copying);
+    out.family("weir_cluster_groups_lacking", Gauge, "Groups of stores of which some are not there")
+        .sample(status.groups_lacking);
+    out.family("weir_cluster_groups_without", Gauge, "Of these such of which none is there")
+        .sample(status.groups_without);
     out.family("weir_cluster_copies_total", Counter, "Copies that were owed and were made").sample(view.copies_made);
     out.family("weir_cluster_copied_bytes_total", Counter, "Bytes of these").sample(view.copied_bytes);
 }

@@ -4,9 +4,10 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use roles::{LeaverView, RepairView};
+use types::StoreId;
 
 use super::repair::under_way;
-use super::{asked, counted, show};
+use super::{asked, counted, show, store_meant};
 use crate::Failure;
 use crate::cli::DrainArgs;
 use crate::control::Ask;
@@ -17,18 +18,19 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
-    if let Some(store) = args.store.filter(|_| args.wait) {
-        wait(args, &store.to_string())?;
+    let store = args.store.as_ref().map(|said| store_meant(&args.manager.data, said)).transpose()?;
+    if let Some(store) = store.filter(|_| args.wait) {
+        wait(args, store)?;
     }
-    show(&args.manager, &Ask::Drain { store: args.store, stop: args.stop }, in_words)
+    show(&args.manager, &Ask::Drain { store: store.map(|store| store.0), stop: args.stop }, in_words)
 }
 
 /// Until nothing is on it any more. What changes is told on standard error.
-fn wait(args: &DrainArgs, store: &str) -> Result<(), Failure> {
-    let mut view: RepairView = asked(&args.manager.data, &Ask::Drain { store: args.store, stop: false })?;
+fn wait(args: &DrainArgs, store: StoreId) -> Result<(), Failure> {
+    let mut view: RepairView = asked(&args.manager.data, &Ask::Drain { store: Some(store.0), stop: false })?;
     let mut told = String::new();
     loop {
-        let Some(leaver) = view.draining.iter().find(|leaver| leaver.store == store) else {
+        let Some(leaver) = view.draining.iter().find(|leaver| leaver.store == store.to_string()) else {
             return Err(Failure::message(
                 Exit::Failed,
                 format!("store {store} is not emptied any more: somebody has stopped it"),

@@ -1,5 +1,6 @@
 //! `weir file`.
 
+use cluster::placement::StoreState;
 use roles::{ContentState, ContentView, CopyState, CopyView, FileView};
 
 use super::show;
@@ -13,7 +14,16 @@ use crate::time_text::show_time;
 
 /// Runs the command.
 pub(crate) fn run(args: &FileArgs) -> Result<Exit, Failure> {
-    show(&args.manager, &Ask::File { path: args.path.clone() }, |file: &FileView| in_words(&args.path, file))
+    let path = path_of(&args.path)?;
+    show(&args.manager, &Ask::File { path: path.clone() }, |file: &FileView| in_words(&path, file))
+}
+
+/// People have URLs at hand, too.
+fn path_of(said: &str) -> Result<String, Failure> {
+    if !client::Url::is_meant(said) {
+        return Ok(said.to_owned());
+    }
+    client::Url::parse(said).map(|url| url.path).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
 fn in_words(path: &str, file: &FileView) -> Vec<String> {
@@ -84,6 +94,7 @@ fn row(copy: &CopyView) -> Vec<String> {
         copy.node.map(|node| node.to_string()).unwrap_or_default(),
         copy.state.map(|state| state.to_string()).unwrap_or_default(),
         match copy.has {
+            CopyState::Whole if copy.state == Some(StoreState::Lost) => "not to be had",
             CopyState::Whole => "there",
             CopyState::Owed => "owed",
             CopyState::BeingMade => "being made",

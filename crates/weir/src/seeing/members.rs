@@ -1,9 +1,8 @@
 //! `weir store` and `weir node`: what an administrator says of them.
 
 use roles::{StatusView, StoreView};
-use types::StoreId;
 
-use super::{counted, show};
+use super::{counted, show, store_meant};
 use crate::Failure;
 use crate::cli::{NodeArgs, NodeCommand, StoreArgs, StoreCommand};
 use crate::control::Ask;
@@ -11,13 +10,14 @@ use crate::exit::Exit;
 
 /// Runs `weir store`.
 pub(crate) fn store(args: &StoreArgs) -> Result<Exit, Failure> {
-    let (args, ask) = match &args.command {
-        StoreCommand::ReadOnly(args) => (args, Ask::StoreReadOnly { store: args.store, read_only: true }),
-        StoreCommand::Online(args) => (args, Ask::StoreReadOnly { store: args.store, read_only: false }),
-        StoreCommand::Remove(args) => (args, Ask::StoreRemove { store: args.store }),
+    let (StoreCommand::ReadOnly(one) | StoreCommand::Online(one) | StoreCommand::Remove(one)) = &args.command;
+    let store = store_meant(&one.manager.data, &one.store)?;
+    let ask = match &args.command {
+        StoreCommand::ReadOnly(_) => Ask::StoreReadOnly { store: store.0, read_only: true },
+        StoreCommand::Online(_) => Ask::StoreReadOnly { store: store.0, read_only: false },
+        StoreCommand::Remove(_) => Ask::StoreRemove { store: store.0 },
     };
-    let store = StoreId(args.store);
-    show(&args.manager, &ask, |stores: &Vec<StoreView>| {
+    show(&one.manager, &ask, |stores: &Vec<StoreView>| {
         let found = stores.iter().find(|view| view.store == store);
         vec![match found {
             Some(view) => format!("store {store} at {} is {}", view.place, view.state),

@@ -3,6 +3,7 @@
 mod drain;
 mod file;
 mod members;
+mod missing;
 mod policy;
 mod repair;
 mod status;
@@ -11,8 +12,10 @@ mod stores;
 use std::io::Write as _;
 use std::path::Path;
 
+use roles::StoreView;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use types::StoreId;
 
 use crate::Failure;
 use crate::cli::ManagerArgs;
@@ -23,6 +26,7 @@ use crate::exit::Exit;
 pub(crate) use drain::run as drain;
 pub(crate) use file::run as file;
 pub(crate) use members::{node, store};
+pub(crate) use missing::run as missing;
 pub(crate) use policy::run as policy;
 pub(crate) use repair::run as repair;
 pub(crate) use status::run as status;
@@ -61,7 +65,61 @@ pub(crate) fn asked<T: DeserializeOwned>(data: &Path, what: &Ask) -> Result<T, F
     })
 }
 
+/// The store that an administrator means: by its number, or by its place or the end of that.
+fn store_meant(data: &Path, said: &str) -> Result<StoreId, Failure> {
+    if let Ok(number) = said.parse() {
+        return Ok(StoreId(number));
+    }
+    let stores: Vec<StoreView> = asked(data, &Ask::Stores)?;
+    the_store(&stores, said).map_err(|why| Failure::message(Exit::NotFound, why))
+}
+
+fn the_store(stores: &[StoreView], said: &str) -> Result<StoreId, String> {
+    let is_at = |place: &str| place == said || place.strip_suffix(said).is_some_and(|before| before.ends_with('/'));
+    let found: Vec<&StoreView> = stores.iter().filter(|store| is_at(&store.place)).collect();
+    let shown = || found.iter().map(|view| format!("{} at {}", view.store, view.place)).collect::<Vec<_>>().join(", ");
+    match found.as_slice() {
+        [one] => Ok(one.store),
+        [] => Err(format!("there is no store {said}, nor one at such a place; `weir stores` lists them")),
+        _ => Err(format!("there are several stores at {said}: {}; say which by its number", shown())),
+    }
+}
+
 /// `1 store`, `2 stores`.
 fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::placement::StoreState;
+    use types::NodeId;
+
+    use super::*;
+
+    #[test]
+    fn stores_are_meant_by_place_too() {
+        let store = |number: u64, place: &str| StoreView {
+            store: StoreId(number),
+            node: NodeId(2),
+            name: String::new(),
+            place: place.into(),
+            class: None,
+            state: StoreState::Online,
+            wanted: StoreState::Online,
+            capacity: 0,
+            reserve: 0,
+            free: 0,
+            load_permille: 0,
+        };
+        let stores = [store(1, "a/r1/disk1"), store(2, "a/r1/disk2"), store(3, "b/r1/disk1"), store(4, "b/r1/mydisk2")];
+        assert_eq!(the_store(&stores, "a/r1/disk1"), Ok(StoreId(1)));
+        assert_eq!(the_store(&stores, "disk2"), Ok(StoreId(2)), "not that of mydisk2");
+        assert_eq!(the_store(&stores, "b/r1/disk1"), Ok(StoreId(3)));
+        let several = the_store(&stores, "disk1").unwrap_err();
+        assert!(several.contains("1 at a/r1/disk1, 3 at b/r1/disk1"), "{several}");
+        for nothing in ["a/r1", "isk1", "disk9", ""] {
+            assert!(the_store(&stores, nothing).unwrap_err().contains("no store"), "{nothing}");
+        }
+    }
 }

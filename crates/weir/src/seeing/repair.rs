@@ -2,7 +2,7 @@
 
 use roles::{RepairView, StuckView};
 
-use super::{counted, show};
+use super::{counted, show, store_meant};
 use crate::Failure;
 use crate::cli::RepairArgs;
 use crate::control::Ask;
@@ -10,7 +10,8 @@ use crate::exit::Exit;
 
 /// Runs the command.
 pub(crate) fn run(args: &RepairArgs) -> Result<Exit, Failure> {
-    show(&args.manager, &Ask::Repair { give_up: args.store, force: args.force }, in_words)
+    let store = args.store.as_ref().map(|said| store_meant(&args.manager.data, said)).transpose()?;
+    show(&args.manager, &Ask::Repair { give_up: store.map(|store| store.0), force: args.force }, in_words)
 }
 
 fn in_words(view: &RepairView) -> Vec<String> {

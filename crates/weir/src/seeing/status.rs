@@ -30,6 +30,14 @@ fn in_words(status: &StatusView) -> Vec<String> {
     lines.push(format!("{} being written", how_many(status.writers, "file")));
     let copying = if status.copying > 0 { format!(", {} just being made", status.copying) } else { String::new() };
     lines.push(format!("{} owed{copying}", how_many(status.owed, "copy")));
+    if status.groups_lacking > 0 {
+        let all = counted(status.groups_lacking, "group");
+        let without = match status.groups_without {
+            0 => String::new(),
+            count => format!(", {count} of them with none: what only they have cannot be read"),
+        };
+        lines.push(format!("{all} of stores with some that are not there{without} (`weir missing` lists the files)"));
+    }
     lines.push(format!("{} to be deleted from stores", how_many(status.deletions, "content")));
     lines
 }

@@ -183,6 +183,8 @@ mod tests {
             copies_made: 5,
             copied_bytes: 5 << 20,
             status: StatusView {
+                groups_lacking: 0,
+                groups_without: 0,
                 nodes,
                 stores: [(cluster::placement::StoreState::Online, 1)].into(),
                 capacity: 100 << 30,

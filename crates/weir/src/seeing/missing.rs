@@ -1,0 +1,142 @@
+//! `weir missing`.
+
+use std::io::Write as _;
+
+use roles::{Lack, MissingFile, MissingPage};
+
+use super::{asked, counted};
+use crate::Failure;
+use crate::cli::MissingArgs;
+use crate::control::Ask;
+use crate::exit::Exit;
+
+/// How many there are of each kind.
+#[derive(Default)]
+struct Sums {
+    lost: u64,
+    away: u64,
+    copies: u64,
+}
+
+/// Runs the command. Files are printed as they are found: there may be millions.
+pub(crate) fn run(args: &MissingArgs) -> Result<Exit, Failure> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    match print(args, &mut out).and_then(|()| out.flush().map_err(Stopped::Printing)) {
+        Ok(()) => Ok(Exit::Done),
+        // A reader that has gone away (`| head`) is no error.
+        Err(Stopped::Printing(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Exit::Done),
+        Err(Stopped::Printing(error)) => Err(Failure::new(Exit::Failed, error)),
+        Err(Stopped::Asking(failure)) => Err(failure),
+    }
+}
+
+enum Stopped {
+    Asking(Failure),
+    Printing(std::io::Error),
+}
+
+impl From<std::io::Error> for Stopped {
+    fn from(error: std::io::Error) -> Self {
+        Self::Printing(error)
+    }
+}
+
+fn print(args: &MissingArgs, out: &mut impl std::io::Write) -> Result<(), Stopped> {
+    let (mut sums, mut after, mut is_first) = (Sums::default(), None, true);
+    if args.manager.json {
+        write!(out, "[")?;
+    }
+    loop {
+        let ask = Ask::Missing { after, unreadable: args.unreadable };
+        let page: MissingPage = asked(&args.manager.data, &ask).map_err(Stopped::Asking)?;
+        for file in &page.files {
+            sums.add(file);
+            if args.manager.json {
+                let comma = if std::mem::take(&mut is_first) { "" } else { "," };
+                write!(out, "{comma}\n{}", serde_json::to_string(file).map_err(std::io::Error::other)?)?;
+            } else {
+                writeln!(out, "{}", in_words(file))?;
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    if args.manager.json {
+        writeln!(out, "]")?;
+    } else {
+        writeln!(out, "{}", sums.in_words(args.unreadable))?;
+    }
+    Ok(())
+}
+
+fn in_words(file: &MissingFile) -> String {
+    let MissingFile { path, lacks, units, copies, of, stores, .. } = file;
+    let units: Vec<String> = units.iter().map(u8::to_string).collect();
+    let units = match units.len() {
+        0 => String::new(),
+        1 => format!(", unit {}", units.join("")),
+        _ => format!(", units {}", units.join(", ")),
+    };
+    let what = match lacks {
+        Lack::Lost => "lost: all stores that had it were given up".to_owned(),
+        Lack::Away => "cannot be read: no store that has it is there".to_owned(),
+        Lack::Copies => format!("{copies} of {of} copies"),
+    };
+    let stores = if stores.is_empty() { "none".to_owned() } else { stores.join(", ") };
+    format!("{path}: {what}{units}; without {stores}")
+}
+
+impl Sums {
+    fn add(&mut self, file: &MissingFile) {
+        match file.lacks {
+            Lack::Lost => self.lost += 1,
+            Lack::Away => self.away += 1,
+            Lack::Copies => self.copies += 1,
+        }
+    }
+
+    fn in_words(&self, unreadable: bool) -> String {
+        let mut said = format!(
+            "{} lost, {} that cannot be read until a store comes back",
+            counted(self.lost, "file"),
+            counted(self.away, "file")
+        );
+        if !unreadable {
+            said.push_str(&format!(", {} with fewer copies than there should be", counted(self.copies, "file")));
+        }
+        said
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_lacks_is_said_in_a_line() {
+        let file = |lacks, units: &[u8]| MissingFile {
+            path: "/a".into(),
+            len: 5,
+            lacks,
+            units: units.to_vec(),
+            copies: 1,
+            of: 2,
+            stores: vec!["store 7 at s/r/h (node 2)".into()],
+        };
+        assert_eq!(in_words(&file(Lack::Copies, &[])), "/a: 1 of 2 copies; without store 7 at s/r/h (node 2)");
+        assert!(
+            in_words(&file(Lack::Lost, &[3])).starts_with("/a: lost: all stores that had it were given up, unit 3;")
+        );
+        assert!(in_words(&file(Lack::Away, &[0, 3])).contains("is there, units 0, 3; without"));
+        let mut sums = Sums::default();
+        for lacks in [Lack::Lost, Lack::Copies, Lack::Copies] {
+            sums.add(&file(lacks, &[]));
+        }
+        assert_eq!(
+            sums.in_words(false),
+            "1 file lost, 0 files that cannot be read until a store comes back, 2 files with fewer copies than there should be"
+        );
+    }
+}
