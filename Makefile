@@ -60,7 +60,7 @@ soak: build ## an hour (SOAK_MINUTES) of ordinary, slow and stuck clients, full 
 	scripts/setup.sh test
 	cd tests && ../.venv/bin/python -m soak $(ARGS)
 	cd tests && ../.venv/bin/python -m soak.files $(FILES)
-	CLUSTER_SECONDS=$${CLUSTER_SECONDS:-300} CLUSTER_SEED=$${CLUSTER_SEED:-$$RANDOM} $(PYTEST) tests -s -k kills_at_random
+	CLUSTER_SECONDS=$${CLUSTER_SECONDS:-300} CLUSTER_SEED=$${CLUSTER_SEED:-$$RANDOM} $(PYTEST) tests -s -k kills_at_random --timeout 3600
 
 deb: build ## the Debian package, build/weir_VERSION_ARCH.deb
 	scripts/deb.sh $(WEIR)

@@ -27,6 +27,7 @@ mod reader;
 mod recovery;
 mod session;
 mod settings;
+mod stats;
 mod striped;
 mod sums;
 mod units_writer;

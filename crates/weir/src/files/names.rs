@@ -1,6 +1,6 @@
-//! `weir stat`, `mkdir`, `mv`, `rm`, `ln`, `touch`, `xattr`, `checksum`, `df`, `cat`: one name at a time.
+//! `weir stat`, `mkdir`, `mv`, `rm`, `ln`, `touch`, `xattr`, `checksum`, `df`, `cat`: each name by itself.
 
-use client::{Algorithm, Client};
+use client::{Algorithm, Client, Opened};
 use serde_json::json;
 use wire::request::OpenOptions;
 
@@ -11,6 +11,8 @@ use crate::cli::{CatArgs, ChecksumArgs, DfArgs, LnArgs, MkdirArgs, MvArgs, StatA
 use crate::config::units::show_size;
 use crate::transfer::{Place, TransferError};
 
+/// Names that are asked for at a time.
+const AT_ONCE: usize = 512;
 /// Bytes that are read at a time.
 const PART: usize = 1 << 20;
 
@@ -20,9 +22,11 @@ pub(super) fn place(text: &str) -> Result<Place, TransferError> {
 
 /// Shows attributes.
 pub fn stat(tree: &mut Tree, args: &StatArgs, out: &mut Output) -> Result<(), TransferError> {
-    for text in &args.places {
-        let at = place(text)?;
-        let info = tree.info(&at)?;
+    let places = args.places.iter().map(|text| place(text)).collect::<Result<Vec<_>, _>>()?;
+    // What is found is shown before the next are asked for.
+    let pages = places.chunks(AT_ONCE).flat_map(|page| page.iter().zip(tree.infos(page)).collect::<Vec<_>>());
+    for (at, info) in pages {
+        let info = info?;
         if args.json {
             out.json(&json!({ "place": at.to_string(), "info": info }))?;
             continue;
@@ -231,18 +235,35 @@ fn read_all(
     let mut buffer = vec![0; PART];
     match at {
         Place::Remote(url) => {
-            let mut file = client.open(url, OpenOptions::READ, 0)?;
             let mut offset = 0;
-            loop {
-                let got = file.read_at(offset, &mut buffer)?;
-                if got == 0 {
-                    break;
+            match client.open_direct(url, OpenOptions::READ, 0)? {
+                Opened::File(mut file) => {
+                    loop {
+                        let got = file.read_at(offset, &mut buffer)?;
+                        if got == 0 {
+                            break;
+                        }
+                        each(&buffer[..got])?;
+                        offset += got as u64;
+                    }
+                    client.give_back(file.close()?, url);
                 }
-                each(&buffer[..got])?;
-                offset += got as u64;
+                Opened::Units(units) => {
+                    let reader = units.open_reader()?;
+                    // A bit of each unit at a time.
+                    buffer.resize(PART * usize::from(units.stripe().width()), 0);
+                    let end = units.stat().size;
+                    while offset < end {
+                        let wanted = usize::try_from(end - offset).unwrap_or(usize::MAX).min(buffer.len());
+                        let got = reader.read(offset, &mut buffer[..wanted])?;
+                        if got == 0 {
+                            return Err(TransferError::Changed { from: at.to_string(), expected: end, found: offset });
+                        }
+                        each(&buffer[..got])?;
+                        offset += got as u64;
+                    }
+                }
             }
-            let session = file.close()?;
-            client.give_back(session, url);
             Ok(())
         }
         Place::Local(path) => {

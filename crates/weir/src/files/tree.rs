@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use client::{Client, ClientError, Kind as ErrorKind};
+use client::{Client, ClientError, Kind as ErrorKind, Url};
 use serde::Serialize;
 use wire::request::{DirlistOptions, QueryKind};
 use wire::response::{StatFlags, StatReply};
@@ -85,6 +85,23 @@ impl Tree {
             Place::Remote(url) => Ok(remote_info(&self.client.stat(url)?)),
             Place::Standard => Err(no_name()),
         }
+    }
+
+    /// The same of several, in their order. Of neighbours at one server in few trips.
+    pub fn infos(&mut self, places: &[Place]) -> Vec<Result<Info, TransferError>> {
+        let mut found = Vec::with_capacity(places.len());
+        let url = |place: &Place| match place {
+            Place::Remote(url) => Some(url.clone()),
+            Place::Local(_) | Place::Standard => None,
+        };
+        for run in places.chunk_by(|one, other| url(one).is_some() == url(other).is_some()) {
+            let urls: Vec<Url> = run.iter().filter_map(url).collect();
+            match urls.is_empty() {
+                true => found.extend(run.iter().map(|place| self.info(place))),
+                false => found.extend(self.client.stats(&urls).into_iter().map(|stat| Ok(remote_info(&stat?)))),
+            }
+        }
+        found
     }
 
     /// What a directory holds, one after the other as it is found; on this machine in the order of names.
