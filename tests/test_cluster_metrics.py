@@ -90,6 +90,63 @@ def test_every_node_counts_what_it_does(cluster, tmp_path):
         assert {name for key in node for name, _ in key[1:]} <= LABELS and len(node) < 2000
 
 
+def trips(nodes: list[Node], action) -> tuple[Counter, Counter]:
+    """How many requests of each kind the manager and the disk servers got meanwhile, but for those that begin a session."""
+
+    def counted() -> list[Counter]:
+        found = [Counter(), Counter()]
+        for number, node in enumerate(nodes):
+            for key, value in samples(node).items():
+                if key[0] == "weir_request_seconds_count":
+                    found[min(number, 1)][dict(key[1:])["request"]] += int(value)
+        return found
+
+    before = counted()
+    action()
+    grown = [after - earlier for after, earlier in zip(counted(), before, strict=True)]
+    for kinds in grown:
+        for beginning in ("handshake", "protocol", "login", "ping", "endsess"):
+            kinds.pop(beginning, None)
+    return grown[0], grown[1]
+
+
+def test_our_client_makes_few_trips(cluster, tmp_path):
+    def run(*arguments: str) -> str:
+        done = weir(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    xrdcp(write(tmp_path / "source", "trips", 100_000), f"{cluster.url}/trips/file").ok()
+    # Looking a file up, its attributes, where it is and what it takes to read it there: one trip.
+    manager, disks = trips(cluster.nodes, lambda: run("cat", f"{cluster.url}trips/file"))
+    assert manager == {"open": 1} and disks["open"] == 1 and set(disks) <= {"open", "read", "pgread", "close"}, (manager, disks)
+    # Of a striped one, too, and one more for each unit, whose server is asked by the client itself.
+    cluster.policy("/dealt", "stripe(2, 64KiB)")
+    xrdcp(tmp_path / "source", f"{cluster.url}/dealt/file").ok()
+    shown = []
+    manager, disks = trips(cluster.nodes, lambda: shown.append(subprocess.check_output([WEIR_BIN, "cat", f"{cluster.url}dealt/file"])))
+    assert shown == [(tmp_path / "source").read_bytes()]
+    assert manager == {"open": 3} and disks["open"] == 2, (manager, disks)
+    # Hundreds of new files go in batches: the manager gets the names, the disk servers the contents.
+    many = tmp_path / "many"
+    many.mkdir()
+    for number in range(600):
+        (many / f"f{number}").write_bytes(bytes([number % 256]) * 1000)
+    manager, disks = trips(cluster.nodes, lambda: run("cp", "-r", str(many), f"{cluster.url}trips/"))
+    assert manager["batch"] <= 4 and manager.total() <= 20 and disks.total() <= 20, (manager, disks)
+    # Hundreds of attributes as well.
+    names = [f"{cluster.url}/trips/many/f{number}" for number in range(600)]
+    said = []
+    manager, disks = trips(cluster.nodes, lambda: said.append(run("stat", "--json", *names)))
+    assert manager == {"query": 2, "batch": 2} and not disks, (manager, disks)
+    shown = [json.loads(line) for line in said[0].splitlines()]
+    assert [one["place"] for one in shown] == names and {one["info"]["size"] for one in shown} == {1000}
+    assert [one["info"] for one in shown[:3]] == [json.loads(run("stat", "--json", name))["info"] for name in names[:3]]
+    # What is refused is so for itself, and what stands before it is shown.
+    done = weir("stat", "--json", *names[:10], f"{cluster.url}/trips/nothing", *names[10:20])
+    assert done.returncode == 11 and len(done.stdout.splitlines()) == 10 and "trips/nothing" in done.stderr, done
+
+
 def test_copies_that_were_owed_are_counted(cluster, tmp_path):
     cluster.policy("/late", "replica(2) sync=1")
     before = samples(cluster.manager)
@@ -207,60 +264,3 @@ def test_top_shows_all_nodes_and_how_old_the_figures_of_one_are_that_is_away(clu
     assert "1 of 2 disk servers online, 1 away   stores 1 online, 1 lost" in shown, shown
     line = next(line for line in shown.splitlines() if f"{killed.host}:{killed.port}" in line)
     assert re.search(r"away +- +- +- +- +- +[\d.]+ \w+ +\d+ s ago$", line), line
-
-
-def trips(nodes: list[Node], action) -> tuple[Counter, Counter]:
-    """How many requests of each kind the manager and the disk servers got meanwhile, but for those that begin a session."""
-
-    def counted() -> list[Counter]:
-        found = [Counter(), Counter()]
-        for number, node in enumerate(nodes):
-            for key, value in samples(node).items():
-                if key[0] == "weir_request_seconds_count":
-                    found[min(number, 1)][dict(key[1:])["request"]] += int(value)
-        return found
-
-    before = counted()
-    action()
-    grown = [after - earlier for after, earlier in zip(counted(), before, strict=True)]
-    for kinds in grown:
-        for beginning in ("handshake", "protocol", "login", "ping", "endsess"):
-            kinds.pop(beginning, None)
-    return grown[0], grown[1]
-
-
-def test_our_client_makes_few_trips(cluster, tmp_path):
-    def run(*arguments: str) -> str:
-        done = weir(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    xrdcp(write(tmp_path / "source", "trips", 100_000), f"{cluster.url}/trips/file").ok()
-    # Looking a file up, its attributes, where it is and what it takes to read it there: one trip.
-    manager, disks = trips(cluster.nodes, lambda: run("cat", f"{cluster.url}trips/file"))
-    assert manager == {"open": 1} and disks["open"] == 1 and set(disks) <= {"open", "read", "pgread", "close"}, (manager, disks)
-    # Of a striped one, too, and one more for each unit, whose server is asked by the client itself.
-    cluster.policy("/dealt", "stripe(2, 64KiB)")
-    xrdcp(tmp_path / "source", f"{cluster.url}/dealt/file").ok()
-    shown = []
-    manager, disks = trips(cluster.nodes, lambda: shown.append(subprocess.check_output([WEIR_BIN, "cat", f"{cluster.url}dealt/file"])))
-    assert shown == [(tmp_path / "source").read_bytes()]
-    assert manager == {"open": 3} and disks["open"] == 2, (manager, disks)
-    # Hundreds of new files go in batches: the manager gets the names, the disk servers the contents.
-    many = tmp_path / "many"
-    many.mkdir()
-    for number in range(600):
-        (many / f"f{number}").write_bytes(bytes([number % 256]) * 1000)
-    manager, disks = trips(cluster.nodes, lambda: run("cp", "-r", str(many), f"{cluster.url}trips/"))
-    assert manager["batch"] <= 4 and manager.total() <= 20 and disks.total() <= 20, (manager, disks)
-    # Hundreds of attributes as well.
-    names = [f"{cluster.url}/trips/many/f{number}" for number in range(600)]
-    said = []
-    manager, disks = trips(cluster.nodes, lambda: said.append(run("stat", "--json", *names)))
-    assert manager == {"query": 2, "batch": 2} and not disks, (manager, disks)
-    shown = [json.loads(line) for line in said[0].splitlines()]
-    assert [one["place"] for one in shown] == names and {one["info"]["size"] for one in shown} == {1000}
-    assert [one["info"] for one in shown[:3]] == [json.loads(run("stat", "--json", name))["info"] for name in names[:3]]
-    # What is refused is so for itself, and what stands before it is shown.
-    done = weir("stat", "--json", *names[:10], f"{cluster.url}/trips/nothing", *names[10:20])
-    assert done.returncode == 11 and len(done.stdout.splitlines()) == 10 and "trips/nothing" in done.stderr, done
