@@ -185,6 +185,25 @@ def test_a_reader_comes_while_the_only_store_is_away_for_a_moment(cluster, early
     assert (tmp_path / "back").read_bytes() == content("moment", MIB)
 
 
+def test_a_new_file_waits_when_all_stores_were_away_for_a_moment(cluster, early, tmp_path):
+    """It is the manager that has stood still, for longer than any lease."""
+    cluster.manager.freeze()
+    writers = []
+    try:
+        time.sleep(7)
+        source = write(tmp_path / "source", "still", MIB)
+        writers = [start_xrdcp(source, f"{cluster.url}/{folder}/still") for folder in ("one", "both", "dealt")]
+        time.sleep(0.5)
+    finally:
+        cluster.manager.thaw()
+    for writer in writers:
+        said, _ = writer.communicate(timeout=LOST_SECONDS)
+        assert writer.returncode == 0, said
+    for folder in ("one", "both", "dealt"):
+        xrdcp("-f", f"{cluster.url}/{folder}/still", tmp_path / "back").ok()
+        assert (tmp_path / "back").read_bytes() == source.read_bytes()
+
+
 def test_a_permission_that_is_too_old_leads_to_the_manager(cluster, early, tmp_path):
     since, path, permission, disk = early
     time.sleep(max(0.0, since + PERMISSION_SECONDS - time.monotonic()))

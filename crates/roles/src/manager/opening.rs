@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::placement::{Map, place};
+use cluster::placement::{Map, StoreState, place};
 use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights};
-use cluster::{Presence, Reopening, Time, reopening};
+use cluster::{Reopening, Time, reopening};
 use namespace::{
     Content, Durability, FileState, How, NsError, OpenKind, OpenWrite, OpenedWrite, PlaceWriter, WriterKind,
     WriterRecord, WriterToken,
@@ -26,6 +26,8 @@ pub(super) const ANY_BOOT: BootId = BootId(1);
 /// How long one who follows a writer may go to its server without asking here again: the writer may have been ended meanwhile.
 pub(super) const FOLLOW_LIFE: Duration = Duration::from_secs(20);
 
+/// For how long new files wait for stores whose lease has run out. Their writers may have another place to go to, and should not learn late of it.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// So often stores are drawn for a new file, before one takes what has turned out.
 const DRAWS: usize = 32;
 
@@ -136,12 +138,13 @@ impl Manager {
         second_best.ok_or_else(no_memory)
     }
 
-    /// Whether there are stores that nobody has taken for lost yet.
+    /// Whether stores that take nothing just now may do so again soon. Also all of them at once, when this manager itself has stood still for longer
+    /// than a lease.
     pub(super) fn may_come_back(&self, map: &Map) -> bool {
         let (state, now) = (self.state(), self.world.now());
-        let is_suspect =
-            |store| state.standing(now, store).is_some_and(|standing| standing.presence == Presence::Suspect);
-        state.sessions.is_new(now) || map.stores().iter().any(|info| is_suspect(info.store))
+        let absent = map.stores().iter().filter(|info| matches!(info.state, StoreState::Suspect | StoreState::Lost));
+        let absent: Vec<StoreId> = absent.map(|info| info.store).collect();
+        state.sessions.is_new(now) || Self::may_return(&state, now, &absent, PATIENCE)
     }
 
     fn open_placed(self: &Arc<Self>, mut opening: Opening, group: GroupId, stores: &[StoreId], sync: usize) {

@@ -15,7 +15,7 @@ use super::{Manager, State};
 use crate::opening::{Asking, OpeningError, Redirect};
 
 /// For how long at most those are waited for whose lease has run out: people sit before some of these reads, and want to know.
-const PATIENCE_MAX: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
 /// What the namespace says of a file that is to be read.
 pub(super) struct Found {
@@ -138,18 +138,18 @@ impl Manager {
     /// Why nobody is sent to one of `holders`, none of which can show what it has: if one of them may be back soon its client waits for it.
     pub(super) fn no_copy(state: &State, now: Time, holders: &[StoreId]) -> OpeningError {
         let shown = Self::shown(state, holders);
-        if Self::may_return(state, now, holders) {
+        if Self::may_return(state, now, holders, PATIENCE_MAX) {
             OpeningError::wait(format!("its content is on {shown}; those that are not lost may be back soon"))
         } else {
             OpeningError::NoCopy(shown)
         }
     }
 
-    /// Whether one of these stores may be back soon.
-    pub(super) fn may_return(state: &State, now: Time, stores: &[StoreId]) -> bool {
+    /// Whether one of these stores may be back soon: as long as somebody who went away is waited for, at most `patience`.
+    pub(super) fn may_return(state: &State, now: Time, stores: &[StoreId], patience: Duration) -> bool {
         let stays = stores.iter().filter(|store| !state.servers.is_given_up(**store));
         let mut nodes = stays.filter_map(|store| state.node_of(*store));
-        let patience = state.graces.grace.min(PATIENCE_MAX);
+        let patience = state.graces.grace.min(patience);
         nodes.any(|node| state.sessions.may_return(now, node, patience))
     }
 

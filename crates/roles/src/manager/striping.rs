@@ -15,7 +15,7 @@ use types::striping::{StripedWriting, WriteSecret};
 use types::{BodyId, GroupId, NsPath, Placement, Policy, StoreId, Stripe, WriterToken};
 
 use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, after, not_made, seal};
-use super::reading::Found;
+use super::reading::{Found, PATIENCE_MAX};
 use super::{Manager, State};
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::opening::{Asking, OpeningError, Redirect};
@@ -146,7 +146,7 @@ impl Manager {
         }
         let (mut may_return, mut shown) = (true, Vec::new());
         for (number, stores) in lacking {
-            may_return &= Self::may_return(&state, now, stores);
+            may_return &= Self::may_return(&state, now, stores, PATIENCE_MAX);
             shown.push(format!("unit {number} is on {}", Self::shown(&state, stores)));
         }
         let shown = shown.join("; ");
