@@ -1,5 +1,6 @@
 """How nodes of a cluster come about: tokens, stores, and what is refused, with the real binary."""
 
+import json
 import os
 import re
 import shutil
@@ -39,6 +40,11 @@ class Node(cluster.Node):
         assert made.returncode == 0, made.stderr
         assert made.stdout.startswith("weir-join-") and made.stdout.count("\n") == 1
         return made.stdout.strip()
+
+    def ask(self, *arguments: str) -> str:
+        done = weir(*arguments, "--data", str(self.data))
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def store_id(self) -> str:
         return re.findall(r"store = (\d+)", (self.data / "store/FORMAT").read_text())[0]
@@ -136,6 +142,31 @@ def test_a_token_that_came_too_late(made, manager):
     assert "expired" in said and "by the manager's clock" in said
     # Nothing is in the way of a good one.
     disk.start("--join", manager.token())
+
+
+def test_tokens_are_listed_and_revoked(made, manager):
+    def tokens() -> list[dict]:
+        return json.loads(manager.ask("token", "list", "--json"))
+
+    assert tokens() == [] and "no tokens" in manager.ask("token", "list")
+    used, lost, late = manager.token(), manager.token(), manager.token("--valid", "1s")
+    disk = made("disk").start("--join", used)
+    time.sleep(1.2)
+    first, second, third = tokens()
+    assert (first["used_by"], second["used_by"], third["used_by"]) == (2, None, None)
+    assert [token["has_expired"] for token in tokens()] == [False, False, True]
+    assert [token["roles"] for token in tokens()] == ["disk"] * 3 and all(token["id"] not in used + lost + late for token in tokens())
+    shown = manager.ask("token", "list")
+    assert "used by node 2" in shown and "can be used" in shown and "has expired" in shown
+    # Nobody joins with what somebody else may have read.
+    left = json.loads(manager.ask("token", "revoke", second["id"][:12], "--json"))
+    assert left == [first, third] == tokens()
+    refused = made("disk").refused(DENIED, "--join", lost)
+    assert "not known" in refused or "no token" in refused, refused
+    for what, words in [(first["id"], "used by node 2"), ("ffffnone", "there is no token"), ("", "there is no token")]:
+        done = weir("token", "revoke", what, "--data", str(manager.data))
+        assert done.returncode != 0 and words in done.stderr, done
+    assert disk.alive()
 
 
 def test_a_token_for_another_role(made, manager):

@@ -9,7 +9,8 @@ use link::{
     Fingerprint, JoinToken, Presented, RandomError, Roles, TakeError, TokenError, TokenId, TokenRecord, TokenStore,
     Used, Wish,
 };
-use namespace::{Actor, Durability, JoinNode, MakeToken, Namespace, NsError, TokenEntry};
+use namespace::{Actor, Durability, JoinNode, MakeToken, Namespace, NsError, RemoveToken, TokenEntry};
+use serde::{Deserialize, Serialize};
 use types::{ErrorCode, NodeId, Timestamp};
 
 /// As often a token that was changed meanwhile is looked at again.
@@ -27,6 +28,40 @@ pub enum MakeTokenError {
     /// It cannot be kept.
     #[error("the token cannot be kept: {0}")]
     Namespace(#[from] NsError),
+}
+
+/// A token cannot be revoked.
+#[derive(Debug, thiserror::Error)]
+pub enum RevokeTokenError {
+    /// Nobody knows it.
+    #[error("there is no token {0}; `weir token list` has those that there are")]
+    Unknown(String),
+    /// More than one is meant.
+    #[error("several tokens begin with {0}; give more of it")]
+    Several(String),
+    /// It has done what it can.
+    #[error("the token was used by node {0} already; `weir node remove` puts a node out of the cluster")]
+    Used(NodeId),
+    /// It cannot be read or removed.
+    #[error("the token cannot be removed: {0}")]
+    Namespace(#[from] NsError),
+}
+
+/// A token, without what makes it one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TokenView {
+    /// Which: hexadecimal digits, which the token's text does not show.
+    pub id: String,
+    /// What a node may become with it.
+    pub roles: String,
+    /// When it was made, in seconds since 1970.
+    pub made: i64,
+    /// Until when it is good.
+    pub expires: i64,
+    /// That is over.
+    pub has_expired: bool,
+    /// The node that has joined with it.
+    pub used_by: Option<NodeId>,
 }
 
 /// The tokens of a cluster.
@@ -73,6 +108,48 @@ impl Tokens {
         let ctx = self.namespace.context(now, &Actor::admin(), None);
         self.namespace.change_wait(Durability::Synced, ctx, MakeToken { token: entry })?;
         Ok(text)
+    }
+
+    /// All that are kept, the one made last at the end. Those whose end is long over are forgotten at some time.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn list(&self, now: Timestamp) -> Result<Vec<TokenView>, NsError> {
+        let mut entries = self.namespace.read(namespace::tokens)?;
+        entries.sort_by_key(|entry| entry.made);
+        Ok(entries.iter().map(|entry| shown(entry, now)).collect())
+    }
+
+    /// Forgets one that nobody has used, by its id or the beginning of that. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`RevokeTokenError`].
+    pub fn revoke(&self, id: &str, now: Timestamp) -> Result<(), RevokeTokenError> {
+        let entries = self.namespace.read(namespace::tokens)?;
+        let found: Vec<&TokenEntry> =
+            entries.iter().filter(|entry| !id.is_empty() && TokenId(entry.id).to_string().starts_with(id)).collect();
+        let entry = match found.as_slice() {
+            [] => return Err(RevokeTokenError::Unknown(id.to_owned())),
+            [one] => one,
+            _ => return Err(RevokeTokenError::Several(id.to_owned())),
+        };
+        if let Some((node, _)) = entry.used {
+            return Err(RevokeTokenError::Used(node));
+        }
+        let ctx = self.namespace.context(now, &Actor::admin(), None);
+        Ok(self.namespace.change_wait(Durability::Synced, ctx, RemoveToken { id: entry.id })?)
+    }
+}
+
+fn shown(entry: &TokenEntry, now: Timestamp) -> TokenView {
+    let secs = |time: Timestamp| time.0.div_euclid(1_000_000_000);
+    TokenView {
+        id: TokenId(entry.id).to_string(),
+        roles: Roles::from_bits(entry.roles).map_or_else(|| "unknown".into(), |roles| roles.to_string()),
+        made: secs(entry.made),
+        expires: secs(entry.expires),
+        has_expired: entry.expires <= now,
+        used_by: entry.used.map(|(node, _)| node),
     }
 }
 

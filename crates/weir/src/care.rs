@@ -69,7 +69,7 @@ impl Office {
                 self.scrub.give_up();
                 self.scrub_status()
             }
-            Ask::MakeToken { .. } => Reply::Refused(
+            Ask::MakeToken { .. } | Ask::Tokens | Ask::RevokeToken { .. } => Reply::Refused(
                 "this node is alone: tokens are made by a cluster's manager (`weir serve --role manager`)".into(),
             ),
             Ask::Stores

@@ -224,6 +224,21 @@ pub enum TokenCommand {
     ///
     /// Whoever has it can join in the node's place, until it is used or its time is over.
     Create(TokenCreateArgs),
+    /// Lists the tokens that are kept: what they are for, until when, and who has used them. None can be joined with by what it shows.
+    List(ManagerArgs),
+    /// Makes a token that nobody has used worth nothing.
+    Revoke(TokenRevokeArgs),
+}
+
+/// Arguments of `weir token revoke`.
+#[derive(Args, Debug, Clone)]
+pub struct TokenRevokeArgs {
+    /// Its id, as `weir token list` shows it, or the beginning of that.
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Whom.
+    #[command(flatten)]
+    pub manager: ManagerArgs,
 }
 
 /// Arguments of `weir token create`.

@@ -10,7 +10,7 @@ use roles::Manager;
 use roles::desk::ManagersDesk;
 use roles::links::Links;
 use roles::renewal::{LOOK_EVERY, Renewal, Renewing};
-use roles::tokens::Tokens;
+use roles::tokens::{RevokeTokenError, Tokens};
 use store::Space;
 use types::{BootId, ClusterId, ErrorCode};
 
@@ -250,6 +250,13 @@ struct Office {
 }
 
 impl Office {
+    fn listed(&self) -> Reply {
+        match self.tokens.list(now()) {
+            Ok(tokens) => Reply::long(&tokens),
+            Err(error) => Reply::Refused(error.to_string()),
+        }
+    }
+
     fn answer(&self, ask: &Ask) -> Reply {
         match ask {
             Ask::MakeToken { role, valid_millis } => {
@@ -267,6 +274,15 @@ impl Office {
                     Err(error) => Reply::Refused(error.to_string()),
                 }
             }
+            Ask::Tokens => self.listed(),
+            Ask::RevokeToken { id } => match self.tokens.revoke(id, now()) {
+                Ok(()) => {
+                    tracing::info!(id, "a token was revoked");
+                    self.listed()
+                }
+                Err(error @ RevokeTokenError::Unknown(_)) => Reply::Absent(error.to_string()),
+                Err(error) => Reply::Refused(error.to_string()),
+            },
             ask => manager_office::answer(&self.manager, ask)
                 .unwrap_or_else(|| Reply::Refused("this is a cluster's manager, which does not do that yet".into())),
         }

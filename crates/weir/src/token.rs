@@ -1,7 +1,9 @@
-//! `weir token`: tokens that nodes join a cluster with, made by the running manager.
+//! `weir token`: tokens that nodes join a cluster with, made, listed and revoked by the running manager.
 
 use std::io::Write as _;
 use std::time::Duration;
+
+use roles::tokens::TokenView;
 
 use crate::Failure;
 use crate::cli::{JoinTokenArgs, TokenCommand, TokenCreateArgs};
@@ -9,6 +11,9 @@ use crate::config::units::parse_duration;
 use crate::control::Ask;
 use crate::control::client::{AskError, ask};
 use crate::exit::Exit;
+use crate::seeing::show;
+use crate::table::table_lines;
+use crate::time_text::show_time;
 
 /// Longest life of a token.
 const VALID_MAX: Duration = Duration::from_secs(30 * 86_400);
@@ -18,6 +23,8 @@ const VALID_MIN: Duration = Duration::from_secs(1);
 pub fn run(args: &JoinTokenArgs) -> Result<Exit, Failure> {
     match &args.command {
         TokenCommand::Create(args) => create(args),
+        TokenCommand::List(args) => show(args, &Ask::Tokens, |tokens: &Vec<TokenView>| in_words(tokens)),
+        TokenCommand::Revoke(args) => show(&args.manager, &Ask::RevokeToken { id: args.id.clone() }, |left: &Vec<TokenView>| in_words(left)),
     }
 }
 
@@ -36,4 +43,20 @@ fn create(args: &TokenCreateArgs) -> Result<Exit, Failure> {
     let token = token.ok_or_else(|| Failure::message(Exit::Failed, "the node's answer does not read"))?;
     writeln!(std::io::stdout(), "{token}").map_err(|error| Failure::new(Exit::Failed, error))?;
     Ok(Exit::Done)
+}
+
+fn in_words(tokens: &[TokenView]) -> Vec<String> {
+    if tokens.is_empty() {
+        return vec!["there are no tokens".into()];
+    }
+    let time = |secs: i64| show_time(u64::try_from(secs).unwrap_or(0));
+    let row = |token: &TokenView| {
+        let state = match (token.used_by, token.has_expired) {
+            (Some(node), _) => format!("used by node {node}"),
+            (None, true) => "has expired".into(),
+            (None, false) => "can be used".into(),
+        };
+        vec![token.id.clone(), token.roles.clone(), time(token.made), time(token.expires), state]
+    };
+    table_lines(&["token", "role", "made", "good until", "state"], &tokens.iter().map(row).collect::<Vec<_>>())
 }

@@ -36,6 +36,13 @@ pub enum Ask {
         /// For how long it is good.
         valid_millis: u64,
     },
+    /// The tokens that are kept.
+    Tokens,
+    /// Nobody joins with a token any more. The answer is those that are left.
+    RevokeToken {
+        /// Which: its id, or the beginning of that.
+        id: String,
+    },
     /// The stores of the cluster.
     Stores,
     /// The cluster as a whole.

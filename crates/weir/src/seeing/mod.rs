@@ -33,7 +33,7 @@ pub(crate) use status::run as status;
 pub(crate) use stores::run as stores;
 
 /// Asks the manager, and prints its answer: as it is, or in the words of `shown`.
-fn show<T: Serialize + DeserializeOwned>(
+pub(crate) fn show<T: Serialize + DeserializeOwned>(
     args: &ManagerArgs,
     what: &Ask,
     shown: impl FnOnce(&T) -> Vec<String>,
