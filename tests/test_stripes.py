@@ -1,5 +1,6 @@
 """Files that are dealt out over disk servers, as stock clients meet them: one file at the manager, its units on the disks."""
 
+import json
 import os
 import struct
 from contextlib import suppress
@@ -9,7 +10,7 @@ import raw
 from clients import Xrdfs, xrdcp
 from cluster import Cluster, Node
 from content import MIB, adler32, content
-from harness import remove
+from harness import remove, weir
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
@@ -186,6 +187,30 @@ def test_what_is_closed_can_be_replaced_and_not_changed(cluster, tmp_path):
     (tmp_path / "source").write_bytes(b"x" * 100)
     xrdcp(tmp_path / "source", cluster.url + "/striped/closed").ok()
     status, _ = client.File().open(cluster.url + "/striped/closed", OpenFlags.UPDATE)
+    assert not status.ok and "cannot be changed in place" in status.message, status.message
+
+
+def test_what_is_closed_and_empty_can_be_written(cluster, fs, tmp_path):
+    """As uproot does it: it makes a file, closes it, and opens that to write it. Until then it is there and empty."""
+    path = "/striped/filled"
+    (tmp_path / "source").write_bytes(b"")
+    xrdcp(tmp_path / "source", cluster.url + path).ok()
+    fs("chmod", path, "rw-r-----").ok()
+    before = cluster.file(path)["ino"]
+    data = content("filled", 3 * CHUNK + 17)
+    file = client.File()
+    good(file.open(cluster.url + path, OpenFlags.UPDATE))
+    good(file.write(data[:CHUNK], 0))
+    assert fs.size(path) == 0, "somebody else sees it too early"
+    good(file.write(data[CHUNK:], CHUNK))
+    assert good(file.read(0, len(data))) == data
+    good(file.close())
+    xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == data
+    assert cluster.file(path)["ino"] == before
+    assert json.loads(weir("stat", "--json", cluster.url + path).stdout)["info"]["mode"] & 0o777 == 0o640
+    # From then on it is as any other.
+    status, _ = client.File().open(cluster.url + path, OpenFlags.UPDATE)
     assert not status.ok and "cannot be changed in place" in status.message, status.message
 
 

@@ -212,19 +212,25 @@ impl Manager {
 
     /// A file is to be changed in place, or an interrupted one to be gone on with: whoever holds it and does not take part has to stop showing it
     /// first.
-    fn update(self: &Arc<Self>, opening: Opening) {
+    fn update(self: &Arc<Self>, mut opening: Opening) {
         let (actor, path) = (&opening.asking.actor, &opening.op.path);
         let found = self.namespace.read(|read| {
             let inode = namespace::stat(read, actor, path)?;
             let Some(content) = inode.content().copied() else {
                 return Err(NsError::IsDirectory(path.to_string()));
             };
-            Ok(content)
+            Ok((content, inode.access.mode))
         });
-        let content = match found {
-            Ok(content) => content,
+        let (content, mode) = match found {
+            Ok(found) => found,
             Err(error) => return opening.refuse(error),
         };
+        let is_empty = content.group == GroupId::STRIPED && content.state == FileState::Complete && content.len == 0;
+        if is_empty && opening.op.resume.is_none() {
+            // There is nothing in it that could be changed. Clients make a file, close it, and open it again to write it.
+            (opening.op.how, opening.op.mode) = (How::Replace, mode);
+            return self.open_new(opening);
+        }
         let goes_on = opening.op.resume.is_some() && matches!(content.state, FileState::Interrupted(_));
         if content.group == GroupId::STRIPED && goes_on {
             return self.resume_striped(opening);
