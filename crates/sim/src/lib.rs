@@ -20,5 +20,5 @@ mod settings;
 mod world;
 
 pub use model::Violation;
-pub use settings::{Counts, Faults, Settings};
+pub use settings::{Counts, Fault, Faults, PLANTED, Scenario, Settings};
 pub use world::run;

@@ -5,8 +5,9 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::{Parser, ValueEnum};
-use sim::{Counts, Faults, Settings, run};
+use clap::Parser;
+use cluster::replication::Planted;
+use sim::{Counts, Fault, PLANTED, Scenario, Settings, run};
 
 /// Simulates a cluster, seed by seed, and looks for what must not be.
 #[derive(Parser, Debug)]
@@ -24,41 +25,25 @@ struct Arguments {
     /// Print all that happens.
     #[arg(long)]
     tell: bool,
-    /// How long each run is before all is mended, in simulated seconds.
-    #[arg(long, default_value_t = 60)]
-    seconds: u64,
-    /// Faults that are left out; can be given several times.
-    #[arg(long, value_enum)]
+    /// What the runs are about: everything, quiet or cut-off.
+    #[arg(long, default_value = "everything", value_parser = |said: &str| one_of(&Scenario::ALL, said))]
+    scenario: Scenario,
+    /// How long each run is before all is mended, in simulated seconds, if not as the scenario has it.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Faults that are left out; can be given several times: disk, power, manager, server, partition, message, decision.
+    #[arg(long, value_parser = |said: &str| one_of(&Fault::ALL, said))]
     without: Vec<Fault>,
+    /// A bug on purpose: answer-before-replicas, answer-before-sync, epoch-not-checked, lease-not-checked or left-out-silently.
+    #[arg(long, value_parser = |said: &str| one_of(&PLANTED, said))]
+    plant: Option<Planted>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Fault {
-    /// Errors of a server's disk.
-    Disk,
-    /// Power failures: processes end as by a kill.
-    Power,
-    /// Ends of the manager.
-    Manager,
-    /// Ends of servers.
-    Server,
-    /// Nodes that do not reach each other.
-    Partition,
-    /// Messages between nodes that come late or twice.
-    Message,
-}
-
-impl Fault {
-    fn leave_out(self, faults: &mut Faults) {
-        match self {
-            Self::Disk => faults.disk_error_every = None,
-            Self::Power => faults.power_percent = 0,
-            Self::Manager => faults.manager_every = None,
-            Self::Server => faults.server_every = None,
-            Self::Partition => faults.partition_every = None,
-            Self::Message => (faults.repeats_permille, faults.late_permille) = (0, 0),
-        }
-    }
+/// A name of one of these.
+fn one_of<T: Copy>(all: &[(T, &'static str)], said: &str) -> Result<T, String> {
+    let names: Vec<&str> = all.iter().map(|(_, name)| *name).collect();
+    let found = all.iter().find(|(_, name)| *name == said).map(|(one, _)| *one);
+    found.ok_or_else(|| format!("it is one of {}", names.join(", ")))
 }
 
 fn main() -> ExitCode {
@@ -67,8 +52,9 @@ fn main() -> ExitCode {
     let begun = Instant::now();
     let mut all = Counts::default();
     for seed in seeds.clone() {
-        let duration = Duration::from_secs(arguments.seconds);
-        let mut settings = Settings { is_told: arguments.tell, duration, ..Settings::of_seed(seed) };
+        let base = Settings::new(arguments.scenario, seed);
+        let duration = arguments.seconds.map_or(base.duration, Duration::from_secs);
+        let mut settings = Settings { is_told: arguments.tell, planted: arguments.plant, duration, ..base };
         arguments.without.iter().for_each(|fault| fault.leave_out(&mut settings.faults));
         match run(&settings) {
             Ok(counts) => all = all.plus(counts),

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use types::{Adler32, Crc32c};
 
 use crate::message::Bytes;
+use crate::settings::Settings;
 
 /// Something that must not be.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Violation {
-    /// The seed of the run.
-    pub seed: u64,
+    /// The run.
+    pub settings: Settings,
     /// When, in seconds of true time.
     pub at_s: String,
     /// What.
@@ -21,7 +22,8 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {} at {} s: {}; replay: weir-sim --seed {} --tell", self.seed, self.at_s, self.what, self.seed)
+        let Self { settings, at_s, what } = self;
+        write!(f, "seed {} at {at_s} s: {what}; replay: {}", settings.seed, settings.command())
     }
 }
 

@@ -59,9 +59,82 @@ impl Faults {
     }
 }
 
+/// A kind of fault that can be left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Errors of a server's disk.
+    Disk,
+    /// Power failures: processes end as by a kill.
+    Power,
+    /// Ends of the manager.
+    Manager,
+    /// Ends of servers.
+    Server,
+    /// Nodes that do not reach each other.
+    Partition,
+    /// Messages between nodes that come late or twice.
+    Message,
+    /// What an administrator decides.
+    Decision,
+}
+
+impl Fault {
+    /// All there are, and how the command line calls them.
+    pub const ALL: [(Self, &str); 7] = [
+        (Self::Disk, "disk"),
+        (Self::Power, "power"),
+        (Self::Manager, "manager"),
+        (Self::Server, "server"),
+        (Self::Partition, "partition"),
+        (Self::Message, "message"),
+        (Self::Decision, "decision"),
+    ];
+
+    /// It does not happen.
+    pub fn leave_out(self, faults: &mut Faults) {
+        match self {
+            Self::Disk => faults.disk_error_every = None,
+            Self::Power => faults.power_percent = 0,
+            Self::Manager => faults.manager_every = None,
+            Self::Server => faults.server_every = None,
+            Self::Partition => faults.partition_every = None,
+            Self::Message => (faults.repeats_permille, faults.late_permille) = (0, 0),
+            Self::Decision => faults.decision_every = None,
+        }
+    }
+}
+
+/// What a simulation is about; the seed decides the rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scenario {
+    /// Small, with all faults; the seed decides sizes, too.
+    Everything,
+    /// Nothing goes wrong, and a close waits for all copies.
+    Quiet,
+    /// Servers that are cut off for long, readers that hold on to what they have opened, and nothing else.
+    CutOff,
+}
+
+impl Scenario {
+    /// All there are, and how the command line calls them.
+    pub const ALL: [(Self, &str); 3] =
+        [(Self::Everything, "everything"), (Self::Quiet, "quiet"), (Self::CutOff, "cut-off")];
+}
+
+/// Bugs on purpose, and how the command line calls them.
+pub const PLANTED: [(Planted, &str); 5] = [
+    (Planted::AnswerBeforeReplicas, "answer-before-replicas"),
+    (Planted::AnswerBeforeSync, "answer-before-sync"),
+    (Planted::EpochNotChecked, "epoch-not-checked"),
+    (Planted::LeaseNotChecked, "lease-not-checked"),
+    (Planted::LeftOutSilently, "left-out-silently"),
+];
+
 /// A simulation.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
+    /// What it is about.
+    pub scenario: Scenario,
     /// Everything follows from it.
     pub seed: u64,
     /// Disk servers, of one store each.
@@ -87,13 +160,52 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Small, with all faults; the seed decides sizes, too.
+    /// As a scenario and a seed have it.
     #[must_use]
-    pub fn of_seed(seed: u64) -> Self {
+    pub fn new(scenario: Scenario, seed: u64) -> Self {
+        let two = Self { scenario, replicas: 2, sync: 2, ..Self::everything(seed) };
+        match scenario {
+            Scenario::Everything => Self::everything(seed),
+            Scenario::Quiet => Self { faults: Faults::none(), ..two },
+            Scenario::CutOff => {
+                let faults = Faults { partition_every: Some(Duration::from_millis(1500)), ..Faults::none() };
+                Self { faults, clients: 6, duration: Duration::from_secs(120), ..two }
+            }
+        }
+    }
+
+    /// What `weir-sim` has to be told for the same run; of settings that no command line can say, the nearest.
+    #[must_use]
+    pub fn command(&self) -> String {
+        let base = Self::new(self.scenario, self.seed);
+        let mut words = format!("weir-sim --seed {}", self.seed);
+        let scenario = Scenario::ALL.iter().find(|(scenario, _)| *scenario == self.scenario);
+        if let Some((_, name)) = scenario.filter(|(scenario, _)| *scenario != Scenario::Everything) {
+            words.push_str(&format!(" --scenario {name}"));
+        }
+        if self.duration != base.duration {
+            words.push_str(&format!(" --seconds {}", self.duration.as_secs()));
+        }
+        for (fault, name) in Fault::ALL {
+            let (mut without, mut ours) = (base.faults, self.faults);
+            fault.leave_out(&mut without);
+            fault.leave_out(&mut ours);
+            if without != base.faults && ours == self.faults {
+                words.push_str(&format!(" --without {name}"));
+            }
+        }
+        if let Some((_, name)) = PLANTED.iter().find(|(planted, _)| Some(*planted) == self.planted) {
+            words.push_str(&format!(" --plant {name}"));
+        }
+        words + " --tell"
+    }
+
+    fn everything(seed: u64) -> Self {
         let replicas = 1 + usize::try_from(seed % 3).unwrap_or(0);
         // Where stores come and go there have to be others.
         let (servers, decision_every) = if seed % 2 == 1 { (6, Some(Duration::from_secs(8))) } else { (4, None) };
         Self {
+            scenario: Scenario::Everything,
             seed,
             servers,
             replicas,

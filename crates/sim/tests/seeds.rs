@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use cluster::replication::Planted;
-use sim::{Counts, Faults, Settings, run};
+use sim::{Counts, Fault, PLANTED, Scenario, Settings, run};
 
 /// A bounded set; `make sim` does many more (`WEIR_SEEDS`).
 fn seeds() -> std::ops::Range<u64> {
@@ -16,7 +16,7 @@ fn seeds() -> std::ops::Range<u64> {
 fn nothing_is_lost_whatever_happens() {
     let mut all = Counts::default();
     for seed in seeds() {
-        match run(&Settings::of_seed(seed)) {
+        match run(&Settings::new(Scenario::Everything, seed)) {
             Ok(counts) => all = all.plus(counts),
             Err(violation) => panic!("{violation}"),
         }
@@ -43,8 +43,7 @@ fn nothing_is_lost_whatever_happens() {
 #[test]
 fn without_faults_nobody_comes_back_and_nothing_is_owed() {
     for seed in [1, 3] {
-        // As many copies at the close as there are to be.
-        let settings = Settings { faults: Faults::none(), replicas: 2, sync: 2, ..Settings::of_seed(seed) };
+        let settings = Settings::new(Scenario::Quiet, seed);
         let counts = run(&settings).unwrap_or_else(|violation| panic!("{violation}"));
         assert!(counts.closed > 40, "{counts}");
         let nothing = [counts.reopened, counts.taken_over, counts.left_out, counts.given_up, counts.lost];
@@ -57,44 +56,51 @@ fn without_faults_nobody_comes_back_and_nothing_is_owed() {
 #[test]
 fn a_run_happens_again_as_it_was() {
     for seed in [5, 14] {
-        let settings = Settings::of_seed(seed);
+        let settings = Settings::new(Scenario::Everything, seed);
         assert_eq!(run(&settings).unwrap(), run(&settings).unwrap());
     }
-}
-
-/// Servers that are cut off for long, readers that hold on to what they have opened, and nothing else.
-fn cut_off(seed: u64) -> Settings {
-    let faults = Faults { partition_every: Some(Duration::from_millis(1500)), ..Faults::none() };
-    Settings { faults, replicas: 2, sync: 2, clients: 6, duration: Duration::from_secs(120), ..Settings::of_seed(seed) }
 }
 
 #[test]
 fn who_is_cut_off_shows_nothing_old() {
     let mut all = Counts::default();
     for seed in 0..30 {
-        all = all.plus(run(&cut_off(seed)).unwrap_or_else(|violation| panic!("{violation}")));
+        all = all.plus(run(&Settings::new(Scenario::CutOff, seed)).unwrap_or_else(|violation| panic!("{violation}")));
     }
     assert!(all.left_out > 100 && all.reads > 1000, "{all}");
 }
 
-/// Each bug is found within so many seeds.
+/// Each bug is found within so many seeds, and what is printed then finds it again, at the same moment and in the same words.
 #[test]
-fn bugs_on_purpose_are_found() {
-    for planted in [
-        Planted::AnswerBeforeReplicas,
-        Planted::AnswerBeforeSync,
-        Planted::EpochNotChecked,
-        Planted::LeaseNotChecked,
-        Planted::LeftOutSilently,
-    ] {
-        let settings = |seed| match planted {
-            Planted::LeaseNotChecked => cut_off(seed),
-            _ => Settings::of_seed(seed),
-        };
-        let found = (0..600).find_map(|seed| run(&Settings { planted: Some(planted), ..settings(seed) }).err());
-        match found {
-            Some(violation) => println!("{planted:?}: {violation}"),
-            None => panic!("{planted:?} was not found"),
-        }
+fn bugs_on_purpose_are_found_and_found_again() {
+    for (planted, name) in PLANTED {
+        let scenario = if planted == Planted::LeaseNotChecked { Scenario::CutOff } else { Scenario::Everything };
+        let settings = |seed| Settings { planted: Some(planted), ..Settings::new(scenario, seed) };
+        let violation = (0..600).find_map(|seed| run(&settings(seed)).err());
+        let violation = violation.unwrap_or_else(|| panic!("{name} was not found"));
+        println!("{violation}");
+        again(&violation.settings);
     }
+    // With another length, and without some faults.
+    let without = |seed| {
+        let (planted, duration) = (Some(Planted::AnswerBeforeReplicas), Duration::from_secs(45));
+        let mut settings = Settings { planted, duration, ..Settings::new(Scenario::Everything, seed) };
+        for fault in [Fault::Disk, Fault::Message] {
+            fault.leave_out(&mut settings.faults);
+        }
+        settings
+    };
+    let found = (0..600).map(without).find(|settings| run(settings).is_err()).unwrap();
+    assert!(found.command().contains("--seconds 45 --without disk --without message --plant answer-before-replicas"));
+    again(&found);
+}
+
+/// What the command that a violation prints says of it.
+fn again(settings: &Settings) {
+    let expected = run(settings).unwrap_err().to_string();
+    let command = settings.command();
+    let words = command.split(' ').skip(1).filter(|word| *word != "--tell");
+    let ended = std::process::Command::new(env!("CARGO_BIN_EXE_weir-sim")).args(words).output().unwrap();
+    assert!(!ended.status.success(), "{command}");
+    assert_eq!(String::from_utf8_lossy(&ended.stderr).trim(), expected);
 }

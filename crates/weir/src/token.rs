@@ -24,7 +24,9 @@ pub fn run(args: &JoinTokenArgs) -> Result<Exit, Failure> {
     match &args.command {
         TokenCommand::Create(args) => create(args),
         TokenCommand::List(args) => show(args, &Ask::Tokens, |tokens: &Vec<TokenView>| in_words(tokens)),
-        TokenCommand::Revoke(args) => show(&args.manager, &Ask::RevokeToken { id: args.id.clone() }, |left: &Vec<TokenView>| in_words(left)),
+        TokenCommand::Revoke(args) => {
+            show(&args.manager, &Ask::RevokeToken { id: args.id.clone() }, |left: &Vec<TokenView>| in_words(left))
+        }
     }
 }
 

@@ -114,7 +114,7 @@ pub fn run(settings: &Settings) -> Result<Counts, Box<Violation>> {
     match what {
         None => Ok(world.counts),
         Some(what) => {
-            Err(Box::new(Violation { seed: settings.seed, at_s: format!("{:.6}", world.now.as_secs_f64()), what }))
+            Err(Box::new(Violation { settings: *settings, at_s: format!("{:.6}", world.now.as_secs_f64()), what }))
         }
     }
 }
