@@ -50,8 +50,8 @@ pub struct MissingFile {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct MissingAfter {
     group: u64,
-    /// Of that group; `None`: all of it was looked at.
-    body: Option<u64>,
+    /// Of that group; behind it.
+    body: u64,
 }
 
 /// Some of them.
@@ -106,21 +106,19 @@ impl Manager {
         let mut files = Vec::new();
         let mut left = LOOKED_MAX;
         // Striped files first, which are in a group of their own without stores.
-        let mut at = after.unwrap_or(MissingAfter { group: GroupId::STRIPED.0, body: Some(0) });
+        let mut at = after.unwrap_or(MissingAfter { group: GroupId::STRIPED.0, body: 0 });
         loop {
             let group = GroupId(at.group);
-            if let Some(body) = at.body {
-                let last = self.look_through(group, BodyId(body), &mut left, |file| {
-                    if !unreadable || file.lacks > Lack::Copies {
-                        files.push(file);
-                    }
-                })?;
-                if let Some(last) = last {
-                    return Ok(MissingPage { files, next: Some(MissingAfter { body: Some(last.0), ..at }) });
+            let last = self.look_through(group, BodyId(at.body), &mut left, |file| {
+                if !unreadable || file.lacks > Lack::Copies {
+                    files.push(file);
                 }
+            })?;
+            if let Some(last) = last {
+                return Ok(MissingPage { files, next: Some(MissingAfter { body: last.0, ..at }) });
             }
             let Some(next) = self.next_group(group) else { return Ok(MissingPage { files, next: None }) };
-            at = MissingAfter { group: next.0, body: Some(0) };
+            at = MissingAfter { group: next.0, body: 0 };
             left = left.saturating_sub(1);
             if left == 0 {
                 return Ok(MissingPage { files, next: Some(at) });
@@ -138,12 +136,19 @@ impl Manager {
     /// How many groups lack a store that is there, and of how many of these none is.
     pub(super) fn lacking_groups(&self, state: &State, now: Time) -> (u64, u64) {
         let (mut lacking, mut without) = (0, 0);
+        let stores = self.stores_there(state, now);
         for group in state.servers.groups().values().filter(|group| !group.members.is_empty()) {
-            let there = group.members.iter().filter(|member| self.can_show(state, now, member.store)).count();
+            let there = group.members.iter().filter(|member| stores.contains(&member.store)).count();
             lacking += u64::from(there < group.members.len());
             without += u64::from(there == 0);
         }
         (lacking, without)
+    }
+
+    /// The stores that can show what they have. There may be thousands of groups of them.
+    fn stores_there(&self, state: &State, now: Time) -> BTreeSet<StoreId> {
+        let stores = state.servers.map().stores().iter().map(|info| info.store);
+        stores.filter(|store| self.can_show(state, now, *store)).collect()
     }
 
     /// Looks through the contents of a group after `after`; says up to where, if it did not come to the end.
@@ -185,14 +190,18 @@ impl Manager {
             let candidates = bodies.iter().flatten().filter_map(|record| candidate(read, record).transpose());
             Ok::<_, NsError>((candidates.collect::<Result<Vec<_>, _>>()?, last))
         })?;
-        let (state, now) = (self.state(), self.world.now());
-        candidates.into_iter().filter_map(|candidate| self.judge_file(&state, now, candidate)).for_each(&mut found);
+        let state = self.state();
+        let there = self.stores_there(&state, self.world.now());
+        candidates.into_iter().filter_map(|candidate| candidate.judged(&state, &there)).for_each(&mut found);
         Ok(last)
     }
+}
 
-    fn judge_file(&self, state: &State, now: Time, candidate: Candidate) -> Option<MissingFile> {
-        let Candidate { path, len, is_striped, parts } = candidate;
-        let can_show = |store: StoreId| self.can_show(state, now, store);
+impl Candidate {
+    /// What it lacks, if anything.
+    fn judged(self, state: &State, there: &BTreeSet<StoreId>) -> Option<MissingFile> {
+        let Self { path, len, is_striped, parts } = self;
+        let can_show = |store: StoreId| there.contains(&store);
         let is_given_up = |store: StoreId| state.servers.is_given_up(store);
         let lacking: Vec<(u8, Found)> =
             (0..).zip(&parts).filter_map(|(number, part)| Some((number, lack(part, can_show, is_given_up)?))).collect();
