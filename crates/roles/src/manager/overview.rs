@@ -1,6 +1,6 @@
 //! What people are shown of a cluster as a whole: plain data, each answer as of one moment. Nothing is decided here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cluster::Presence;
@@ -36,6 +36,9 @@ pub struct NodeView {
     pub nodes: Vec<String>,
     /// How many stores it has.
     pub stores: u64,
+    /// Where these stand, each place once.
+    #[serde(default)]
+    pub places: Vec<String>,
     /// Bytes of them in all, as far as they have been heard of.
     #[serde(default)]
     pub capacity: u64,
@@ -193,6 +196,7 @@ impl Manager {
             clients: if is_manager && for_clients.is_empty() { own.into_iter().collect() } else { for_clients },
             nodes: for_nodes,
             stores: stores.len() as u64,
+            places: stores.iter().map(|info| info.place.to_string()).collect::<BTreeSet<_>>().into_iter().collect(),
             capacity: stores.iter().map(|info| info.capacity).fold(0, u64::saturating_add),
             room: stores.iter().map(|info| info.room()).fold(0, u64::saturating_add),
             load_permille: stores.iter().map(|info| info.load.permille()).max().unwrap_or(0),

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &ManagerArgs) -> Result<Exit, Failure> {
 
 fn in_words(status: &StatusView) -> Vec<String> {
     let rows: Vec<Vec<String>> = status.nodes.iter().map(row).collect();
-    let mut lines = table_lines(&["node", "name", "role", "here", "stores", "clients", "nodes"], &rows);
+    let mut lines = table_lines(&["node", "name", "role", "here", "stores", "place", "clients", "nodes"], &rows);
     lines.push(String::new());
     let all = status.stores.values().sum();
     let states: Vec<String> = status.stores.iter().map(|(state, count)| format!("{count} {state}")).collect();
@@ -64,6 +64,7 @@ fn row(node: &NodeView) -> Vec<String> {
             Some(Presence::Away) => "away".into(),
         },
         node.stores.to_string(),
+        node.places.join(" "),
         node.clients.join(" "),
         node.nodes.join(" "),
     ]

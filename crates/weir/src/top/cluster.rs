@@ -150,6 +150,7 @@ mod tests {
             clients: vec![format!("10.0.0.{number}:1094")],
             nodes: Vec::new(),
             stores: 1,
+            places: Vec::new(),
             capacity: 100 << 30,
             room: 50 << 30,
             load_permille: 251,
