@@ -5,6 +5,7 @@ import re
 import signal
 import struct
 import subprocess
+import time
 from collections import Counter
 
 import pytest
@@ -13,6 +14,7 @@ from clients import xrdcp
 from cluster import Cluster, Node
 from content import MIB, write
 from harness import ROOT, WEIR_BIN, remove, until, weir
+from ports import free_port
 from raw import Raw
 from test_metrics import fetch, named, samples
 from XRootD import client
@@ -145,6 +147,13 @@ def test_our_client_makes_few_trips(cluster, tmp_path):
     # What is refused is so for itself, and what stands before it is shown.
     done = weir("stat", "--json", *names[:10], f"{cluster.url}/trips/nothing", *names[10:20])
     assert done.returncode == 11 and len(done.stdout.splitlines()) == 10 and "trips/nothing" in done.stderr, done
+    # Where nobody answers that is waited for once, not for each name.
+    begin = time.monotonic()
+    assert weir("stat", *(f"root://127.0.0.1:{free_port()}//f{number}" for number in range(1)), timeout=60).returncode != 0
+    once = time.monotonic() - begin
+    port, begin = free_port(), time.monotonic()
+    assert weir("stat", *(f"root://127.0.0.1:{port}//f{number}" for number in range(100)), timeout=60).returncode != 0
+    assert time.monotonic() - begin < 5 * once + 5
 
 
 def test_copies_that_were_owed_are_counted(cluster, tmp_path):

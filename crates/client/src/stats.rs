@@ -11,9 +11,14 @@ use crate::{BatchLimits, Client, ClientError, Url};
 const WORTH: usize = 4;
 
 impl Client {
-    /// Attributes of each of `urls`, in their order.
+    /// Attributes of each of `urls`, in their order; up to the first that a server has not answered, and none behind that: each would be waited for
+    /// as long.
     pub fn stats(&mut self, urls: &[Url]) -> Vec<Result<StatReply, ClientError>> {
         let mut found = Vec::with_capacity(urls.len());
+        let is_answered = |found: &Result<_, ClientError>| match found {
+            Ok(_) | Err(ClientError::Refused { .. }) => true,
+            Err(_) => false,
+        };
         for same in urls.chunk_by(|one, other| (&one.server, &one.user) == (&other.server, &other.user)) {
             let limits = match same.first() {
                 // What is wrong with the server shows when it is asked for the first name.
@@ -27,10 +32,20 @@ impl Client {
                 let (now, later) = left.split_at(count.max(1));
                 let answered = if count > 0 { self.ask_batch(now, &batch) } else { Vec::new() };
                 let mut answered = answered.into_iter();
-                found.extend(now.iter().map(|url| answered.next().flatten().unwrap_or_else(|| self.stat(url))));
+                for url in now {
+                    found.push(answered.next().flatten().unwrap_or_else(|| self.stat(url)));
+                    if !found.last().is_some_and(is_answered) {
+                        return found;
+                    }
+                }
                 left = later;
             }
-            found.extend(left.iter().map(|url| self.stat(url)));
+            for url in left {
+                found.push(self.stat(url));
+                if !found.last().is_some_and(is_answered) {
+                    return found;
+                }
+            }
         }
         found
     }

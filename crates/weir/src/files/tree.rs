@@ -87,7 +87,7 @@ impl Tree {
         }
     }
 
-    /// The same of several, in their order. Of neighbours at one server in few trips.
+    /// The same of several, in their order, and none behind one that its server has not answered. Of neighbours at one server in few trips.
     pub fn infos(&mut self, places: &[Place]) -> Vec<Result<Info, TransferError>> {
         let mut found = Vec::with_capacity(places.len());
         let url = |place: &Place| match place {
@@ -96,9 +96,15 @@ impl Tree {
         };
         for run in places.chunk_by(|one, other| url(one).is_some() == url(other).is_some()) {
             let urls: Vec<Url> = run.iter().filter_map(url).collect();
-            match urls.is_empty() {
-                true => found.extend(run.iter().map(|place| self.info(place))),
-                false => found.extend(self.client.stats(&urls).into_iter().map(|stat| Ok(remote_info(&stat?)))),
+            if urls.is_empty() {
+                found.extend(run.iter().map(|place| self.info(place)));
+                continue;
+            }
+            let stats = self.client.stats(&urls);
+            let is_all = stats.len() == urls.len();
+            found.extend(stats.into_iter().map(|stat| Ok(remote_info(&stat?))));
+            if !is_all {
+                break;
             }
         }
         found
