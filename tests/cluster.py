@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from clients import run
-from harness import READY_SECONDS, WEIR_BIN, until
+from harness import READY_SECONDS, WEIR_BIN, of_processes, until
 from ports import free_port
 
 
@@ -63,8 +63,7 @@ class Node:
     def freeze(self) -> None:
         """As a machine that stands still, or whose network has gone: it does not know it. All threads have stopped when this returns."""
         self.process.send_signal(signal.SIGSTOP)
-        threads = Path(f"/proc/{self.process.pid}/task")
-        while any((thread / "stat").read_text().rpartition(")")[2].split()[0] != "T" for thread in threads.iterdir()):
+        while any(stat.rpartition(")")[2].split()[0] != "T" for stat in of_processes(f"{self.process.pid}/task/*/stat")):
             time.sleep(0.01)
 
     def thaw(self) -> None:

@@ -231,6 +231,17 @@ def listening(port: int) -> bool:
     return True
 
 
+def of_processes(pattern: str) -> list[str]:
+    """What the files say that match this below /proc, but for those of whoever goes at that moment."""
+    found = []
+    for path in Path("/proc").glob(pattern):
+        try:
+            found.append(path.read_text(errors="replace"))
+        except OSError:
+            continue
+    return found
+
+
 def until(fact, seconds: float, why=lambda: "it has not come about"):
     """Waits for it, and gives it back."""
     end = time.monotonic() + seconds

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import WEIR_BIN
+from harness import WEIR_BIN, of_processes
 
 pytestmark = pytest.mark.alone
 
@@ -116,9 +116,7 @@ def test_processes_of_flows_are_processes(tmp_path):
     work = 'flows = 3\nprocesses = "each"\nseconds = 3\ndirections = ["both"]\nrate = "1MB"'
 
     def children(of: int) -> int:
-        ids = Path(f"/proc/{of}/task/{of}/children")
-        tasks = Path(f"/proc/{of}/task").iterdir() if ids.exists() else []
-        return sum(len((task / "children").read_text().split()) for task in tasks)
+        return sum(len(ids.split()) for ids in of_processes(f"{of}/task/*/children"))
 
     with FarSide(tmp_path / "log") as far:
         file = campaign(tmp_path, far.address, work)

@@ -3,14 +3,13 @@
 import re
 import signal
 import time
-from pathlib import Path
 
 import pytest
 import raw
 from clients import PATIENCE, STUBBORN, Outcome, Xrdfs, start_xrdcp, xrdcp
 from cluster import Cluster, Node
 from content import MIB, content, write
-from harness import Weir, Xrootd, remove, until, weir
+from harness import Weir, Xrootd, of_processes, remove, until, weir
 from ports import free_port
 
 SIZE = 30 * MIB + 17
@@ -205,7 +204,7 @@ def test_the_fetching_disk_server_dies(cluster, alone, tmp_path):
 
 
 def threads_of(node: Node) -> list[str]:
-    return [path.read_text().strip() for path in Path(f"/proc/{node.process.pid}/task").glob("*/comm")]
+    return [name.strip() for name in of_processes(f"{node.process.pid}/task/*/comm")]
 
 
 def test_a_cut_by_name_outlives_the_death_of_its_disk_server(cluster, tmp_path):

@@ -114,7 +114,8 @@ def test_after_a_failed_sync_of_a_content(own_node):
     with client, failing_syncs(server.pid, contents):
         client.write(handle, 300 * KIB, content("more", 200 * KIB))
         until(lambda: mark(server) == ["failed-0"], 20)
-        assert client.write(handle, 500 * KIB, b"x").status == raw.ERROR
+        # The mark is there before the writer's turn has heard of it.
+        until(lambda: client.write(handle, 500 * KIB, b"x").status == raw.ERROR, 10)
     assert server.alive(), "one content's trouble is not the node's"
     server.kill()
     server.start()
