@@ -14,7 +14,8 @@ use crate::{Sessions, Time};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct FenceId(pub u64);
 
-/// What a node is told: nobody with a lower epoch may answer for this piece. It answers with the fence's number when that is so.
+/// What a node is told: nobody with a lower epoch may answer for this piece. It answers with the same when that is so, and stays so for the session that
+/// the manager has in mind: one that does not know yet that it has that session would forget the fence with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Fence {
     /// Its number.
@@ -23,6 +24,8 @@ pub struct Fence {
     pub node: NodeId,
     /// Which of its stores.
     pub store: StoreId,
+    /// The session that the manager has given it; `None`: none in this run.
+    pub session: Option<SessionId>,
     /// Of what.
     pub piece: PieceId,
     /// The lowest epoch that is left.
@@ -32,7 +35,6 @@ pub struct Fence {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     fence: Fence,
-    session: Option<SessionId>,
     told: Time,
     is_there: bool,
 }
@@ -59,10 +61,10 @@ impl Fences {
         tell: &mut Vec<Fence>,
     ) -> FenceId {
         self.given += 1;
-        let fence = Fence { fence: FenceId(self.given), node, store, piece, epoch };
         // Of one whose session has just run out this tells that at once.
         let session = sessions.session(now, node);
-        self.pending.insert(fence.fence, Pending { fence, session, told: now, is_there: false });
+        let fence = Fence { fence: FenceId(self.given), node, store, session, piece, epoch };
+        self.pending.insert(fence.fence, Pending { fence, told: now, is_there: false });
         tell.push(fence);
         fence.fence
     }
@@ -93,7 +95,7 @@ impl Fences {
     pub fn look(&mut self, now: Time, sessions: &Sessions, tell: &mut Vec<Fence>) -> Vec<FenceId> {
         let mut done = Vec::new();
         for (fence, pending) in self.pending.iter_mut().filter(|(_, pending)| !pending.is_there) {
-            if sessions.has_ended(now, pending.fence.node, pending.session) {
+            if sessions.has_ended(now, pending.fence.node, pending.fence.session) {
                 pending.is_there = true;
                 done.push(*fence);
             } else if now.since(pending.told) >= AGAIN {

@@ -293,7 +293,7 @@ mod tests {
         let writer = WriterToken { key: WriterKey(u64::MAX), body: piece.body, epoch: 4 };
         let whole = Whole { len: 1 << 50, crc32c: Crc32c(u32::MAX), adler32: Adler32(8) };
         let participants = vec![Participant { store, era: Era(3) }; 8];
-        let fence = Fence { fence: FenceId(2), node, store, piece, epoch: Epoch(5) };
+        let fence = Fence { fence: FenceId(2), node, store, session: Some(SessionId(3)), piece, epoch: Epoch(5) };
         let (copy, mtime, by) = (CopyId(70_000), Some(Timestamp(-1)), ClosedBy::GraceEnd);
         let of_store = |message| ToManager::OfStore { store, message };
         there_and_back(vec![

@@ -79,8 +79,10 @@ fn a_replacement_keeps_spread_and_class() {
     for group in groups(&map, &text).unwrap() {
         for lost in &group {
             let left: Vec<_> = group.iter().copied().filter(|member| member != lost).collect();
-            let new = replacement(&map, &text, &left, *lost).unwrap();
-            assert_eq!(replacement(&map, &text, &left, *lost).unwrap(), new);
+            let new = replacement(&map, &text, &left, *lost, &[]).unwrap();
+            assert_eq!(replacement(&map, &text, &left, *lost, &[]).unwrap(), new);
+            let another = replacement(&map, &text, &left, *lost, &[new]).unwrap();
+            assert!(another != new && another != *lost, "one that leaves does not come back before it has left");
             assert!(new != *lost && left.iter().all(|member| site(*member) != site(new)), "{group:?} - {lost} + {new}");
             let reliable = left.iter().chain([&new]).any(|member| ["a", "d"].contains(&site(*member).as_str()));
             assert!(reliable, "{group:?} - {lost} + {new}");
@@ -101,7 +103,7 @@ fn the_groups_of_a_lost_store_go_to_many_others() {
     let mut takers: BTreeMap<StoreId, u32> = BTreeMap::new();
     for group in all.iter().filter(|group| group.contains(&lost)) {
         let left: Vec<_> = group.iter().copied().filter(|member| *member != lost).collect();
-        *takers.entry(replacement(&map, &text, &left, lost).unwrap()).or_default() += 1;
+        *takers.entry(replacement(&map, &text, &left, lost, &[]).unwrap()).or_default() += 1;
     }
     println!("{takers:?}");
     assert!(takers.len() >= 12 && takers.values().all(|groups| *groups <= 4), "{takers:?}");
@@ -115,19 +117,19 @@ fn without_anybody_right_a_replacement_is_refused() {
     for info in stores.iter_mut().filter(|info| info.place.site() == "site1") {
         info.state = StoreState::Lost;
     }
-    let error = replacement(&map(stores.clone()), &text, &[here], there).unwrap_err();
+    let error = replacement(&map(stores.clone()), &text, &[here], there, &[]).unwrap_err();
     assert_eq!(error, PlacementError::NoReplacement { lost: there, spread: Spread::Site, class: None });
     assert!(error.to_string().contains("on another site"), "{error}");
     // With one store back on the other site, it is that one; never the lost one, even if it answers again.
     stores[3].state = StoreState::Online;
     let back = stores[3].store;
-    assert_eq!(replacement(&map(stores.clone()), &text, &[here], there), Ok(back));
+    assert_eq!(replacement(&map(stores.clone()), &text, &[here], there, &[]), Ok(back));
     stores[2].state = StoreState::Online;
     stores[3].state = StoreState::Lost;
-    assert!(replacement(&map(stores), &text, &[here], there).is_err());
+    assert!(replacement(&map(stores), &text, &[here], there, &[]).is_err());
     // Nobody is of the class that is missing.
     let text = policy("replica(2) class=t1:1");
-    let error = replacement(&map(even(8, 2)), &text, &[here], there).unwrap_err();
+    let error = replacement(&map(even(8, 2)), &text, &[here], there, &[]).unwrap_err();
     assert!(error.to_string().contains("add a store of class t1 on another host"), "{error}");
     assert!(matches!(place(&map(vec![]), &text, None, 0, 1), Err(PlacementError::NoStores)));
 }

@@ -160,7 +160,7 @@ fn needed(store: StoreId, by: &str) -> NsError {
 }
 
 /// Others that stay have all of the group that this store has. What it does not have itself, and what nobody has, does not count: nobody gets it from
-/// here.
+/// here. What those are owed that are to go as well does not count either: who takes their place is owed it.
 fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), NsError> {
     let (group, members) = (group.group, &group.members);
     let mut after = None;
@@ -178,10 +178,17 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
             break;
         }
     }
+    let mut go = vec![leaves];
+    for member in members {
+        let wanted = store(txn, member.store)?.map(|entry| entry.state);
+        if member.is_leaving() || matches!(wanted, Some(WantedState::Draining | WantedState::Lost)) {
+            go.push(member.store);
+        }
+    }
     let mut after = None;
     loop {
         let page = owed(txn, group, after, PAGE)?;
-        if page.iter().any(|(body, owed)| is_needed(members, *body, owed, |store| store == leaves)) {
+        if page.iter().any(|(body, owed)| is_needed(members, *body, owed, |store| go.contains(&store))) {
             return Err(needed(leaves, "copies of what it has are owed to others"));
         }
         after = page.last().map(|(body, _)| *body);

@@ -230,6 +230,27 @@ fn what_nobody_has_and_what_others_that_leave_are_owed_keeps_nobody() {
 }
 
 #[test]
+fn who_leaves_does_not_wait_for_what_one_that_is_lost_is_owed() {
+    let world = World::new();
+    let opened = world.open("/f");
+    world.join(3, 1).unwrap();
+    world.fill(3);
+    world.close(&opened, &[1]);
+    world.copied(opened.body, 3);
+    assert_eq!(world.owed(), [(opened.body, vec![2])]);
+    assert_eq!(world.leave(1).unwrap_err().code(), ErrorCode::Busy, "the second is owed it");
+    world.change(ns::SetStoreState { store: StoreId(2), state: WantedState::Lost }).unwrap();
+    world.leave(1).unwrap();
+    assert_eq!((world.stores(), world.holders(opened.body)), (vec![3, 2], vec![3]));
+    world.join(1, 2).unwrap();
+    world.fill(1);
+    assert_eq!(world.owed(), [(opened.body, vec![2, 1])]);
+    world.copied(opened.body, 1);
+    world.leave(2).unwrap();
+    assert_eq!((world.stores(), world.owed()), (vec![3, 1], Vec::new()));
+}
+
+#[test]
 fn who_was_filling_and_is_lost_itself_is_not_counted_on() {
     let world = World::new();
     let bodies = world.files(300);

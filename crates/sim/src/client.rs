@@ -67,6 +67,24 @@ struct Reading {
     next: Option<Time>,
 }
 
+/// What an answer says is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Promise {
+    /// A write, by its number in the model.
+    Written {
+        file: usize,
+        number: usize,
+        piece: PieceId,
+        epoch: Epoch,
+    },
+    Closed {
+        file: usize,
+    },
+    Removed {
+        file: usize,
+    },
+}
+
 pub(crate) struct Client {
     index: usize,
     state: State,
@@ -92,6 +110,23 @@ impl Client {
             }
             State::Read(reading) => format!("a read of {}", reading.path),
             State::Remove { file, .. } => format!("the removal of {}", model.files[*file].path),
+        }
+    }
+
+    /// What it is told by a good answer to the request of this number; `None`: it does not wait for that any more, or it is told nothing that lasts.
+    pub(crate) fn promised(&self, answered: Number) -> Option<Promise> {
+        match &self.state {
+            State::Remove { file, number, .. } if *number == answered => Some(Promise::Removed { file: *file }),
+            State::Write(Writing { file, step: Step::Close { number, .. }, .. }) if *number == answered => {
+                Some(Promise::Closed { file: *file })
+            }
+            State::Write(writing) => {
+                let at = writing.sent.iter().position(|sent| *sent == answered)?;
+                let number = writing.left.get(at)?.1?;
+                let (_, piece, epoch) = writing.at?;
+                Some(Promise::Written { file: writing.file, number, piece, epoch })
+            }
+            _ => None,
         }
     }
 

@@ -5,7 +5,8 @@
 //! runs differently fast), messages (late, twice, lost with their connection, one way alone), disks (what was not synced is lost, torn or kept), the
 //! ends of processes and machines. What it does not cover: sockets, threads, O_DIRECT, the engine's own files; tests of their own do.
 //!
-//! Checked: what readers see while they read, each commit, and, when all is mended, that all clients have come to their end, that each closed file is
+//! Checked after each event: who answers for what, and whether all is there that somebody is told is there or counts on. What readers see while they
+//! read. And, when all is mended, that all clients have come to their end, that each closed file is
 //! whole on each store that is said to hold it, that what is kept for a client that is gone is what it wrote, that what was removed is deleted
 //! everywhere, and that the namespace finds no fault with itself.
 
@@ -20,5 +21,5 @@ mod settings;
 mod world;
 
 pub use model::Violation;
-pub use settings::{Counts, Fault, Faults, PLANTED, Scenario, Settings};
+pub use settings::{Bug, Counts, Fault, Faults, Scenario, Settings};
 pub use world::run;

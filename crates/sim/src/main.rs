@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use cluster::replication::Planted;
-use sim::{Counts, Fault, PLANTED, Scenario, Settings, run};
+use sim::{Bug, Counts, Fault, Scenario, Settings, run};
 
 /// Simulates a cluster, seed by seed, and looks for what must not be.
 #[derive(Parser, Debug)]
@@ -34,9 +33,9 @@ struct Arguments {
     /// Faults that are left out; can be given several times: disk, power, manager, server, partition, message, decision.
     #[arg(long, value_parser = |said: &str| one_of(&Fault::ALL, said))]
     without: Vec<Fault>,
-    /// A bug on purpose: answer-before-replicas, answer-before-sync, epoch-not-checked, lease-not-checked or left-out-silently.
-    #[arg(long, value_parser = |said: &str| one_of(&PLANTED, said))]
-    plant: Option<Planted>,
+    /// A bug on purpose; of one that there is not, all are told.
+    #[arg(long, value_parser = |said: &str| one_of(&Bug::ALL, said))]
+    plant: Option<Bug>,
 }
 
 /// A name of one of these.

@@ -10,7 +10,7 @@ use cluster::message::{FromStore, ToManager, ToServer};
 use cluster::server::GrantRights;
 use cluster::{CopyRate, Time};
 use disk::{Disk, SimDisk};
-use journal::{Journal, JournalConfig, StreamId};
+use journal::{Journal, JournalConfig, Seq, StreamId};
 use kv::{Durability, IndexConfig, Inline, Kv, LoggedIndex, MemoryEngine};
 use namespace::{
     Actor, FoundCluster, How, JoinNode, MakeToken, Namespace, NamespaceConfig, NsError, OpenWrite, Operation, PutStore,
@@ -247,6 +247,11 @@ impl Manager {
             Ok::<_, NsError>(what)
         });
         found.unwrap_or_else(|error| error.to_string())
+    }
+
+    /// For the checks: how far its log goes.
+    pub(crate) fn written(&self) -> Seq {
+        self.index.journal().appended()
     }
 
     pub(crate) fn connected(&mut self, server: usize) {

@@ -16,14 +16,16 @@ pub struct Violation {
     pub settings: Settings,
     /// When, in seconds of true time.
     pub at_s: String,
+    /// With which event.
+    pub event: u64,
     /// What.
     pub what: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { settings, at_s, what } = self;
-        write!(f, "seed {} at {at_s} s: {what}; replay: {}", settings.seed, settings.command())
+        let Self { settings, at_s, event, what } = self;
+        write!(f, "seed {} at {at_s} s, event {event}: {what}; replay: {}", settings.seed, settings.command())
     }
 }
 
@@ -138,6 +140,26 @@ impl Model {
         let sent = &mut self.files[file].sent;
         sent.push((bytes.clone(), false));
         sent.len() - 1
+    }
+
+    /// Where a write was sent to.
+    pub(crate) fn place(&self, file: usize, number: usize) -> (u64, usize) {
+        let (bytes, _) = &self.files[file].sent[number];
+        (bytes.offset, bytes.bytes.len())
+    }
+
+    /// Whether what is there was written by this write, or by one that was sent after it.
+    pub(crate) fn is_written(&self, file: usize, number: usize, there: &[u8]) -> bool {
+        let sent = &self.files[file].sent[number..];
+        let Some(((bytes, _), later)) = sent.split_first() else { return false };
+        let is_later = |(at, byte): (usize, &u8)| {
+            later.iter().any(|(later, _)| {
+                let place = (bytes.offset + at as u64).checked_sub(later.offset);
+                place.and_then(|place| later.bytes.get(usize::try_from(place).ok()?)) == Some(byte)
+            })
+        };
+        let others = there.iter().enumerate().filter(|(at, byte)| bytes.bytes.get(*at) != Some(byte));
+        there.len() == bytes.bytes.len() && others.into_iter().all(is_later)
     }
 
     pub(crate) fn ack(&mut self, file: usize, number: usize) {

@@ -8,6 +8,7 @@ use cluster::replication::Whole;
 use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, StreamId};
 use kv::{IndexConfig, LoggedIndex, MemoryEngine};
+use namespace::AtRest;
 use store::{NewPiece, PieceState, Store, StoreConfig, StoreError, Writer};
 use types::{BootId, ErrorCode, Incarnation, PieceId};
 
@@ -155,7 +156,7 @@ impl Pieces {
     }
 
     /// What the piece is, if it is whole.
-    fn whole(&self, piece: PieceId) -> Result<Option<Whole>, ErrorCode> {
+    pub(crate) fn whole(&self, piece: PieceId) -> Result<Option<Whole>, ErrorCode> {
         let status = self.store.status(piece).map_err(|error| error.code())?.ok_or(ErrorCode::NotFound)?;
         Ok(match status.state {
             PieceState::Complete { adler32, crc32c } => Some(Whole { len: status.len, crc32c, adler32 }),
@@ -177,6 +178,29 @@ impl Pieces {
         let status = self.store.status(piece).map_err(|error| error.to_string())?;
         let found = status.map(|status| (status.len, status.state));
         Err(format!("{found:?} of piece {piece}, and not {whole:?}"))
+    }
+
+    /// For the checks: so much of a piece, with what is not durable; fewer bytes where it ends before.
+    pub(crate) fn written(&self, piece: PieceId, offset: u64, len: usize) -> Result<Vec<u8>, ErrorCode> {
+        let reader = self.store.open_read_of_writer(piece).map_err(|error| error.code())?;
+        let mut bytes = vec![0; len];
+        let read = reader.read(offset, &mut bytes).map_err(|error| error.code())?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    /// For the checks: whether a content at rest is here.
+    pub(crate) fn keeps(&self, piece: PieceId, at_rest: &AtRest) -> Result<(), String> {
+        let status = self.store.status(piece).map_err(|error| error.to_string())?;
+        let is_it = status.as_ref().is_some_and(|status| match (&status.state, at_rest.sums) {
+            (PieceState::Complete { crc32c, .. }, Some(sums)) if at_rest.is_whole => {
+                (status.len, *crc32c) == (at_rest.len, sums.crc32c)
+            }
+            (PieceState::InMaking { .. }, _) => false,
+            _ => status.len >= at_rest.len,
+        });
+        let found = status.map(|status| (status.len, status.state));
+        if is_it { Ok(()) } else { Err(format!("{found:?} of piece {piece}, and not {at_rest:?}")) }
     }
 
     /// All of a piece; `by_writer`: with what is not durable.

@@ -4,21 +4,22 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::message::{ClosedBy, PIECES_MAX, ToManager, ToServer};
+use cluster::message::{ClosedBy, FromStore, PIECES_MAX, ToManager, ToServer, ToStore};
 use cluster::replication::{Epoch, Whole};
 use cluster::server::{
     By, Did, Effect, Grant, GrantRights, Input, Member, Note, PartTerms, Shows, StorePart, View, Work,
 };
 use cluster::{Life, Time};
 use disk::SimDisk;
+use namespace::AtRest;
 use roles::{FromDisk, FromManager, Hello, StoreReport};
 use types::capability::{Capability as Permission, CapabilityKey, CapabilityKeys, Rights, Wanted};
-use types::{BootId, ErrorCode, PieceId, SessionId, StoreId, WriterToken};
+use types::{BodyId, BootId, ErrorCode, GroupId, PieceId, SessionId, StoreId, WriterToken};
 
 use crate::manager::{Env, node_of, server_of, store_of};
 use crate::message::{Addr, Bytes, Capability, Message, Number};
 use crate::pieces::Pieces;
-use crate::settings::Settings;
+use crate::settings::{Bug, Settings};
 
 /// What a piece's disk is given to do.
 #[derive(Clone, Debug)]
@@ -44,6 +45,9 @@ enum Asked {
 /// After so long a writing is ended whose client is gone.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// So long those who write are remembered after they came, whatever becomes of them.
+const WRITERS_KEPT: Duration = Duration::from_secs(10);
+
 pub(crate) struct Server {
     index: usize,
     pieces: Pieces,
@@ -57,6 +61,11 @@ pub(crate) struct Server {
     /// What the manager gave for those that it wants ended, until that is attached or refused.
     ending: BTreeMap<PieceId, Grant>,
     jobs: BTreeMap<PieceId, VecDeque<Job>>,
+    /// Writers that were attached here, and when last.
+    writers: BTreeMap<PieceId, (WriterToken, Time)>,
+    /// For the checks: pieces that were taken off the disk.
+    pub(crate) emptied: Vec<PieceId>,
+    planted: Option<Bug>,
     /// Pieces whose disk has got something to do: the world plans when.
     pub(crate) due: Vec<PieceId>,
     ticks: u64,
@@ -77,7 +86,7 @@ impl Server {
             fetch: 16 << 10,
             fetch_patience: Duration::from_secs(2),
             kept: Duration::from_secs(8),
-            planted: settings.planted,
+            planted: settings.planted.and_then(Bug::of_machine),
             ..PartTerms::default()
         };
         let store = store_of(index);
@@ -92,12 +101,15 @@ impl Server {
             gone: BTreeMap::new(),
             ending: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            writers: BTreeMap::new(),
+            emptied: Vec::new(),
+            planted: settings.planted,
             due: Vec::new(),
             ticks: 0,
         })
     }
 
-    fn view(&self, now: Time) -> View {
+    pub(crate) fn view(&self, now: Time) -> View {
         self.member.view(now)
     }
 
@@ -117,6 +129,8 @@ impl Server {
         }
         if self.ticks.is_multiple_of(60) {
             self.pieces.sweep();
+            let Self { writers, part, .. } = self;
+            writers.retain(|piece, (_, since)| part.leads(*piece).is_some() || env.now.since(*since) < WRITERS_KEPT);
         }
         if self.ticks.is_multiple_of(10) {
             env.send(Addr::Manager, Message::FromDisk(FromDisk::Report(vec![self.report()])));
@@ -147,7 +161,7 @@ impl Server {
             Message::OfStore(message, change) => self.step(Input::OfStore(message, change), env),
             Message::Attach { number, capability } => match self.granted(&capability.sealed, env) {
                 Some((piece, grant)) => {
-                    self.step(Input::Attach { by: Asked::Client(from, number), piece, grant }, env);
+                    self.attach(Asked::Client(from, number), piece, grant, env);
                 }
                 None => env.send(from, Message::Done { number, result: Err(ErrorCode::Stale) }),
             },
@@ -227,7 +241,7 @@ impl Server {
                 {
                     let by = Asked::End(piece, Epoch(writer.epoch));
                     self.ending.insert(piece, grant.clone());
-                    self.step(Input::Attach { by, piece, grant }, env);
+                    self.attach(by, piece, grant, env);
                 }
             }
             FromManager::WhatHas { store, after } => self.say_what_is_here(store, after, env),
@@ -241,10 +255,25 @@ impl Server {
             FromManager::Cluster(ToServer::NoSession { session }) => self.member.no_session(session),
             FromManager::Cluster(ToServer::ToStore { store, message }) => {
                 if store == store_of(self.index) {
-                    self.step(Input::OfManager(message), env);
+                    self.of_manager_to_store(store, message, env);
                 }
             }
         }
+    }
+
+    fn of_manager_to_store(&mut self, store: StoreId, mut message: ToStore, env: &mut Env<'_>) {
+        match (&mut message, self.planted) {
+            (ToStore::Fence(fence), Some(Bug::FenceNotKept)) => {
+                let message = FromStore::Fenced(*fence);
+                let message = FromDisk::Cluster(ToManager::OfStore { store, message });
+                return env.send(Addr::Manager, Message::FromDisk(message));
+            }
+            (ToStore::Delete { pieces }, Some(Bug::DeletesAnother)) => {
+                pieces.extend(pieces.last().map(|piece| PieceId::first(BodyId(piece.body.0 + 1))));
+            }
+            _ => {}
+        }
+        self.step(Input::OfManager(message), env);
     }
 
     fn say_what_is_here(&self, store: StoreId, after: Option<PieceId>, env: &mut Env<'_>) {
@@ -252,6 +281,13 @@ impl Server {
         pieces.retain(|piece| after.is_none_or(|after| *piece > after));
         pieces.truncate(PIECES_MAX);
         env.send(Addr::Manager, Message::FromDisk(FromDisk::Has { store, after, pieces }));
+    }
+
+    fn attach(&mut self, by: Asked, piece: PieceId, grant: Grant, env: &mut Env<'_>) {
+        if let GrantRights::Write { writer, .. } = &grant.rights {
+            self.writers.insert(piece, (*writer, env.now));
+        }
+        self.step(Input::Attach { by, piece, grant }, env);
     }
 
     fn step(&mut self, input: Input<Asked, Bytes>, env: &mut Env<'_>) {
@@ -300,7 +336,13 @@ impl Server {
         }
         match self.jobs.get_mut(&piece).and_then(VecDeque::pop_front) {
             Some(Job::Work(by, work)) => {
-                let did = self.work(piece, work);
+                if matches!(work, Work::Delete | Work::Renew) {
+                    self.emptied.push(piece);
+                }
+                let did = match (by, &work) {
+                    (By::Copy(_), Work::Look { .. }) if self.planted == Some(Bug::CopyNotMade) => Did::Looked(Ok(true)),
+                    _ => self.work(piece, work),
+                };
                 self.step(Input::Did { piece, by, did }, env);
             }
             Some(Job::Read { to, number, capability }) => {
@@ -341,6 +383,49 @@ impl Server {
         // Nothing passes meanwhile here; in earnest the lease may have ended.
         self.part.may_read(self.view(env.now), *piece, grant)?;
         Ok(content)
+    }
+
+    /// For the checks: whether its disk could not sync.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.pieces.has_failed()
+    }
+
+    /// For the checks: pieces that it may be the primary of, and the writers that it was told then.
+    pub(crate) fn led(&self) -> impl Iterator<Item = (PieceId, WriterToken)> {
+        self.writers.iter().map(|(piece, (writer, _))| (*piece, *writer))
+    }
+
+    /// For the checks: the writer that it was told with this epoch.
+    pub(crate) fn token(&self, piece: PieceId, epoch: Epoch) -> Option<WriterToken> {
+        self.writers.get(&piece).map(|(writer, _)| *writer).filter(|writer| writer.epoch == epoch.0)
+    }
+
+    /// For the checks: with which epoch it answers as the primary of a piece; `None`: it does not.
+    pub(crate) fn answers(&self, piece: PieceId, now: Time) -> Option<Epoch> {
+        let epoch = self.part.leads(piece)?;
+        let (store, session, group) = (store_of(self.index), self.member.session()?, GroupId(0));
+        let grant = Grant { store, session, group, rights: GrantRights::Follow };
+        (self.part.may_read(self.view(now), piece, &grant) == Ok(Shows::OfWriter)).then_some(epoch)
+    }
+
+    /// For the checks: whether it has all of a piece, and nothing is written to it.
+    pub(crate) fn is_whole(&self, piece: PieceId) -> bool {
+        matches!(self.pieces.whole(piece), Ok(Some(_)))
+    }
+
+    /// For the checks: what it shows to somebody who was given this.
+    pub(crate) fn may_read(&self, piece: PieceId, grant: &Grant, now: Time) -> Result<Shows, ErrorCode> {
+        self.part.may_read(self.view(now), piece, grant)
+    }
+
+    /// For the checks: so much of what was written of a piece.
+    pub(crate) fn written(&self, piece: PieceId, offset: u64, len: usize) -> Result<Vec<u8>, ErrorCode> {
+        self.pieces.written(piece, offset, len)
+    }
+
+    /// For the checks: whether it keeps a content at rest.
+    pub(crate) fn keeps(&self, piece: PieceId, at_rest: &AtRest) -> Result<(), String> {
+        self.pieces.keeps(piece, at_rest)
     }
 
     /// For the checks: whether the piece is whole, with this content.

@@ -121,14 +121,40 @@ impl Scenario {
         [(Self::Everything, "everything"), (Self::Quiet, "quiet"), (Self::CutOff, "cut-off")];
 }
 
-/// Bugs on purpose, and how the command line calls them.
-pub const PLANTED: [(Planted, &str); 5] = [
-    (Planted::AnswerBeforeReplicas, "answer-before-replicas"),
-    (Planted::AnswerBeforeSync, "answer-before-sync"),
-    (Planted::EpochNotChecked, "epoch-not-checked"),
-    (Planted::LeaseNotChecked, "lease-not-checked"),
-    (Planted::LeftOutSilently, "left-out-silently"),
-];
+/// A bug on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// One of the machines.
+    Machine(Planted),
+    /// A server says that it keeps a fence, and does not.
+    FenceNotKept,
+    /// A server says that a copy is there, whatever its disk has.
+    CopyNotMade,
+    /// A server that deletes a piece deletes another one with it.
+    DeletesAnother,
+}
+
+impl Bug {
+    /// All there are, and how the command line calls them.
+    pub const ALL: [(Self, &str); 8] = [
+        (Self::Machine(Planted::AnswerBeforeReplicas), "answer-before-replicas"),
+        (Self::Machine(Planted::AnswerBeforeSync), "answer-before-sync"),
+        (Self::Machine(Planted::EpochNotChecked), "epoch-not-checked"),
+        (Self::Machine(Planted::LeaseNotChecked), "lease-not-checked"),
+        (Self::Machine(Planted::LeftOutSilently), "left-out-silently"),
+        (Self::FenceNotKept, "fence-not-kept"),
+        (Self::CopyNotMade, "copy-not-made"),
+        (Self::DeletesAnother, "deletes-another"),
+    ];
+
+    /// What the machines are told of it.
+    pub(crate) fn of_machine(self) -> Option<Planted> {
+        match self {
+            Self::Machine(planted) => Some(planted),
+            _ => None,
+        }
+    }
+}
 
 /// A simulation.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -154,7 +180,7 @@ pub struct Settings {
     /// How wrong clocks really are, in millionths.
     pub drift_ppm: u32,
     /// A bug on purpose.
-    pub planted: Option<Planted>,
+    pub planted: Option<Bug>,
     /// Prints what happens.
     pub is_told: bool,
 }
@@ -174,11 +200,11 @@ impl Settings {
         }
     }
 
-    /// What `weir-sim` has to be told for the same run; of settings that no command line can say, the nearest.
+    /// What is to be run, in the repository, for the same run; of settings that no command line can say, the nearest.
     #[must_use]
     pub fn command(&self) -> String {
         let base = Self::new(self.scenario, self.seed);
-        let mut words = format!("weir-sim --seed {}", self.seed);
+        let mut words = format!("cargo run -q --release -p weir-sim -- --seed {}", self.seed);
         let scenario = Scenario::ALL.iter().find(|(scenario, _)| *scenario == self.scenario);
         if let Some((_, name)) = scenario.filter(|(scenario, _)| *scenario != Scenario::Everything) {
             words.push_str(&format!(" --scenario {name}"));
@@ -194,7 +220,7 @@ impl Settings {
                 words.push_str(&format!(" --without {name}"));
             }
         }
-        if let Some((_, name)) = PLANTED.iter().find(|(planted, _)| Some(*planted) == self.planted) {
+        if let Some((_, name)) = Bug::ALL.iter().find(|(bug, _)| Some(*bug) == self.planted) {
             words.push_str(&format!(" --plant {name}"));
         }
         words + " --tell"

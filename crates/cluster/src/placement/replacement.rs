@@ -9,12 +9,19 @@ use super::random::{Random, mix2};
 /// The store that takes the place of `lost` in the group of which `members` remain: as far from each of them as the
 /// policy's spread says, and of a class that the policy demands more of than remains. It follows the first one on one
 /// of the rings that groups come from, so that sets of stores stay few; on which depends on the lost store too, so that
-/// one store's groups go to many.
+/// one store's groups go to many. Of those that are to leave the group too (`leaving`) nobody takes it: one that is to
+/// be used again comes back as a new member, after it has left.
 ///
 /// # Errors
 /// [`PlacementError::NoReplacement`]. Where remaining members are nearer to each other than the policy says now (it was
 /// changed), that is not mended here.
-pub fn replacement(map: &Map, policy: &Policy, members: &[StoreId], lost: StoreId) -> Result<StoreId, PlacementError> {
+pub fn replacement(
+    map: &Map,
+    policy: &Policy,
+    members: &[StoreId],
+    lost: StoreId,
+    leaving: &[StoreId],
+) -> Result<StoreId, PlacementError> {
     let spread = policy.spread();
     let taken: Vec<u32> =
         members.iter().filter_map(|member| map.index_of(*member)).map(|at| map.domain(spread, at)).collect();
@@ -24,6 +31,7 @@ pub fn replacement(map: &Map, policy: &Policy, members: &[StoreId], lost: StoreI
         map.weight(at) > 0
             && info.store != lost
             && !members.contains(&info.store)
+            && !leaving.contains(&info.store)
             && !taken.contains(&map.domain(spread, at))
             && class.is_none_or(|class| info.class.as_ref() == Some(class))
     };

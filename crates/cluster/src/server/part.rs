@@ -219,11 +219,14 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
                 self.lead_of(piece, epoch, PrimaryInput::Ended(request, result), at);
             }
             ToStore::Fence(fence) => {
-                let Fence { piece, epoch, store, .. } = fence;
+                let Fence { piece, epoch, store, session, .. } = fence;
                 if store == self.store {
                     self.fence(piece, epoch, at);
                     self.floors.entry(piece).or_default().is_told = true;
-                    at.tell_manager(FromStore::Fenced(fence));
+                    // With another session the floor goes, and somebody may have been given something to read for that one already.
+                    if session.is_none_or(|session| at.view.lease.session == Some(session)) {
+                        at.tell_manager(FromStore::Fenced(fence));
+                    }
                 }
             }
             ToStore::Copy { copy, session, piece, epoch, original, from } => {

@@ -321,7 +321,11 @@ fn what_was_whole_and_half_changed_is_whole_where_it_is_copied_to() {
 fn whoever_was_left_out_shows_nothing_old_for_as_long_as_the_session_lasts() {
     let mut story = Story::new();
     assert_eq!(story.reads(&to_read(1)), Ok(Shows::Whole(WHOLE)));
-    let fence = Fence { fence: FenceId(1), node: NodeId(4), store: ME, piece: piece(), epoch: Epoch(2) };
+    let session = Some(story.session);
+    let fence = Fence { fence: FenceId(1), node: NodeId(4), store: ME, session, piece: piece(), epoch: Epoch(2) };
+    // What it says counts for the session that it has, and it may have been given another one.
+    let of_next = Fence { session: Some(SessionId(10)), ..fence };
+    assert_eq!(story.manager(ToStore::Fence(of_next)), []);
     assert_eq!(story.manager(ToStore::Fence(fence)), [Effect::ToManager(FromStore::Fenced(fence))]);
     for _ in 0..3 {
         story.wait(story.terms.kept);

@@ -296,8 +296,11 @@ fn choose(
     stay: &[StoreId],
     lost: StoreId,
 ) -> Result<StoreId, PlacementError> {
-    let before: Vec<StoreId> =
-        group.members.iter().filter(|member| !member.is_leaving()).map(|member| member.store).collect();
+    let stores = |leaving: bool| {
+        let members = group.members.iter().filter(move |member| member.is_leaving() == leaving);
+        members.map(|member| member.store).collect::<Vec<StoreId>>()
+    };
+    let (before, leaving) = (stores(false), stores(true));
     let meets = |policy: &&Policy| {
         usize::from(policy.layout().replicas()) == before.len()
             && is_apart(map, &before, policy.spread())
@@ -319,11 +322,11 @@ fn choose(
     }
     let wider = [Spread::Site, Spread::Rack].into_iter().filter(|spread| *spread > demanded.spread());
     for spread in wider.filter(|spread| is_apart(map, &before, *spread)) {
-        if let Ok(store) = replacement(map, &demanded.clone().with_spread(spread), stay, lost) {
+        if let Ok(store) = replacement(map, &demanded.clone().with_spread(spread), stay, lost, &leaving) {
             return Ok(store);
         }
     }
-    replacement(map, &demanded, stay, lost)
+    replacement(map, &demanded, stay, lost, &leaving)
 }
 
 fn is_apart(map: &Map, stores: &[StoreId], spread: Spread) -> bool {

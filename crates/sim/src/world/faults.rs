@@ -23,6 +23,7 @@ impl World {
                 let nth = self.rng.random_range(0..20);
                 self.tell(|| format!("the disk of server {server} is going to fail: {op:?}"));
                 self.servers[server].disk.fail_next(op, nth, std::io::ErrorKind::Other);
+                self.is_failing[server] = true;
                 self.counts.disk_errors += 1;
                 self.model.losses += 1;
                 // Somebody looks after it.

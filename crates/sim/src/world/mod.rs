@@ -2,6 +2,7 @@
 
 mod ending;
 mod faults;
+mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::message::{Addr, Message};
 use crate::model::{Model, Violation};
 use crate::server::Server;
 use crate::settings::{Counts, Settings};
+use watching::Watched;
 
 const TICK: Duration = Duration::from_millis(100);
 /// How long after all is mended everybody has to have come to an end.
@@ -87,6 +89,9 @@ struct World {
     arrives: BTreeMap<(Addr, Addr), Duration>,
     /// When the disk of a server's piece is free.
     disk_free: BTreeMap<(usize, PieceId), Duration>,
+    /// Servers whose disks have had an error since they began, or are going to have one.
+    is_failing: Vec<bool>,
+    watched: Watched,
     is_calm: bool,
     trouble: Option<String>,
 }
@@ -114,7 +119,8 @@ pub fn run(settings: &Settings) -> Result<Counts, Box<Violation>> {
     match what {
         None => Ok(world.counts),
         Some(what) => {
-            Err(Box::new(Violation { settings: *settings, at_s: format!("{:.6}", world.now.as_secs_f64()), what }))
+            let (at_s, event) = (format!("{:.6}", world.now.as_secs_f64()), world.counts.events);
+            Err(Box::new(Violation { settings: *settings, at_s, event, what }))
         }
     }
 }
@@ -148,6 +154,8 @@ impl World {
             cut: BTreeSet::new(),
             arrives: BTreeMap::new(),
             disk_free: BTreeMap::new(),
+            is_failing: vec![false; settings.servers],
+            watched: Watched::new(settings.servers),
             is_calm: false,
             trouble: None,
             rng,
@@ -198,7 +206,12 @@ impl World {
                 if self.connection(from, to) == connection && self.is_up(to) {
                     self.counts.delivered += 1;
                     self.tell(|| format!("{from:?} -> {to:?}: {message:?}"));
+                    let copy = self.watched.copy_of(&message);
                     self.receive(from, to, message);
+                    self.look(to, false);
+                    if let Some((store, piece)) = copy {
+                        self.look_at_copy(store, piece);
+                    }
                 } else {
                     self.counts.lost += 1;
                 }
@@ -206,6 +219,7 @@ impl World {
             Event::Tick { at, run } => {
                 if self.run_of(at) == run && self.is_up(at) {
                     self.tick(at);
+                    self.look(at, true);
                     self.events.plan(self.now + TICK, Event::Tick { at, run });
                 }
             }
@@ -216,6 +230,7 @@ impl World {
                             process.disk(piece, env);
                         }
                     });
+                    self.look(Addr::Server(server), false);
                 }
             }
             Event::Fault(fault) if !self.is_calm => {
@@ -226,6 +241,7 @@ impl World {
             Event::Mend(Mend::Start(at)) => {
                 if !self.is_up(at) {
                     self.start(at);
+                    self.look_at_all();
                 }
             }
             Event::Mend(Mend::Renew(at)) => self.stop(at, false),
@@ -280,6 +296,7 @@ impl World {
         self.model.losses += counts.booted - self.counts.booted;
         (self.counts, self.rng) = (counts, rng);
         for (to, message) in out {
+            self.look_at_said(at, to, &message);
             self.send(at, to, message);
         }
         if let Addr::Server(server) = at {
@@ -426,6 +443,7 @@ impl World {
                     .map(|process| self.manager.process = Some(process))
             }
             Addr::Server(at) => {
+                self.is_failing[at] = false;
                 let machine = &mut self.servers[at];
                 machine.life += 1;
                 let (life, boot) = (Life(machine.life), BootId(machine.boot));

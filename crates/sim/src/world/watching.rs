@@ -1,0 +1,373 @@
+//! What has to be true at every moment. It is looked at after each event that can change it, so that what is wrong is found near to where it comes from.
+//!
+//! - At most one store answers as the primary of what somebody writes, and none that the manager has put another one before.
+//! - What a client is told is written is on all stores that take part, as far as these are up and have lost nothing.
+//! - From then on nobody shows what was there before.
+//! - What is told to be closed is so in the namespace, and whoever it counts on has it; what is told to be removed is not there.
+//! - A store whose copy begins to count has it; what a store deletes nobody counts on.
+//! - When somebody has begun anew, all that was closed is as it was, and the namespace finds no fault with itself.
+
+use std::collections::BTreeMap;
+
+use cluster::CopyId;
+use cluster::message::{FromStore, ToManager, ToServer, ToStore};
+use cluster::replication::Epoch;
+use cluster::server::{Grant, GrantRights, Shows, View};
+use journal::Seq;
+use namespace::{Actor, NsError, WriterRecord};
+use roles::{FromDisk, FromManager};
+use types::{NsPath, PieceId, SessionId, StoreId};
+
+use super::World;
+use crate::client::Promise;
+use crate::manager::{server_of, store_of};
+use crate::message::{Addr, Capability, Message};
+use crate::model::Life;
+use crate::server::Server;
+
+/// A permission to read that was given for a content that somebody has changed since.
+#[derive(Debug)]
+struct Stale {
+    file: usize,
+    piece: PieceId,
+    grant: Grant,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    /// How far the manager's log had come when it was looked at last.
+    written: Option<Seq>,
+    /// What each server was allowed then.
+    views: Vec<Option<View>>,
+    /// Permissions to read that are good in servers' present sessions.
+    given: BTreeMap<PieceId, Vec<Grant>>,
+    stale: Vec<Vec<Stale>>,
+    /// Copies that stores were told to make.
+    ordered: BTreeMap<(StoreId, SessionId, CopyId), PieceId>,
+}
+
+impl Watched {
+    pub(super) fn new(servers: usize) -> Self {
+        Self { views: vec![None; servers], stale: (0..servers).map(|_| Vec::new()).collect(), ..Self::default() }
+    }
+
+    /// The copy that a message to the manager says is there.
+    pub(super) fn copy_of(&self, message: &Message) -> Option<(StoreId, PieceId)> {
+        let Message::FromDisk(FromDisk::Cluster(ToManager::OfStore { store, message })) = message else { return None };
+        let FromStore::Copied { session, copy, is_there: true } = message else { return None };
+        let piece = self.ordered.get(&(*store, *session, *copy))?;
+        Some((*store, *piece))
+    }
+}
+
+impl World {
+    fn wrong(&mut self, found: Result<(), String>) {
+        if let Err(what) = found {
+            self.trouble.get_or_insert(what);
+        }
+    }
+
+    /// What a node says, before anybody hears it.
+    pub(super) fn look_at_said(&mut self, from: Addr, to: Addr, message: &Message) {
+        match (from, to, message) {
+            (Addr::Server(_), Addr::Client(client), Message::Done { number, result: Ok(()) })
+            | (Addr::Manager, Addr::Client(client), Message::Removed { number, result: Ok(()) }) => {
+                let promised = self.clients[client].process.as_ref().and_then(|client| client.promised(*number));
+                if let Some(promised) = promised {
+                    let found = self.look_at_promise(promised);
+                    self.wrong(found);
+                }
+            }
+            (Addr::Manager, _, Message::Opened { result: Ok(Capability { piece, grant, .. }), .. }) => {
+                if let GrantRights::Read { .. } = grant.rights {
+                    self.remember(*piece, grant);
+                }
+            }
+            (
+                Addr::Manager,
+                _,
+                Message::FromManager(FromManager::Cluster(ToServer::ToStore {
+                    store,
+                    message: ToStore::Copy { copy, session, piece, .. },
+                })),
+            ) => {
+                self.watched.ordered.insert((*store, *session, *copy), *piece);
+            }
+            _ => {}
+        }
+    }
+
+    fn remember(&mut self, piece: PieceId, grant: &Grant) {
+        let Self { watched, servers, .. } = self;
+        let given = watched.given.entry(piece).or_default();
+        let is_over = |given: &Grant| match server_of(given.store) {
+            Addr::Server(server) => {
+                servers[server].process.as_ref().is_none_or(|process| process.last_session() > given.session)
+            }
+            _ => true,
+        };
+        given.retain(|given| !is_over(given) && given != grant);
+        given.push(grant.clone());
+    }
+
+    /// After an event at a node.
+    pub(super) fn look(&mut self, at: Addr, is_tick: bool) {
+        match at {
+            Addr::Server(server) => self.look_at_server(server, is_tick),
+            Addr::Manager => {
+                let written = self.manager.process.as_ref().map(|manager| manager.written());
+                if written != self.watched.written {
+                    self.watched.written = written;
+                    (0..self.servers.len()).for_each(|server| self.look_at_primaries(server));
+                }
+            }
+            Addr::Client(_) => {}
+        }
+    }
+
+    fn look_at_server(&mut self, server: usize, is_tick: bool) {
+        let now = self.servers[server].clock(self.now);
+        let Some(process) = &mut self.servers[server].process else { return };
+        let view = Some(process.view(now));
+        let emptied = std::mem::take(&mut process.emptied);
+        // With time alone a lease ends, and no more.
+        if !is_tick || view != self.watched.views[server] {
+            self.watched.views[server] = view;
+            self.look_at_primaries(server);
+        }
+        let found = self.look_at_stale(server);
+        self.wrong(found);
+        for piece in emptied {
+            let found = self.look_at_emptied(server, piece);
+            self.wrong(found);
+        }
+    }
+
+    fn answers(&self, server: usize, piece: PieceId) -> Option<Epoch> {
+        let machine = &self.servers[server];
+        machine.process.as_ref()?.answers(piece, machine.clock(self.now))
+    }
+
+    /// Whether nobody else answers for what this one answers for, and the manager knows of nobody else.
+    fn look_at_primaries(&mut self, server: usize) {
+        let Some(process) = &self.servers[server].process else { return };
+        let mut found = Ok(());
+        for (piece, token) in process.led() {
+            let Some(epoch) = self.answers(server, piece) else { continue };
+            for other in (0..self.servers.len()).filter(|other| *other != server) {
+                let Some(its) = self.answers(other, piece) else { continue };
+                if !self.has_ended(server, piece, epoch, its) && !self.has_ended(other, piece, its, epoch) {
+                    found = Err(format!(
+                        "two answer for piece {piece}: server {server} with epoch {}, server {other} with epoch {}",
+                        epoch.0, its.0
+                    ));
+                }
+            }
+            let Some(manager) = &self.manager.process else { continue };
+            let record = manager.ns.read(|read| namespace::writer_of(read, token.key, token.body)).ok().flatten();
+            let is_later = |record: &WriterRecord| record.epoch > epoch.0;
+            let Some(record) = record.filter(|record| is_later(record) && !process.is_whole(piece)) else { continue };
+            let primary = record.placement.participants.first().map(|primary| primary.store);
+            if primary != Some(store_of(server)) {
+                found = Err(format!(
+                    "server {server} answers for piece {piece} with epoch {}, and the manager has {primary:?} with epoch {}",
+                    epoch.0, record.epoch
+                ));
+            }
+        }
+        self.wrong(found);
+    }
+
+    /// Whether what one led before another one is closed, and it only has not heard yet that this counts: what it shows is what is there until somebody
+    /// is told that it was changed.
+    fn has_ended(&self, server: usize, piece: PieceId, epoch: Epoch, than: Epoch) -> bool {
+        epoch < than && self.servers[server].process.as_ref().is_some_and(|process| process.is_whole(piece))
+    }
+
+    /// A server that can be asked what it has: one whose disk has had an error, or is going to, is not.
+    fn sound(&self, server: usize) -> Option<&Server> {
+        let process = self.servers[server].process.as_ref()?;
+        (!self.is_failing[server] && !process.has_failed()).then_some(process)
+    }
+
+    fn look_at_promise(&mut self, promised: Promise) -> Result<(), String> {
+        match promised {
+            Promise::Written { file, number, piece, epoch } => {
+                self.look_at_written(file, number, piece, epoch)?;
+                self.make_stale(file, piece, epoch);
+                (0..self.servers.len()).try_for_each(|server| self.look_at_stale(server))
+            }
+            Promise::Closed { file } => self.is_closed(file),
+            Promise::Removed { file } => {
+                let path = &self.model.files[file].path;
+                let Some(manager) = &self.manager.process else { return Ok(()) };
+                let name = NsPath::parse(path.as_bytes()).map_err(|error| error.to_string())?;
+                match manager.ns.read(|read| namespace::stat(read, &Actor::admin(), &name)) {
+                    Ok(_) => Err(format!("{path} is said to be removed, and is there")),
+                    Err(_) => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Whether all who take part have a write that its client is told is written.
+    fn look_at_written(&self, file: usize, number: usize, piece: PieceId, epoch: Epoch) -> Result<(), String> {
+        let Some(manager) = &self.manager.process else { return Ok(()) };
+        let token = self.servers.iter().find_map(|machine| machine.process.as_ref()?.token(piece, epoch));
+        let Some(token) = token else { return Ok(()) };
+        let record = manager.ns.read(|read| namespace::writer_of(read, token.key, token.body)).ok().flatten();
+        let Some(record) = record.filter(|record| record.epoch == epoch.0) else { return Ok(()) };
+        for server in 0..self.servers.len() {
+            if let Some(before) = self.answers(server, piece).filter(|before| *before < epoch) {
+                return Err(format!(
+                    "server {server} answers for piece {piece} with epoch {}, after a write of {}",
+                    before.0, epoch.0
+                ));
+            }
+        }
+        let (offset, len) = self.model.place(file, number);
+        for participant in &record.placement.participants {
+            let Addr::Server(server) = server_of(participant.store) else { continue };
+            let Some(process) = self.sound(server) else { continue };
+            let now = self.servers[server].clock(self.now);
+            if process.view(now).era.is_none_or(|era| era != participant.era) {
+                continue;
+            }
+            let path = &self.model.files[file].path;
+            let at = format!("{path}: server {server} takes part in epoch {}", epoch.0);
+            let there = process.written(piece, offset, len);
+            let there =
+                there.map_err(|code| format!("{at}, and what is said to be written cannot be read: {code:?}"))?;
+            if !self.model.is_written(file, number, &there) {
+                return Err(format!("{at}, and does not have what is said to be written, {len} bytes at {offset}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What readers were given of lower epochs is no good any more.
+    fn make_stale(&mut self, file: usize, piece: PieceId, epoch: Epoch) {
+        let Some(given) = self.watched.given.get_mut(&piece) else { return };
+        let is_before = |grant: &mut Grant| matches!(grant.rights, GrantRights::Read { epoch: of, .. } if of < epoch);
+        let stale: Vec<Grant> = given.extract_if(.., is_before).collect();
+        for grant in stale {
+            if let Addr::Server(server) = server_of(grant.store) {
+                self.watched.stale[server].push(Stale { file, piece, grant });
+            }
+        }
+    }
+
+    fn look_at_stale(&mut self, server: usize) -> Result<(), String> {
+        if self.watched.stale[server].is_empty() {
+            return Ok(());
+        }
+        let now = self.servers[server].clock(self.now);
+        let Some(process) = &self.servers[server].process else {
+            self.watched.stale[server].clear();
+            return Ok(());
+        };
+        let (session, model) = (process.last_session(), &self.model);
+        // Where something was lost, what was there before may be what is left.
+        let is_good = |stale: &Stale| {
+            let file = &model.files[stale.file];
+            stale.grant.session >= session && file.losses_before == model.losses && file.life != Life::GivenUp
+        };
+        self.watched.stale[server].retain(is_good);
+        for Stale { file, piece, grant } in &self.watched.stale[server] {
+            let Ok(Shows::Whole(whole)) = process.may_read(*piece, grant, now) else { continue };
+            // A change may leave all as it was.
+            if process.holds(*piece, whole).is_ok() && model.whole(*file) != whole {
+                let path = &self.model.files[*file].path;
+                return Err(format!("{path}: server {server} shows what was there before it was changed: {whole:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nobody counts on what a store has taken off its disk.
+    fn look_at_emptied(&self, server: usize, piece: PieceId) -> Result<(), String> {
+        match self.counted(server, piece) {
+            Ok(Some(_)) => Err(format!("server {server} has taken away piece {piece}, which is counted on")),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a store is to have of a content at rest that it is counted on for.
+    fn counted(&self, server: usize, piece: PieceId) -> Result<Option<namespace::AtRest>, NsError> {
+        let Some(manager) = &self.manager.process else { return Ok(None) };
+        manager.ns.read(|read| {
+            for group in namespace::groups(read, None, usize::MAX)? {
+                let is_counted_on = namespace::body_record(read, group.group, piece.body)?.is_some()
+                    && namespace::holders(read, group.group, piece.body)?.contains(&store_of(server));
+                if is_counted_on {
+                    return namespace::at_rest(read, group.group, piece.body);
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// Whether a store has what it is counted on for from now on.
+    pub(super) fn look_at_copy(&mut self, store: StoreId, piece: PieceId) {
+        let Addr::Server(server) = server_of(store) else { return };
+        let counted = self.counted(server, piece);
+        let (Some(process), Ok(Some(at_rest))) = (self.sound(server), counted) else { return };
+        let found = process.keeps(piece, &at_rest);
+        self.wrong(found.map_err(|what| format!("the copy of server {server} counts: {what}")));
+    }
+
+    /// When somebody has begun anew: all that was closed is as it was.
+    pub(super) fn look_at_all(&mut self) {
+        for file in 0..self.model.files.len() {
+            if self.model.files[file].life == Life::Closed {
+                let found = self.is_closed(file);
+                self.wrong(found);
+            }
+        }
+        let Some(manager) = &self.manager.process else { return };
+        let mut first = None;
+        let snapshot = manager.kv.snapshot();
+        let checked = namespace::check(&*snapshot, &mut |finding| {
+            first.get_or_insert_with(|| format!("{}: {}", finding.key, finding.what));
+        });
+        drop(snapshot);
+        let found = match (checked, first) {
+            (Ok(_), Some(first)) => Err(first),
+            _ => Ok(()),
+        };
+        self.wrong(found);
+    }
+
+    /// Whether a file is in the namespace as its client was told, and all who are counted on and there have it.
+    fn is_closed(&self, file: usize) -> Result<(), String> {
+        let Some(manager) = &self.manager.process else { return Ok(()) };
+        let (path, whole) = (&self.model.files[file].path, self.model.whole(file));
+        let at = |error: &dyn std::fmt::Display| format!("{path} is closed: {error}");
+        let name = NsPath::parse(path.as_bytes()).map_err(|error| at(&error))?;
+        let found = manager.ns.read(|read| {
+            let inode = namespace::stat(read, &Actor::admin(), &name)?;
+            let Some(content) = inode.content().copied() else { return Ok(None) };
+            Ok(Some((content, namespace::holders(read, content.group, content.body)?)))
+        });
+        let (content, holders) = match found {
+            Ok(found) => found.ok_or_else(|| at(&"it is no file"))?,
+            Err(NsError::Kv(_)) => return Ok(()),
+            Err(error) => return Err(at(&error)),
+        };
+        let sums = content.sums.map(|sums| sums.crc32c);
+        if content.state != namespace::FileState::Complete || (content.len, sums) != (whole.len, Some(whole.crc32c)) {
+            return Err(at(&format!("{content:?} is there, and not {whole:?}")));
+        }
+        if holders.is_empty() {
+            return Err(at(&"nobody holds it"));
+        }
+        for store in holders {
+            let Addr::Server(server) = server_of(store) else { continue };
+            if let Some(process) = self.sound(server) {
+                process.holds(PieceId::first(content.body), whole).map_err(|why| at(&why))?;
+            }
+        }
+        Ok(())
+    }
+}
