@@ -14,7 +14,7 @@ pub struct CopyRate {
     pub bytes_per_second: u64,
     /// Copies at a time.
     pub at_once: usize,
-    /// A copy that is not done in that time is taken for lost.
+    /// A copy that is not done in that time, and what its length takes at [`SLOWEST`], is taken for lost.
     pub patience: Duration,
     /// After one that failed the same is not tried again for so long.
     pub rest: Duration,
@@ -33,6 +33,9 @@ impl Default for CopyRate {
         }
     }
 }
+
+/// Bytes a second that a copy makes at least: one of a large content is not begun anew because a disk is busy.
+pub const SLOWEST: u64 = 4 << 20;
 
 /// How often it is looked while copies are being made.
 const LOOK_WHILE_BUSY: Duration = Duration::from_millis(200);
@@ -142,10 +145,14 @@ impl Copying {
 
     /// A copy is there, or could not be made.
     pub fn done(&mut self, now: Time, copy: CopyId, is_there: bool) {
-        if let Some((owed, _)) = self.making.remove(&copy)
+        if let Some((owed, since)) = self.making.remove(&copy)
             && !is_there
         {
             self.resting.insert((owed.body, owed.to), now + self.rate.rest);
+            // What was counted for it and cannot have been copied yet is there for others: a large one that fails at once must not keep them waiting.
+            let copied = self.earned(now.since(since)).min(u128::from(owed.len));
+            let back = u128::from(owed.len) - copied;
+            self.credit = self.credit.saturating_add(i128::try_from(back).unwrap_or(i128::MAX)).min(self.most());
         }
     }
 
@@ -155,7 +162,9 @@ impl Copying {
         let lost: Vec<CopyId> = self
             .making
             .iter()
-            .filter(|(_, (_, since))| now.since(*since) >= self.rate.patience)
+            .filter(|(_, (owed, since))| {
+                now.since(*since) >= self.rate.patience + Duration::from_secs(owed.len / SLOWEST)
+            })
             .map(|(copy, _)| *copy)
             .collect();
         for copy in lost {
@@ -183,12 +192,20 @@ impl Copying {
     /// What was not used is kept for a second at most: a pause is not made good by a storm.
     fn count(&mut self, now: Time) {
         let rate = u128::from(self.rate.bytes_per_second.max(1));
-        let earned = rate.saturating_mul(now.since(self.counted).as_nanos()) / 1_000_000_000;
+        let earned = self.earned(now.since(self.counted));
         // What is left of a byte is counted the next time.
         let counted = u64::try_from(earned.saturating_mul(1_000_000_000) / rate).unwrap_or(u64::MAX);
         self.counted = self.counted + Duration::from_nanos(counted);
-        let most = i128::from(self.rate.bytes_per_second);
-        self.credit = self.credit.saturating_add(i128::try_from(earned).unwrap_or(i128::MAX)).min(most);
+        self.credit = self.credit.saturating_add(i128::try_from(earned).unwrap_or(i128::MAX)).min(self.most());
+    }
+
+    /// Bytes that may be copied in that time.
+    fn earned(&self, time: Duration) -> u128 {
+        u128::from(self.rate.bytes_per_second.max(1)).saturating_mul(time.as_nanos()) / 1_000_000_000
+    }
+
+    fn most(&self) -> i128 {
+        i128::from(self.rate.bytes_per_second)
     }
 }
 
@@ -287,6 +304,41 @@ mod tests {
         copying.tick(at(60_010), &mut out);
         assert_eq!(copying.making(), 1);
         assert_eq!(out.first(), Some(&CopyEffect::GiveUp(CopyId(2))));
+    }
+
+    #[test]
+    fn a_large_one_that_fails_at_once_keeps_no_other_waiting() {
+        let mut copying = Copying::new(at(0), rate(1000, 8));
+        let mut out = Vec::new();
+        copying.tick(at(1000), &mut out);
+        copying.found(at(1000), page(vec![owed(1, 1 << 40), owed(2, 10)], None));
+        out.clear();
+        copying.tick(at(1000), &mut out);
+        assert_eq!(out, [CopyEffect::Make(CopyId(1), owed(1, 1 << 40))]);
+        out.clear();
+        copying.done(at(1500), CopyId(1), false);
+        copying.tick(at(1500), &mut out);
+        assert_eq!(
+            out.first(),
+            Some(&CopyEffect::Make(CopyId(2), owed(2, 10))),
+            "and what may have been copied counts"
+        );
+    }
+
+    #[test]
+    fn a_large_one_may_take_its_time() {
+        let mut copying = Copying::new(at(0), rate(1 << 40, 8));
+        let mut out = Vec::new();
+        copying.tick(at(1000), &mut out);
+        copying.found(at(1000), page(vec![owed(1, 100 * SLOWEST), owed(2, 10)], None));
+        copying.tick(at(1000), &mut out);
+        out.clear();
+        copying.tick(at(160_000), &mut out);
+        assert_eq!(out.first(), Some(&CopyEffect::GiveUp(CopyId(2))));
+        assert_eq!(copying.making(), 1);
+        out.clear();
+        copying.tick(at(161_000), &mut out);
+        assert!(out.contains(&CopyEffect::GiveUp(CopyId(1))), "{out:?}");
     }
 
     #[test]

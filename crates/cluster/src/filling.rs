@@ -30,38 +30,57 @@ pub enum Next {
     NoPlace(StoreId, PlacementError),
 }
 
-/// Decides what is done next in `group`. `is_lost`: a store that is gone for good. `owed`: contents of which somebody who stays is owed a copy, counted
-/// up to [`OWED_AT_A_TIME`]. `choose` is asked for who takes a lost member's place beside those that remain.
+/// What is known of the members of a group.
+#[derive(Clone, Copy)]
+pub struct Going<'a> {
+    /// A store that is to leave: it was given up, or is being emptied.
+    pub is_to_leave: &'a dyn Fn(StoreId) -> bool,
+    /// One that is gone for good.
+    pub is_given_up: &'a dyn Fn(StoreId) -> bool,
+    /// One without whom something of the group would be gone.
+    pub is_alone: &'a dyn Fn(StoreId) -> bool,
+}
+
+impl std::fmt::Debug for Going<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Going")
+    }
+}
+
+/// Decides what is done next in `group`. `owed`: contents of which somebody who stays is owed a copy, counted up to [`OWED_AT_A_TIME`]. `choose` is asked
+/// for who takes a lost member's place beside those that remain.
 pub fn next(
     group: &Group,
-    is_lost: impl Fn(StoreId) -> bool,
+    going: &Going<'_>,
     owed: usize,
     choose: impl FnOnce(&[StoreId], StoreId) -> Result<StoreId, PlacementError>,
 ) -> Next {
-    let members = &group.members;
+    let (members, goes) = (&group.members, going.is_to_leave);
     let mut without_place = None;
-    if let Some(lost) = members.iter().find(|member| is_lost(member.store) && !member.is_leaving()) {
-        let stay = members.iter().filter(|member| !member.is_leaving() && !is_lost(member.store));
+    if let Some(lost) = members.iter().find(|member| goes(member.store) && !member.is_leaving()) {
+        let stay = members.iter().filter(|member| !member.is_leaving() && !goes(member.store));
         let stay: Vec<StoreId> = stay.map(|member| member.store).collect();
         // One that leaves is not taken in again before it has left.
         let is_new = |store: &StoreId| members.iter().all(|member| member.store != *store);
         match choose(&stay, lost.store) {
             // Who takes the place of one that never had all has to wait until what it was the first to have is on others.
-            Ok(_) if !lost.is_current() && owed > 0 => {}
+            Ok(_) if !lost.is_current() && (owed > 0 || (going.is_alone)(lost.store)) => {}
             Ok(store) if is_new(&store) => return Next::Join { store, in_place_of: lost.store },
             Ok(_) => {}
             Err(error) => without_place = Some(Next::NoPlace(lost.store, error)),
         }
     }
-    let filling = members.iter().find(|member| !member.is_current() && !is_lost(member.store));
-    let leaving = members.iter().find(|member| member.is_leaving());
-    let next = match (filling, leaving) {
+    // One that is being emptied may have something that nobody else has: it is given the rest first, and its place is taken then.
+    let filling = members.iter().find(|member| !member.is_current() && !(going.is_given_up)(member.store));
+    let mut leaving = members.iter().filter(|member| member.is_leaving()).peekable();
+    let next = match (filling, leaving.peek().is_some()) {
         (Some(member), _) if owed < OWED_AT_A_TIME => Next::Fill(member.store),
         (Some(_), _) => Next::Copies,
-        (None, Some(_)) if owed > 0 => Next::Copies,
-        (None, Some(_)) if members.iter().any(|member| !member.is_current()) => Next::Copies,
-        (None, Some(member)) => Next::Leave(member.store),
-        (None, None) => Next::Nothing,
+        (None, true) if owed > 0 || members.iter().any(|member| !member.is_current()) => Next::Copies,
+        (None, true) => leaving
+            .find(|member| !(going.is_alone)(member.store))
+            .map_or(Next::Copies, |member| Next::Leave(member.store)),
+        (None, false) => Next::Nothing,
     };
     match next {
         Next::Nothing | Next::Copies => without_place.unwrap_or(next),
@@ -83,17 +102,23 @@ mod tests {
         Group { group: GroupId(2), epoch: 1, members }
     }
 
+    fn is_two(store: StoreId) -> bool {
+        store == StoreId(2)
+    }
+
+    /// Store 2 was given up.
+    const LOST: Going<'_> = Going { is_to_leave: &is_two, is_given_up: &is_two, is_alone: &|_| false };
+
+    fn going(members: Vec<Member>, going: &Going<'_>, owed: usize) -> Next {
+        next(&group(members), going, owed, |stay, lost| {
+            assert!(!stay.contains(&lost));
+            Ok(StoreId(3))
+        })
+    }
+
     /// With store 2 lost, and store 3 to take its place.
     fn decide(members: Vec<Member>, owed: usize) -> Next {
-        next(
-            &group(members),
-            |store| store == StoreId(2),
-            owed,
-            |stay, lost| {
-                assert!(!stay.contains(&lost));
-                Ok(StoreId(3))
-            },
-        )
+        going(members, &LOST, owed)
     }
 
     const LEAVES: u64 = Member::LEAVES.0;
@@ -125,12 +150,23 @@ mod tests {
     #[test]
     fn without_a_place_all_stays_as_it_is() {
         let error = PlacementError::NoReplacement { lost: StoreId(2), spread: Spread::Host, class: None };
-        let none =
-            |members: Vec<Member>| next(&group(members), |store| store == StoreId(2), 0, |_, _| Err(error.clone()));
+        let none = |members: Vec<Member>, going: &Going<'_>| next(&group(members), going, 0, |_, _| Err(error.clone()));
         let stuck = Next::NoPlace(StoreId(2), error.clone());
-        assert_eq!(none(vec![member(1, 1, 0), member(2, 1, 0)]), stuck);
+        assert_eq!(none(vec![member(1, 1, 0), member(2, 1, 0)], &LOST), stuck);
         // But what can be done is done.
-        assert_eq!(none(vec![member(2, 1, 0), member(4, 1, LEAVES), member(3, 9, 0)]), Next::Fill(StoreId(3)));
-        assert_eq!(none(vec![member(1, 1, 0), member(3, 1, 0)]), Next::Nothing);
+        assert_eq!(none(vec![member(2, 1, 0), member(4, 1, LEAVES), member(3, 9, 0)], &LOST), Next::Fill(StoreId(3)));
+        assert_eq!(none(vec![member(1, 1, 0), member(3, 1, 0)], &LOST), Next::Nothing);
+        // Its place was taken by one that is to go itself: it stays as long as something is on it alone.
+        let members = || vec![member(4, 1, LEAVES), member(2, 100, 99)];
+        assert_eq!(none(members(), &Going { is_alone: &|store| store == StoreId(4), ..LOST }), stuck);
+        assert_eq!(none(members(), &LOST), Next::Leave(StoreId(4)));
+    }
+
+    #[test]
+    fn one_that_is_emptied_before_it_was_given_all_is_replaced_at_once_unless_something_is_on_it_alone() {
+        let emptied = Going { is_given_up: &|_| false, ..LOST };
+        let members = || vec![member(4, 1, LEAVES), member(2, 100, 40)];
+        assert_eq!(going(members(), &emptied, 0), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
+        assert_eq!(going(members(), &Going { is_alone: &is_two, ..emptied }, 0), Next::Fill(StoreId(2)));
     }
 }

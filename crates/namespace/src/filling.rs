@@ -95,13 +95,14 @@ pub fn fill_member(txn: &mut dyn Txn, _ctx: &Context, request: &FillMember) -> R
         return Ok(());
     }
     let page = bodies(txn, number, Some(member.through), PAGE)?;
+    let page: Vec<BodyId> = page.into_iter().map(|record| record.body).filter(|body| *body < member.since).collect();
+    // Also where there are more, which were all written since it joined.
     let is_last = page.len() < PAGE;
     if is_last {
         owe_kept_uploads(txn, number, member)?;
     }
-    let page: Vec<BodyId> = page.into_iter().map(|record| record.body).filter(|body| *body < member.since).collect();
     let all = BodyId(member.since.0.saturating_sub(1));
-    member.through = if is_last || page.len() < PAGE { all } else { page.last().copied().unwrap_or(all) };
+    member.through = if is_last { all } else { page.last().copied().unwrap_or(all) };
     for body in page {
         also_owe(txn, number, body, request.store)?;
     }
@@ -160,7 +161,8 @@ fn needed(store: StoreId, by: &str) -> NsError {
 }
 
 /// Others that stay have all of the group that this store has. What it does not have itself, and what nobody has, does not count: nobody gets it from
-/// here. What those are owed that are to go as well does not count either: who takes their place is owed it.
+/// here. What those are owed that are to go as well does not count either, as who takes their place is owed it; but what is on nobody else keeps this one
+/// until that is so.
 fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), NsError> {
     let (group, members) = (group.group, &group.members);
     let mut after = None;
@@ -178,18 +180,28 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
             break;
         }
     }
-    let mut go = vec![leaves];
+    let (mut go, mut lost) = (vec![leaves], Vec::new());
     for member in members {
         let wanted = store(txn, member.store)?.map(|entry| entry.state);
         if member.is_leaving() || matches!(wanted, Some(WantedState::Draining | WantedState::Lost)) {
             go.push(member.store);
         }
+        if wanted == Some(WantedState::Lost) {
+            lost.push(member.store);
+        }
+    }
+    let (goes, is_lost) = (|store: StoreId| go.contains(&store), |store: StoreId| lost.contains(&store));
+    if !has_successors(members, leaves, is_lost) {
+        return Err(needed(leaves, "all that would be left were given up"));
     }
     let mut after = None;
     loop {
         let page = owed(txn, group, after, PAGE)?;
-        if page.iter().any(|(body, owed)| is_needed(members, *body, owed, |store| go.contains(&store))) {
+        if page.iter().any(|(body, owed)| is_needed(members, *body, owed, goes)) {
             return Err(needed(leaves, "copies of what it has are owed to others"));
+        }
+        if page.iter().any(|(body, owed)| is_alone_with(members, *body, owed, leaves, is_lost)) {
+            return Err(needed(leaves, "nobody else has all that it has"));
         }
         after = page.last().map(|(body, _)| *body);
         if page.len() < PAGE {
@@ -205,6 +217,33 @@ pub fn is_needed(members: &[Member], body: BodyId, owed: &[StoreId], goes: impl 
     let is_owed = |member: &Member| owed.contains(&member.store);
     there.any(|member| member.has(body) && !is_owed(member))
         && members.iter().any(|member| !member.is_leaving() && !goes(member.store) && is_owed(member))
+}
+
+/// Whether a content would be gone with this member: it has it, and of those who would be left nobody has. Who was given up counts for nothing, nor do
+/// others that leave, for one that leaves. A lost one whose place is taken at once, since it was never given all, keeps nothing: what was on it alone is lost.
+#[must_use]
+pub fn is_alone_with(
+    members: &[Member],
+    body: BodyId,
+    owed: &[StoreId],
+    store: StoreId,
+    is_lost: impl Fn(StoreId) -> bool,
+) -> bool {
+    let holds = |member: &Member| member.has(body) && !owed.contains(&member.store);
+    let Some(this) = members.iter().find(|member| member.store == store) else { return false };
+    let is_left = |member: &Member| {
+        member.store != store && !is_lost(member.store) && !(this.is_leaving() && member.is_leaving())
+    };
+    holds(this)
+        && (this.is_leaving() || !is_lost(store))
+        && !members.iter().any(|member| is_left(member) && holds(member))
+}
+
+/// Whether somebody is left who was not given up, when this member leaves whose place was taken.
+#[must_use]
+pub fn has_successors(members: &[Member], store: StoreId, is_lost: impl Fn(StoreId) -> bool) -> bool {
+    let leaves = members.iter().any(|member| member.store == store && member.is_leaving());
+    !leaves || members.iter().any(|member| !member.is_leaving() && !is_lost(member.store))
 }
 
 /// Nothing is owed any more to a store that leaves. To others what was owed still is.

@@ -151,12 +151,20 @@ pub struct OpenedWrite {
 pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
     let units = request.stripe.iter().flat_map(|stripe| &stripe.units);
     for Placement { group, participants } in std::iter::once(&request.placement).chain(units) {
-        if !participants.is_empty()
-            && let Some(group) = crate::group(txn, *group)?
-            && !participants.iter().all(|one| group.members.iter().any(|member| member.store == one.store))
-        {
+        if participants.is_empty() {
+            continue;
+        }
+        let Some(group) = crate::group(txn, *group)? else { continue };
+        let what = || format!("group {}", group.group);
+        if !participants.iter().all(|one| group.members.iter().any(|member| member.store == one.store)) {
             let why = "a store that was to take part has left it meanwhile";
-            return Err(NsError::Stale { what: format!("group {}", group.group), why });
+            return Err(NsError::Stale { what: what(), why });
+        }
+        // All who stay get it. Where those that leave are counted as well it would have fewer copies in the end than it was to have.
+        let stay = group.members.iter().filter(|member| !member.is_leaving()).count();
+        if request.how != How::Update && stay < participants.len() {
+            let why = "a store that was to take part is about to leave it";
+            return Err(NsError::Stale { what: what(), why });
         }
     }
     if request.path.is_root() {

@@ -212,7 +212,8 @@ pub fn put_group(txn: &mut dyn Txn, _ctx: &Context, request: &PutGroup) -> Resul
     }
     let is_out = |entry: StoreEntry| entry.state != WantedState::Online;
     for member in &group.members {
-        if store(txn, member.store)?.is_some_and(is_out) {
+        // One that is not on the list any more, as well.
+        if store(txn, member.store)?.is_none_or(is_out) {
             return Err(NsError::Stale { what: what(), why: "a store of it is not to be used for new files any more" });
         }
     }

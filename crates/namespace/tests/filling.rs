@@ -325,3 +325,116 @@ fn no_group_is_made_of_a_store_that_is_emptied_and_what_was_given_up_stays_so() 
     assert_eq!(set(4, ns::WantedState::Online).unwrap_err().code(), ErrorCode::Invalid);
     assert_eq!(make(71).unwrap_err().code(), ErrorCode::Stale);
 }
+
+#[test]
+fn what_is_on_those_that_leave_alone_keeps_them_whoever_has_taken_their_place() {
+    let world = World::new();
+    let opened = world.open("/f");
+    world.close(&opened, &[1, 2]);
+    world.join(3, 1).unwrap();
+    world.join(4, 2).unwrap();
+    world.fill(3);
+    world.fill(4);
+    // Nobody stays who could be owed it: who took their place is to go as well, and no other store can take theirs.
+    for store in [3, 4] {
+        world.change(ns::SetStoreState { store: StoreId(store), state: WantedState::Draining }).unwrap();
+    }
+    for store in [1, 2] {
+        assert_eq!(world.leave(store).unwrap_err().code(), ErrorCode::Busy, "{store}");
+    }
+    world.copied(opened.body, 3);
+    world.leave(1).unwrap();
+    world.leave(2).unwrap();
+    assert_eq!((world.stores(), world.holders(opened.body)), (vec![3, 4], vec![3]));
+}
+
+#[test]
+fn nobody_leaves_to_those_alone_who_were_given_up() {
+    let world = World::new();
+    let opened = world.open("/f");
+    world.close(&opened, &[1, 2]);
+    for (joins, leaves) in [(3, 1), (4, 2)] {
+        world.join(joins, leaves).unwrap();
+        world.fill(joins);
+        world.copied(opened.body, joins);
+    }
+    world.change(ns::SetStoreState { store: StoreId(3), state: WantedState::Lost }).unwrap();
+    world.leave(1).unwrap();
+    world.change(ns::SetStoreState { store: StoreId(4), state: WantedState::Lost }).unwrap();
+    assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy, "it is the last that is there");
+}
+
+#[test]
+fn what_one_that_is_emptied_before_it_was_given_all_has_alone_keeps_its_place() {
+    let world = World::new();
+    let old = world.files(300)[0];
+    world.join(3, 2).unwrap();
+    world.fill(3);
+    world.join(4, 1).unwrap();
+    let opened = world.open("/alone");
+    world.close(&opened, &[3]);
+    world.change(ns::SetStoreState { store: StoreId(4), state: WantedState::Draining }).unwrap();
+    world.change(ns::SetStoreState { store: StoreId(3), state: WantedState::Draining }).unwrap();
+    assert!(!world.is_current(3) && !world.is_current(4));
+    let busy = world.change(ns::PutStore {
+        store: StoreId(5),
+        node: ns::FIRST_NODE,
+        place: "s/r/h5".parse().unwrap(),
+        class: None,
+    });
+    busy.unwrap();
+    assert_eq!(world.join(5, 3).unwrap_err().code(), ErrorCode::Busy, "nobody else has what was written there");
+    world.join(5, 4).unwrap();
+    assert_eq!((world.stores(), world.holders(old)), (vec![1, 5, 2, 3], vec![1, 2]));
+}
+
+#[test]
+fn what_is_kept_hidden_is_owed_also_where_much_was_written_since() {
+    let world = World::new();
+    let file = world.open("/f");
+    world.close(&file, &[1, 2]);
+    let replacing = world.change(ns::OpenWrite {
+        placement: Placement {
+            group: GROUP,
+            participants: [1, 2].map(|store| Participant { store: StoreId(store), era: Era(1) }).to_vec(),
+        },
+        ..ns::OpenWrite::new(
+            NsPath::parse(b"/f").unwrap(),
+            How::Replace,
+            ClientIdentity { user: "u".into(), pid: 1, host: "h".into() },
+            BootId(1),
+        )
+    });
+    let replacing = replacing.unwrap();
+    let interrupt = ns::Interrupt { writer: replacing.writer, kept_len: 1 };
+    world.change(ns::InterruptPlaced { interrupt, holders: vec![StoreId(1), StoreId(2)] }).unwrap();
+    world.join(3, 2).unwrap();
+    // A page in which the last ones that it is owed stand beside many that came after it.
+    world.files(300);
+    world.fill(3);
+    assert!(world.is_current(3));
+    assert!(world.owed().iter().any(|(body, owed)| *body == replacing.body && owed.contains(&3)), "{:?}", world.owed());
+}
+
+#[test]
+fn nothing_new_counts_on_those_that_leave_for_its_copies() {
+    let world = World::new();
+    let member = |store| Member { store: StoreId(store), since: BodyId(1), through: BodyId(0) };
+    world.change(ns::PutGroup { group: Group { group: GroupId(8), epoch: 1, members: vec![member(1)] } }).unwrap();
+    let join = ns::JoinGroup { group: GroupId(8), epoch: 1, store: StoreId(2), in_place_of: StoreId(1) };
+    world.change(join).unwrap();
+    let open = |path: &str, stores: &[u64]| {
+        let participants = stores.iter().map(|store| Participant { store: StoreId(*store), era: Era(1) }).collect();
+        world.change(ns::OpenWrite {
+            placement: Placement { group: GroupId(8), participants },
+            ..ns::OpenWrite::new(
+                NsPath::parse(path.as_bytes()).unwrap(),
+                How::NewOnly,
+                ClientIdentity { user: "u".into(), pid: 1, host: "h".into() },
+                BootId(1),
+            )
+        })
+    };
+    assert_eq!(open("/two", &[1, 2]).unwrap_err().code(), ErrorCode::Stale, "one copy would be left of it");
+    open("/one", &[2]).unwrap();
+}

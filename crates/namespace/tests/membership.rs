@@ -180,7 +180,10 @@ fn what_is_needed_still_is_not_removed() {
     let counted_on = world.change(ns::RemoveStore { store: StoreId(77) }).unwrap_err();
     assert!(counted_on.to_string().contains("group 4 counts on it"), "{counted_on}");
     let members = vec![Member { store: StoreId(78), since: BodyId(1), through: BodyId(0) }];
-    world.change(ns::PutGroup { group: Group { group: GroupId(4), epoch: 2, members } }).unwrap();
+    let put_group = ns::PutGroup { group: Group { group: GroupId(4), epoch: 2, members } };
+    assert_eq!(world.change(put_group.clone()).unwrap_err().code(), ErrorCode::Stale, "there is no such store");
+    world.change(put(78, one, "cern/r1/h1")).unwrap();
+    world.change(put_group).unwrap();
     world.change(ns::RemoveStore { store: StoreId(77) }).unwrap();
     assert_eq!(world.store(77), None);
     assert_eq!(world.change(ns::RemoveStore { store: StoreId(77) }).unwrap_err().code(), ErrorCode::NotFound);

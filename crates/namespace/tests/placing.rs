@@ -38,6 +38,11 @@ impl World {
     fn new() -> Self {
         let ns = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), NamespaceConfig::default()).unwrap();
         let world = Self(ns);
+        world.change(ns::FoundCluster { roles: 3, name: "m".into(), key: [0; 32] }).unwrap();
+        for store in 1..=4 {
+            let place = format!("s/r/h{store}").parse().unwrap();
+            world.change(ns::PutStore { store: StoreId(store), node: ns::FIRST_NODE, place, class: None }).unwrap();
+        }
         let members = vec![member(1), member(2), member(3)];
         world.change(ns::PutGroup { group: Group { group: GROUP, epoch: 1, members } }).unwrap();
         world

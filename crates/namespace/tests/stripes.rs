@@ -40,7 +40,10 @@ impl World {
     fn new() -> Self {
         let ns = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), NamespaceConfig::default()).unwrap();
         let world = Self(ns);
+        world.change(ns::FoundCluster { roles: 3, name: "m".into(), key: [0; 32] }).unwrap();
         for store in 1..=3 {
+            let place = format!("s/r/h{store}").parse().unwrap();
+            world.change(ns::PutStore { store: StoreId(store), node: ns::FIRST_NODE, place, class: None }).unwrap();
             let members = vec![Member { store: StoreId(store), since: BodyId(1), through: BodyId(0) }];
             world.change(ns::PutGroup { group: Group { group: on(store).group, epoch: 1, members } }).unwrap();
         }

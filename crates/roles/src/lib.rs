@@ -24,9 +24,9 @@ pub use disk::{
 pub use disk_node::DiskNode;
 pub use grant::{StripedRights, grant_of};
 pub use manager::{
-    ActivityView, ContentState, ContentView, CopyState, CopyView, Counted, DrainError, FileView, Lack, LeaverView,
-    Manager, ManagerSettings, MemberError, MissingAfter, MissingFile, MissingPage, NodeView, RepairError, RepairView,
-    StatusView, StoreView, StuckView, SumError, TopView, Unsummed, World, WriterView,
+    ActivityView, ContentState, ContentView, CopyState, CopyView, Counted, DrainError, FailedCopyView, FileView, Lack,
+    LeaverView, Manager, ManagerSettings, MemberError, MissingAfter, MissingFile, MissingPage, NodeView, RepairError,
+    RepairView, StatusView, StoreView, StuckView, SumError, TopView, Unsummed, World, WriterView,
 };
 pub use manager_node::{ManagerError, ManagerNode};
 pub use message::{

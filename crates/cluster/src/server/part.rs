@@ -222,7 +222,9 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
                 let Fence { piece, epoch, store, session, .. } = fence;
                 if store == self.store {
                     self.fence(piece, epoch, at);
-                    self.floors.entry(piece).or_default().is_told = true;
+                    // Of what is deleted nothing is there to be shown; it may come back, when the store is used again.
+                    let floor = self.floors.entry(piece).or_default();
+                    floor.is_told = floor.reads != Epoch(u32::MAX);
                     // With another session the floor goes, and somebody may have been given something to read for that one already.
                     if session.is_none_or(|session| at.view.lease.session == Some(session)) {
                         at.tell_manager(FromStore::Fenced(fence));
@@ -271,6 +273,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
     /// Whatever is done with it: nobody needs it any more, and its number never comes again.
     fn delete(&mut self, piece: PieceId, at: &mut At<'_, C, B>) {
         self.fence(piece, Epoch(u32::MAX), at);
+        self.floors.entry(piece).or_default().is_told = false;
         self.leads.remove(&piece);
         self.follows.remove(&piece);
         if self.deleting.insert(piece) {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use cluster::message::{BetweenStores, FromStore, PIECES_MAX, ToManager, ToServer};
+use cluster::message::{BetweenStores, FromStore, PIECES_MAX, ToManager, ToServer, ToStore};
 use cluster::server::{Input, Member, View};
 use cluster::{LeaseTerms, Life, Time};
 use parking_lot::{Mutex, RwLock};
@@ -248,8 +248,15 @@ impl DiskServer {
                 self.tick_stores();
             }
             FromManager::Cluster(ToServer::ToStore { store, message }) => {
-                if let Some(shell) = self.stores.get(&store) {
-                    self.step(shell, Input::OfManager(message), None);
+                match (self.stores.get(&store), message) {
+                    (Some(shell), message) => self.step(shell, Input::OfManager(message), None),
+                    // Its disk was taken out: nobody answers for it here.
+                    (None, ToStore::Fence(fence))
+                        if fence.session.is_none_or(|session| self.session() == Some(session)) =>
+                    {
+                        self.to_manager(store, FromStore::Fenced(fence));
+                    }
+                    (None, _) => {}
                 }
             }
         }

@@ -8,7 +8,7 @@ use cluster::{CopyEffect, CopyId, Owed, OwedPage, Time};
 use namespace::{AtRest, CopyDone, Durability, NsError, Sums};
 use types::{BodyId, GroupId, NodeId, PieceId, SessionId, StoreId};
 
-use super::Manager;
+use super::{Manager, State};
 
 /// Contents to which copies are owed that are looked through at a time.
 const PAGE: usize = 256;
@@ -16,12 +16,27 @@ const PAGE: usize = 256;
 /// A copy that is being made.
 pub(super) struct CopyUnderWay {
     pub(super) done: CopyDone,
+    /// Whose copy it is a copy of.
+    from: StoreId,
     /// Who was told.
     node: NodeId,
     /// In which session of it.
     session: SessionId,
     /// How long it is, in bytes.
     len: u64,
+}
+
+/// A copy that came to nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailedCopy {
+    /// The group.
+    pub(super) group: GroupId,
+    /// The content.
+    pub(super) body: BodyId,
+    /// Who was to be read.
+    pub(super) from: StoreId,
+    /// Who was to get it.
+    pub(super) to: StoreId,
 }
 
 /// What was made since the manager began.
@@ -31,6 +46,10 @@ pub(super) struct Copied {
     pub(super) copies: u64,
     /// Their bytes.
     pub(super) bytes: u64,
+    /// Copies that could not be made, and were or are tried again.
+    pub(super) failed: u64,
+    /// The latest of them.
+    pub(super) last_failed: Option<FailedCopy>,
 }
 
 impl Manager {
@@ -69,13 +88,25 @@ impl Manager {
                     |store: &StoreId| !state.servers.is_given_up(*store) && !state.servers.leaves(group, *store);
                 stores.into_iter().filter(|store| stays(store) && state.is_online(now, *store)).collect()
             };
-            if !to.is_empty() {
-                let at_rest = self.namespace.read(|read| namespace::at_rest(read, group, body))?;
-                let len = at_rest.map_or(0, |at_rest| at_rest.len);
+            if to.is_empty() {
+                continue;
+            }
+            let (at_rest, holders) = self.namespace.read(|read| {
+                Ok::<_, NsError>((namespace::at_rest(read, group, body)?, namespace::holders(read, group, body)?))
+            })?;
+            // What is written just now is owed later, and what nobody has who is there takes no other copy's turn.
+            let Some(AtRest { len, .. }) = at_rest else { continue };
+            if !Self::sources(&self.state(), now, holders).is_empty() {
                 owed.extend(to.into_iter().map(|to| Owed { group, body, to, len }));
             }
         }
         Ok(OwedPage { owed, end })
+    }
+
+    /// Of those that hold a content whoever it can be copied from.
+    fn sources(state: &State, now: Time, mut holders: Vec<StoreId>) -> Vec<StoreId> {
+        holders.retain(|store| state.is_online(now, *store) && !state.servers.is_given_up(*store));
+        holders
     }
 
     fn copy(&self, now: Time, copy: CopyId, owed: &Owed) -> Option<()> {
@@ -96,7 +127,9 @@ impl Manager {
         }
         let AtRest { len, sums, is_whole, epoch, state: of } = at_rest?;
         let mut state = self.state();
-        let from = holders.into_iter().find(|store| state.is_online(now, *store))?;
+        // Any of them, another one each time: what one has may be damaged, which is found when it is read.
+        let sources = Self::sources(&state, now, holders);
+        let from = *sources.get(usize::try_from(self.world.random() % sources.len().max(1) as u64).ok()?)?;
         let node = state.node_of(to)?;
         let session = state.sessions.session(now, node)?;
         let original = match sums {
@@ -104,7 +137,7 @@ impl Manager {
             None => Original::Kept { len, was_whole: is_whole },
         };
         let done = CopyDone { group, body, state: of, store: to };
-        state.copies.insert(copy, CopyUnderWay { done, node, session, len });
+        state.copies.insert(copy, CopyUnderWay { done, from, node, session, len });
         drop(state);
         let (piece, epoch) = (PieceId::first(body), Epoch(epoch));
         self.tell_store(node, to, ToStore::Copy { copy, session, piece, epoch, original, from });
@@ -123,11 +156,19 @@ impl Manager {
             state.counting.extend(made.iter().filter(|_| is_there).map(|made| (made.done.body, made.done.store)));
             made
         };
-        let Some(CopyUnderWay { done, len, .. }) = made else { return };
+        let Some(CopyUnderWay { done, from: source, len, .. }) = made else { return };
         let this = Arc::clone(self);
         if !is_there {
             let now = self.world.now();
-            return self.state().copying.done(now, copy, false);
+            let mut state = self.state();
+            state.copied.failed = state.copied.failed.saturating_add(1);
+            state.copied.last_failed =
+                Some(FailedCopy { group: done.group, body: done.body, from: source, to: done.store });
+            tracing::warn!(
+                body = %done.body, from = %state.servers.shown(source), to = %state.servers.shown(done.store),
+                "a copy could not be made; it is tried again",
+            );
+            return state.copying.done(now, copy, false);
         }
         self.change(Durability::Synced, done, move |result| {
             let now = this.world.now();

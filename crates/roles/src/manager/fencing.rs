@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cluster::message::ToStore;
 use cluster::replication::Epoch;
 use cluster::{Fence, FenceId, Time};
-use namespace::{Durability, PlaceWriter, WriterKind, WriterToken};
+use namespace::{Durability, NsError, PlaceWriter, WriterKind, WriterRecord, WriterToken};
 use types::{NodeId, Participant, PieceId, StoreId};
 
 use super::{Manager, told};
@@ -126,7 +126,17 @@ impl Manager {
         }
     }
 
-    /// A primary says who takes part from now on. Who is left out of a change of a file in place has to stop showing it first.
+    /// Whether there was something of a content before it was written by this one: a file that is changed in place, or an interrupted one that is gone
+    /// on with. Each store that has it could show it as it was.
+    pub(super) fn was_there(&self, writer: &WriterRecord) -> Result<bool, NsError> {
+        if writer.kind == WriterKind::Update {
+            return Ok(true);
+        }
+        let (group, body) = (writer.placement.group, writer.body);
+        Ok(self.namespace.read(|read| namespace::body_record(read, group, body))?.is_some())
+    }
+
+    /// A primary says who takes part from now on. Who is left out and could show what was there before has to stop doing so first.
     pub(super) fn place(self: &Arc<Self>, placing: Placing) {
         {
             let mut state = self.state();
@@ -149,12 +159,15 @@ impl Manager {
             // It asks again.
             Err(error) => return tracing::error!(%error, "cannot read who writes"),
         };
-        let left_out: Vec<StoreId> = match &writer {
-            Some(writer) if writer.kind == WriterKind::Update => {
+        let was_there = writer.as_ref().map_or(Ok(false), |writer| self.was_there(writer));
+        let left_out: Vec<StoreId> = match (&writer, was_there) {
+            (Some(writer), Ok(true)) => {
                 let before = writer.placement.participants.iter().map(|one| one.store);
                 before.filter(|store| placing.participants.iter().all(|one| one.store != *store)).collect()
             }
-            _ => Vec::new(),
+            (_, Ok(_)) => Vec::new(),
+            // It asks again.
+            (_, Err(error)) => return tracing::error!(%error, "cannot read what is written"),
         };
         if left_out.is_empty() {
             self.placed(placing, None);

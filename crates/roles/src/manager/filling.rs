@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::filling::{Next, OWED_AT_A_TIME, next};
+use cluster::filling::{Going, Next, OWED_AT_A_TIME, next};
 use cluster::placement::{Map, PlacementError, replacement};
 use cluster::{Presence, Time};
 use namespace::{Durability, FillMember, JoinGroup, LeaveGroup, NsError, Operation, Read, WantedState};
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use types::{ErrorCode, Group, GroupId, Policy, Spread, StoreId};
 
 use super::Manager;
+use super::copies::FailedCopy;
 use super::overview::{COUNT_MAX, Counted};
 
 /// How often it is looked what can be done.
@@ -68,6 +69,21 @@ pub struct RepairView {
     pub copying: u64,
     /// Groups in which nobody can take a lost store's place; the first of them.
     pub stuck: Vec<StuckView>,
+    /// Copies that could not be made since the manager began. They are tried again, from whoever else has the content.
+    pub failed: u64,
+    /// The latest of these.
+    pub last_failed: Option<FailedCopyView>,
+}
+
+/// A copy that could not be made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FailedCopyView {
+    /// Of which file, if that has a name.
+    pub path: Option<String>,
+    /// Whoever was read, in words.
+    pub from: String,
+    /// Whoever was to get it, in words.
+    pub to: String,
 }
 
 /// A store that was given up, or is being emptied.
@@ -122,6 +138,7 @@ impl Manager {
     /// When the namespace cannot be read.
     pub fn repair_view(&self) -> Result<RepairView, NsError> {
         let owed = self.count_owed(COUNT_MAX)?;
+        let last_failed = self.last_failed()?;
         let state = self.state();
         let servers = &state.servers;
         let view = |store: StoreId| LeaverView {
@@ -145,7 +162,24 @@ impl Manager {
             owed,
             copying: state.copies.len() as u64,
             stuck: stuck.collect(),
+            failed: state.copied.failed,
+            last_failed,
         })
+    }
+
+    fn last_failed(&self) -> Result<Option<FailedCopyView>, NsError> {
+        let Some(FailedCopy { group, body, from, to }) = self.state().copied.last_failed else { return Ok(None) };
+        let path = self.namespace.read(|read| {
+            let record = namespace::body_record(read, group, body)?;
+            record.map(|record| namespace::path_of(read, record.ino)).transpose()
+        });
+        let state = self.state();
+        Ok(Some(FailedCopyView {
+            // It may have been removed since.
+            path: path.ok().flatten().map(|path| String::from_utf8_lossy(&path).into_owned()),
+            from: state.servers.shown(from),
+            to: state.servers.shown(to),
+        }))
     }
 
     pub(super) fn fill_groups(self: &Arc<Self>, now: Time) {
@@ -190,18 +224,25 @@ impl Manager {
     }
 
     fn go_on_with(self: &Arc<Self>, group: &Group, policies: &[Policy]) -> Result<(), NsError> {
-        let (map, lost): (Arc<Map>, Vec<StoreId>) = {
+        let (map, lost, given_up): (Arc<Map>, Vec<StoreId>, Vec<StoreId>) = {
             let state = self.state();
-            let lost =
-                group.members.iter().map(|member| member.store).filter(|store| state.servers.is_to_leave(*store));
-            (Arc::clone(state.servers.map()), lost.collect())
+            let stores = || group.members.iter().map(|member| member.store);
+            let lost = stores().filter(|store| state.servers.is_to_leave(*store));
+            let given_up = stores().filter(|store| state.servers.is_given_up(*store));
+            (Arc::clone(state.servers.map()), lost.collect(), given_up.collect())
         };
         let goes = |store: StoreId| {
             lost.contains(&store) || group.members.iter().any(|member| member.store == store && member.is_leaving())
         };
-        let owed = self.namespace.read(|read| needed_of(read, group, goes))?;
+        let is_given_up = |store: StoreId| given_up.contains(&store);
+        let Keeping { owed, alone } = self.namespace.read(|read| keeping(read, group, goes, is_given_up))?;
         let choose = |stay: &[StoreId], lost: StoreId| choose(&map, policies, group, stay, lost);
-        let next = next(group, |store| lost.contains(&store), owed, choose);
+        let going = Going {
+            is_to_leave: &|store| lost.contains(&store),
+            is_given_up: &is_given_up,
+            is_alone: &|store| alone.contains(&store),
+        };
+        let next = next(group, &going, owed, choose);
         if let Next::NoPlace(store, why) = next {
             let before = self.state().filling.stuck.insert(group.group, (store, why.clone()));
             if before.is_none() {
@@ -255,16 +296,36 @@ impl Manager {
     }
 }
 
-/// How many contents of a group somebody who stays is owed and somebody who goes has, up to [`OWED_AT_A_TIME`].
-fn needed_of(read: &dyn Read, group: &Group, goes: impl Fn(StoreId) -> bool) -> Result<usize, NsError> {
-    let (mut count, mut after) = (0, None);
+/// What keeps members of a group that go.
+struct Keeping {
+    /// How many contents somebody who stays is owed and somebody who goes has, up to [`OWED_AT_A_TIME`].
+    owed: usize,
+    /// Those without whom something would be gone.
+    alone: BTreeSet<StoreId>,
+}
+
+fn keeping(
+    read: &dyn Read,
+    group: &Group,
+    goes: impl Fn(StoreId) -> bool,
+    is_given_up: impl Fn(StoreId) -> bool,
+) -> Result<Keeping, NsError> {
+    let members = &group.members;
+    let mut to_go: Vec<StoreId> = members.iter().map(|member| member.store).filter(|store| goes(*store)).collect();
+    let mut found = Keeping { owed: 0, alone: BTreeSet::new() };
+    found.alone.extend(to_go.iter().filter(|store| !namespace::has_successors(members, **store, &is_given_up)));
+    let mut after = None;
     loop {
         let page = namespace::owed(read, group.group, after, PAGE)?;
-        let is_needed = |(body, owed): &&(_, Vec<StoreId>)| namespace::is_needed(&group.members, *body, owed, &goes);
-        count += page.iter().filter(is_needed).count();
+        for (body, owed) in &page {
+            found.owed += usize::from(namespace::is_needed(members, *body, owed, &goes));
+            let is_alone = |store: &&StoreId| namespace::is_alone_with(members, *body, owed, **store, &is_given_up);
+            found.alone.extend(to_go.iter().filter(is_alone));
+        }
+        to_go.retain(|store| !found.alone.contains(store));
         after = page.last().map(|(body, _)| *body);
-        if page.len() < PAGE || count >= OWED_AT_A_TIME {
-            return Ok(count.min(OWED_AT_A_TIME));
+        if page.len() < PAGE || found.owed >= OWED_AT_A_TIME && to_go.is_empty() {
+            return Ok(Keeping { owed: found.owed.min(OWED_AT_A_TIME), ..found });
         }
     }
 }

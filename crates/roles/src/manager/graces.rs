@@ -96,12 +96,13 @@ impl Manager {
                 if !is_there {
                     state.graces.nobody_leads(now, &writer.token());
                 }
-                if state.graces.is_over(now, &writer.token()) {
-                    due.push(writer);
-                } else if let Some(store) = primary.filter(|_| is_there)
+                if let Some(store) = primary.filter(|_| is_there)
                     && let Some(node) = state.node_of(store)
                 {
+                    // Its client may just have come back: who is there is asked, however long nobody has said that it leads this one.
                     ask.entry((node, store)).or_default().push(writer.token());
+                } else if state.graces.is_over(now, &writer.token()) {
+                    due.push(writer);
                 }
             }
         }
@@ -117,14 +118,30 @@ impl Manager {
     }
 
     /// A disk server says which of the writers that it was asked about it leads.
-    pub(super) fn led(&self, asked: &[WriterToken], led: &[WriterToken]) {
+    pub(super) fn led(self: &Arc<Self>, asked: &[WriterToken], led: &[WriterToken]) {
         let now = self.world.now();
-        let mut state = self.state();
-        for writer in asked {
-            if led.contains(writer) {
-                state.graces.alone.remove(&(writer.key, writer.body));
-            } else {
-                state.graces.nobody_leads(now, writer);
+        let mut over = Vec::new();
+        {
+            let mut state = self.state();
+            for writer in asked {
+                if led.contains(writer) {
+                    state.graces.alone.remove(&(writer.key, writer.body));
+                } else if state.graces.is_over(now, writer) {
+                    over.push(*writer);
+                } else {
+                    state.graces.nobody_leads(now, writer);
+                }
+            }
+        }
+        for token in over {
+            match self.namespace.read(|read| namespace::writer_of(read, token.key, token.body)) {
+                Ok(writer) => {
+                    // One that has ended or was fenced meanwhile is not what was asked about.
+                    if let Some(writer) = writer.filter(|writer| writer.token() == token) {
+                        self.end_writer(&writer);
+                    }
+                }
+                Err(error) => tracing::error!(%error, "cannot read who writes"),
             }
         }
     }

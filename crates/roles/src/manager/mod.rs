@@ -49,7 +49,7 @@ use summing::Summing;
 
 pub use activity::ActivityView;
 pub use draining::DrainError;
-pub use filling::{LeaverView, RepairError, RepairView, StuckView};
+pub use filling::{FailedCopyView, LeaverView, RepairError, RepairView, StuckView};
 pub use members::MemberError;
 pub use missing::{Lack, MissingAfter, MissingFile, MissingPage};
 pub use overview::{Counted, NodeView, StatusView, TopView};
@@ -141,13 +141,20 @@ impl State {
         self.servers.node_of(store)
     }
 
+    /// `None`: it is not known, or will not come back.
     fn standing(&self, now: Time, store: StoreId) -> Option<Standing> {
         let node = self.node_of(store)?;
         let presence = match self.sessions.presence(now, node) {
+            // A node may be there without one of its disks.
+            Presence::Online | Presence::Suspect if !self.servers.is_served(node, store) => Presence::Away,
             // Its lease runs, but it cannot be told anything.
             Presence::Online if !self.servers.is_connected(node) => Presence::Suspect,
             presence => presence,
         };
+        // Nobody waits for one that was given up, whatever it would know.
+        if presence == Presence::Away && self.servers.is_given_up(store) {
+            return None;
+        }
         Some(Standing { presence, era: self.sessions.era(node)? })
     }
 

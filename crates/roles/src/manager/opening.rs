@@ -179,12 +179,22 @@ impl Manager {
             None => opening.refuse(OpeningError::wait("another server is just taking it over")),
             Some(Reopening::Same(_)) => self.open_for_update(opening, group, participants, None),
             Some(Reopening::TakeOver(to)) => {
-                // What is changed in place is on all of them, and each could show what it was.
-                let first = if writer.kind == WriterKind::Update { participants.len() } else { 1 };
+                // What was there before is on all of them, and each could show it.
+                let first = match self.was_there(writer) {
+                    Ok(was_there) => {
+                        if was_there {
+                            participants.len()
+                        } else {
+                            1
+                        }
+                    }
+                    Err(error) => return opening.refuse(error),
+                };
                 let others = participants[..first].iter().filter(|one| **one != to).map(|one| one.store);
                 let (others, token): (Vec<StoreId>, _) = (others.collect(), writer.token());
                 tracing::info!(path = %opening.op.path, from = %participants[0].store, to = %to.store, "another store takes over");
                 self.once_fenced(&others, piece, Epoch(writer.epoch + 1), move |this, ended| {
+                    let mut opening = opening;
                     let Some(ended) = ended else { return opening.refuse(unknown_server()) };
                     let now = this.world.now();
                     // It may have lost what it had meanwhile: then it is decided anew.
@@ -195,7 +205,11 @@ impl Manager {
                     let op = PlaceWriter { writer: token, participants: vec![to], takes_over: true };
                     let that = Arc::clone(this);
                     this.change(Durability::Synced, op, move |result| match result {
-                        Ok(_) => that.open_for_update(opening, group, vec![to], Some(ended)),
+                        Ok(now) => {
+                            // Whoever comes for this writing alone comes for it as it is now.
+                            opening.op.only = opening.op.only.map(|_| now);
+                            that.open_for_update(opening, group, vec![to], Some(ended));
+                        }
                         // Its close has just come through, for one.
                         Err(error) => opening.refuse(not_made(error)),
                     });

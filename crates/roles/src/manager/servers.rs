@@ -34,6 +34,8 @@ struct Server {
     /// Where other nodes reach it.
     nodes_at: Option<String>,
     is_connected: bool,
+    /// Its stores that are there, as it said last; `None`: it has not said so to this manager.
+    serves: Option<BTreeSet<StoreId>>,
     key: Option<CapabilityKey>,
     heard: Heard,
     writers: WritersRoom,
@@ -53,7 +55,7 @@ pub(super) struct Servers {
     is_news: bool,
     next_look: Time,
     groups: BTreeMap<GroupId, Group>,
-    /// By their stores, in order. Of several with the same stores, one.
+    /// Those that nobody leaves, by their stores, in order. Of several with the same stores, one.
     by_stores: BTreeMap<Vec<StoreId>, GroupId>,
     next_group: u64,
     /// In how many of them a store is.
@@ -179,6 +181,20 @@ impl Servers {
         self.nodes.get(&node).is_some_and(|server| server.is_connected)
     }
 
+    /// Whether a store is there when its node is; as long as nobody has said so, that is believed.
+    pub(super) fn is_served(&self, node: NodeId, store: StoreId) -> bool {
+        let serves = self.nodes.get(&node).and_then(|server| server.serves.as_ref());
+        serves.is_none_or(|serves| serves.contains(&store))
+    }
+
+    /// A node says which stores it has; whether that is news.
+    fn set_served(&mut self, node: NodeId, stores: BTreeSet<StoreId>) -> bool {
+        let Some(server) = self.nodes.get_mut(&node) else { return false };
+        let is_news = server.serves.as_ref() != Some(&stores);
+        server.serves = Some(stores);
+        is_news
+    }
+
     /// A node says what it does. One that nobody knows is not remembered.
     pub(super) fn hear(&mut self, now: Time, node: NodeId, said: Activity) {
         if let Some(server) = self.nodes.get_mut(&node) {
@@ -283,7 +299,14 @@ impl Servers {
                 self.by_stores.remove(&before);
             }
         }
-        self.by_stores.entry(stores).or_insert(group.group);
+        if group.members.iter().any(Member::is_leaving) {
+            // What is written anew there would have a copy less when that one has left.
+            if self.by_stores.get(&stores) == Some(&group.group) {
+                self.by_stores.remove(&stores);
+            }
+        } else {
+            self.by_stores.entry(stores).or_insert(group.group);
+        }
     }
 
     /// Stores that have left a group, as far as this manager can know: who has opened a file there before may read it there still.
@@ -407,8 +430,11 @@ impl Manager {
         }
     }
 
+    /// How a node's stores are; all that are there.
     pub(super) fn report(&self, node: NodeId, reports: Vec<StoreReport>) {
         let mut state = self.state();
+        let is_news = state.servers.set_served(node, reports.iter().map(|report| report.store).collect());
+        state.servers.is_changed |= is_news;
         if reports.iter().any(|report| !state.servers.stores.contains_key(&report.store)) {
             // It has just registered.
             if let Err(error) = state.servers.look(&self.namespace) {

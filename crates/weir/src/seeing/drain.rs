@@ -6,7 +6,7 @@ use std::time::Duration;
 use roles::{LeaverView, RepairView};
 use types::StoreId;
 
-use super::repair::under_way;
+use super::repair::{failed, under_way};
 use super::{asked, counted, show, store_meant};
 use crate::Failure;
 use crate::cli::DrainArgs;
@@ -58,6 +58,7 @@ fn in_words(view: &RepairView) -> Vec<String> {
     let mut lines: Vec<String> = view.draining.iter().map(standing).collect();
     if view.draining.iter().any(|leaver| !leaver.is_empty) {
         lines.push(under_way(view));
+        lines.extend(failed(view));
     }
     lines.extend(view.draining.iter().flat_map(|leaver| stuck(view, leaver)));
     lines
@@ -102,6 +103,8 @@ mod tests {
             owed,
             copying: 2,
             stuck: stuck.clone(),
+            failed: 0,
+            last_failed: None,
         };
         assert_eq!(
             in_words(&with(leaver(2, false))),

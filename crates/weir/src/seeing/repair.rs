@@ -1,6 +1,6 @@
 //! `weir repair`.
 
-use roles::{RepairView, StuckView};
+use roles::{FailedCopyView, RepairView, StuckView};
 
 use super::{counted, show, store_meant};
 use crate::Failure;
@@ -29,6 +29,7 @@ fn in_words(view: &RepairView) -> Vec<String> {
         })
         .collect();
     lines.push(under_way(view));
+    lines.extend(failed(view));
     let of_lost = |stuck: &&StuckView| view.lost.iter().any(|lost| lost.store == stuck.store);
     for stuck in view.stuck.iter().filter(of_lost) {
         lines.push(format!("group {} stays without store {}: {}", stuck.group, stuck.store, stuck.why));
@@ -43,6 +44,16 @@ pub(super) fn under_way(view: &RepairView) -> String {
     format!("{groups} being filled; copies that are owed: {more}{}, {} just being made", view.owed.count, view.copying)
 }
 
+/// What could not be copied, if anything.
+pub(super) fn failed(view: &RepairView) -> Option<String> {
+    let FailedCopyView { path, from, to } = view.last_failed.as_ref()?;
+    let what = path.as_deref().unwrap_or("a file that was removed since");
+    let times = counted(view.failed, "time");
+    Some(format!(
+        "{times} a copy could not be made, and is tried again; the latest: {what}, from {from} to {to} (their logs say why)"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use roles::{Counted, LeaverView};
@@ -53,14 +64,28 @@ mod tests {
     fn what_is_lost_what_is_under_way_and_what_cannot_be_done_is_said() {
         let lost = |groups| LeaverView { store: "7".into(), place: "s/r/h".into(), groups, is_empty: false };
         let owed = Counted { count: 3, and_more: false };
-        let view =
-            RepairView { lost: vec![lost(2)], draining: Vec::new(), filling: 1, owed, copying: 2, stuck: Vec::new() };
+        let view = RepairView {
+            lost: vec![lost(2)],
+            draining: Vec::new(),
+            filling: 1,
+            owed,
+            copying: 2,
+            stuck: Vec::new(),
+            failed: 0,
+            last_failed: None,
+        };
         assert_eq!(
             in_words(&view),
             [
                 "store 7 at s/r/h is lost; 2 groups count on it",
                 "1 group being filled; copies that are owed: 3, 2 just being made"
             ]
+        );
+        let last_failed = FailedCopyView { path: Some("/f".into()), from: "store 1".into(), to: "store 2".into() };
+        let lines = in_words(&RepairView { failed: 3, last_failed: Some(last_failed), ..view.clone() });
+        assert_eq!(
+            lines[2],
+            "3 times a copy could not be made, and is tried again; the latest: /f, from store 1 to store 2 (their logs say why)"
         );
         let stuck = vec![StuckView { group: 4, store: "7".into(), why: "no room".into() }];
         let lines = in_words(&RepairView { lost: vec![lost(0)], stuck, ..view.clone() });
