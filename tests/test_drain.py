@@ -16,9 +16,13 @@ from XRootD.client.flags import OpenFlags
 def make(base, request):
     made = []
 
-    def make(disks: int) -> Cluster:
-        made.append(Cluster(base / request.node.name, disks, ("--grace-seconds", "3")).start())
-        made[-1].policy("/", "replica(2)")
+    def make(disks: int, policy: str = "replica(2)", rate: str = "100MiB") -> Cluster:
+        home = base / request.node.name
+        made.append(Cluster(home, disks, ("--grace-seconds", "3")))
+        config = home / "weir.toml"
+        config.write_text(f'copies.rate = "{rate}"\n')
+        made[-1].manager.flags = (*made[-1].manager.flags, "--config", str(config))
+        made[-1].start().policy("/", policy)
         return made[-1]
 
     yield make
@@ -134,3 +138,33 @@ def test_what_cannot_be_emptied_says_why_and_may_be_left_as_it_is(make, tmp_path
     assert drain(cluster, store, "--stop").returncode == 0
     cluster.until(lambda: xrdcp(source, f"{cluster.url}/a-place").code == 0)
     assert len(cluster.whole_on("/a-place")) == 2
+
+
+def test_a_store_keeps_what_it_has_alone_when_its_successor_is_to_go_as_well(make, tmp_path):
+    cluster = make(2, "replica(1)", rate="1MiB")
+    files = {}
+    for number in range(12):
+        source = write(tmp_path / "source", f"alone {number}", MIB)
+        xrdcp("-f", source, f"{cluster.url}/f{number}").ok()
+        files[f"/f{number}"] = source.read_bytes()
+    first, second = map(cluster.store_of, cluster.disks)
+    assert drain(cluster, first).returncode == 0
+    cluster.until(lambda: cluster.asked("repair")["filling"] == 0 and cluster.asked("repair")["owed"]["count"])
+    # Most of it is on its way still, and there is nobody who could take the second one's place.
+    assert drain(cluster, second).returncode == 0
+    assert cluster.asked("repair")["owed"]["count"] > 3
+
+    def readable() -> None:
+        for path, content in files.items():
+            xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
+            assert (tmp_path / "back").read_bytes() == content, path
+
+    for _ in range(3):
+        readable()
+        time.sleep(0.5)
+    said = json.loads(drain(cluster, "--json").stdout)
+    assert [stuck["store"] for stuck in said["stuck"]] and all("repla" in stuck["why"] for stuck in said["stuck"]), said
+    # It gets all of it still; then nothing counts on the first one.
+    cluster.until(lambda: len(cluster.asked("repair")["draining"]) == 2 and not cluster.disks[0].objects())
+    readable()
+    assert all(cluster.whole_on(path) == {second} for path in files)

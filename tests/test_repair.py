@@ -12,8 +12,8 @@ pytestmark = pytest.mark.alone
 
 
 class Repaired(Cluster):
-    def __init__(self, home, rate: str):
-        super().__init__(home, 3)
+    def __init__(self, home, rate: str, disks: int):
+        super().__init__(home, disks)
         config = home / "weir.toml"
         config.write_text(f'copies.rate = "{rate}"\n')
         self.manager.flags = ("--config", str(config))
@@ -47,10 +47,10 @@ class Repaired(Cluster):
 def make(base, request):
     made = []
 
-    def make(rate: str) -> Repaired:
+    def make(rate: str, disks: int = 3) -> Repaired:
         home = base / request.node.name
         home.mkdir()
-        made.append(Repaired(home, rate).start())
+        made.append(Repaired(home, rate, disks).start())
         made[-1].weir("policy", "set", "/", "replica(2)", "--data", made[-1].data)
         return made[-1]
 
@@ -115,3 +115,27 @@ def test_a_manager_that_is_killed_in_the_middle_goes_on(make, tmp_path):
     cluster.wait_repaired(90)
     last.kill()
     readable(cluster, tmp_path, files)
+
+
+def test_a_damaged_copy_keeps_no_good_one_from_being_copied(make, tmp_path):
+    cluster = make("100MiB", disks=4)
+    cluster.weir("policy", "set", "/", "replica(3)", "--data", cluster.data)
+    files = recorded(cluster, tmp_path, [2 * MIB] * 6)
+    lost = cluster.disks[3]
+    on_it = [path for path in files if cluster.store_of(lost) in cluster.whole_on(path)]
+    assert on_it
+    # One of the two that are left of each has a page that is not what was written, found when it is read.
+    for path in on_it:
+        disk = next(disk for disk in cluster.disks[:3] if cluster.store_of(disk) in cluster.whole_on(path))
+        (there,) = (there for there in disk.objects() if there.read_bytes() == files[path])
+        with there.open("r+b") as damaged:
+            damaged.seek(MIB)
+            damaged.write(b"not what was written")
+    cluster.lose(lost)
+    cluster.wait_repaired(120)
+    for path in on_it:
+        copies = [there.read_bytes() == files[path] for disk in cluster.disks[:3] for there in disk.objects()]
+        assert copies.count(True) == 2, path
+    view = cluster.asked("repair")
+    if view["failed"]:
+        assert view["last_failed"]["path"] in on_it and "store" in view["last_failed"]["from"], view

@@ -70,6 +70,18 @@ struct Numbers {
     bodies: Vec<(u64, u64)>,
     /// Somebody is taking the next range.
     taking: bool,
+    /// Bodies up to this one are in use, whatever the ranges say.
+    used: u64,
+}
+
+impl Numbers {
+    fn leave_out_used(&mut self) {
+        let used = self.used;
+        for (next, end) in &mut self.bodies {
+            *next = (*next).max(used.saturating_add(1)).min(*end);
+        }
+        self.bodies.retain(|(next, end)| next < end);
+    }
 }
 
 fn next(ranges: &mut Vec<(u64, u64)>) -> Option<u64> {
@@ -115,6 +127,19 @@ impl IdSource {
         numbers.inos.push((range.first.ino, range.first.ino + range.len));
         numbers.bodies.push((range.first.body, range.first.body + range.len));
         numbers.taking = false;
+        numbers.leave_out_used();
+    }
+
+    /// Somebody has a body of this number. If it was still to be handed out, neither it nor a lower one will be, and the answer is `true`: then this
+    /// namespace is older than what is stored, as one that was brought back from a copy is.
+    pub fn is_used(&self, body: BodyId) -> bool {
+        let mut numbers = self.numbers.lock();
+        let is_news = numbers.bodies.first().is_some_and(|(next, _)| *next <= body.0);
+        if is_news {
+            numbers.used = numbers.used.max(body.0);
+            numbers.leave_out_used();
+        }
+        is_news
     }
 
     /// Whether the caller is to take the next range now: fewer than half of `range` are left and nobody else does.
@@ -129,5 +154,29 @@ impl IdSource {
     /// The taking failed; the next one who is asked tries again.
     pub(crate) fn taking_failed(&self) {
         self.numbers.lock().taking = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(first: u64) -> TakenRange {
+        TakenRange { first: Untaken { ino: first, body: first }, len: 10 }
+    }
+
+    #[test]
+    fn what_somebody_has_already_is_not_handed_out_whenever_its_range_is_taken() {
+        let ids = IdSource::new();
+        ids.add(range(100));
+        assert_eq!(ids.next_body().ok(), Some(BodyId(100)));
+        assert!(!ids.is_used(BodyId(7)) && !ids.is_used(BodyId(100)), "it was handed out before");
+        assert_eq!(ids.next_body().ok(), Some(BodyId(101)));
+        assert!(ids.is_used(BodyId(104)) && !ids.is_used(BodyId(104)));
+        assert_eq!(ids.next_body().ok(), Some(BodyId(105)));
+        assert!(ids.is_used(BodyId(115)));
+        assert!(ids.next_body().is_err() && ids.should_take(10), "all that there was is used");
+        ids.add(range(110));
+        assert_eq!((ids.next_body().ok(), ids.next_ino().ok()), (Some(BodyId(116)), Some(Ino(100))));
     }
 }
