@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use cluster::server::{Grant, GrantRights, Input, Shows};
 use store::{Reader, Verified};
-use types::capability::{Capability, CapabilityError, Rights, Wanted};
-use types::{BodyId, ErrorCode, Ino, PieceId, Stripe, Timestamp, WriterToken};
+use types::capability::{Capability, CapabilityError, PathMark, Rights, Wanted};
+use types::{BodyId, ErrorCode, Ino, NsPath, PieceId, Stripe, Timestamp, WriterToken};
 
 use super::piece::whole_of;
 use super::store_shell::StoreShell;
@@ -81,14 +81,19 @@ pub struct WriteGrant {
 }
 
 impl DiskServer {
-    /// Reads the permission that a client shows.
+    /// Reads the permission that a client shows with `path`.
     ///
     /// # Errors
     /// It is good for nothing here (any more): the client is sent to the manager where that helps.
-    pub fn granted(self: &Arc<Self>, capability: &[u8], now: Timestamp) -> Result<Granted, PlacedError> {
+    pub fn granted(
+        self: &Arc<Self>,
+        capability: &[u8],
+        path: &NsPath,
+        now: Timestamp,
+    ) -> Result<Granted, PlacedError> {
         let keys = self.keys.read();
         let keys = keys.as_ref().ok_or_else(|| self.moved_or_early())?;
-        let wanted = Wanted { server: self.settings.node, body: None, rights: Rights::READ, now };
+        let wanted = Wanted { server: self.settings.node, path: PathMark::of(path), rights: Rights::READ, now };
         let capability = match Capability::check(capability, keys, &wanted) {
             Ok(capability) => capability,
             Err(

@@ -20,7 +20,7 @@ use cluster::{LeaseTerms, Life, Time};
 use parking_lot::{Mutex, RwLock};
 use store::Store;
 use types::capability::{CapabilityKey, CapabilityKeys};
-use types::{BootId, Incarnation, NodeId, PieceId, SessionId, StoreId, WriterToken};
+use types::{BootId, Incarnation, NodeId, NsPath, PieceId, SessionId, StoreId, WriterToken};
 
 use crate::bulk::{BulkBytes, BulkPool};
 use crate::message::{Between, EndWriter, FromDisk, FromManager, Hello, StoreReport, Way};
@@ -311,8 +311,8 @@ impl DiskServer {
 
     /// Ends a writing whose client does not come back. It may wait for the disk.
     fn end_writer(self: &Arc<Self>, end: &EndWriter) {
-        let path = String::from_utf8_lossy(&end.path).into_owned();
-        let placed = match self.granted(end.capability.as_bytes(), wall_clock()) {
+        let Ok(path) = NsPath::parse(&end.path) else { return };
+        let placed = match self.granted(end.capability.as_bytes(), &path, wall_clock()) {
             Ok(Granted::Write(grant)) => grant.attach_to_end(&end.path, end.expected_len),
             Ok(Granted::Read(_) | Granted::Striped(_)) => return,
             Err(error) => Err(error),
@@ -320,8 +320,9 @@ impl DiskServer {
         let placed = match placed {
             Ok(placed) => placed,
             // The manager tries again.
-            Err(error) => return tracing::info!(path, %error, "a writing cannot be ended here"),
+            Err(error) => return tracing::info!(%path, %error, "a writing cannot be ended here"),
         };
+        let path = path.to_string();
         let is_whole = placed.is_new() && !placed.gaps() && end.expected_len == Some(placed.len());
         let told = move |how: &'static str, result: Result<(), PlacedError>| match result {
             Ok(()) => tracing::info!(path, "{how}: its writer went away"),
