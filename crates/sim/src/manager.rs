@@ -32,7 +32,7 @@ use crate::settings::{Counts, Settings};
 pub(crate) struct Env<'a> {
     /// By its own clock.
     pub(crate) now: Time,
-    /// The time of day, on which all agree.
+    /// The time of day, for the manager: nobody else has one.
     pub(crate) wall: Timestamp,
     pub(crate) out: &'a mut Vec<(Addr, Message)>,
     pub(crate) counts: &'a mut Counts,

@@ -210,7 +210,8 @@ impl Server {
     /// What a permission allows, if it is good here.
     fn granted(&self, sealed: &str, path: &NsPath, env: &Env<'_>) -> Option<(PieceId, Grant)> {
         let server = node_of(store_of(self.index));
-        let wanted = Wanted { server, path: PathMark::of(path), rights: Rights::READ, now: env.wall };
+        let now = self.member.manager_time(env.now)?;
+        let wanted = Wanted { server, path: PathMark::of(path), rights: Rights::READ, now };
         let permission = Permission::check(sealed.as_bytes(), self.keys.as_ref()?, &wanted).ok()?;
         Some((PieceId::first(permission.body), roles::grant_of(&permission)?))
     }
@@ -246,13 +247,15 @@ impl Server {
                 }
             }
             FromManager::WhatHas { store, after } => self.say_what_is_here(store, after, env),
-            FromManager::Cluster(ToServer::Registered { registered, terms }) => {
-                if self.member.registered(&registered, terms) {
+            FromManager::Cluster(ToServer::Registered { registered, terms, wall }) => {
+                if self.member.registered(&registered, terms, wall) {
                     self.last_session = registered.session;
                     self.step(Input::Tick, env);
                 }
             }
-            FromManager::Cluster(ToServer::Renewed { session, number }) => self.member.renewed(session, number),
+            FromManager::Cluster(ToServer::Renewed { session, number, wall }) => {
+                self.member.renewed(session, number, wall);
+            }
             FromManager::Cluster(ToServer::NoSession { session }) => self.member.no_session(session),
             FromManager::Cluster(ToServer::ToStore { store, message }) => {
                 if store == store_of(self.index) {

@@ -149,7 +149,7 @@ pub struct Capability {
     pub epoch: u64,
     /// The disk server's session with the manager: in another one it is good for nothing.
     pub session: SessionId,
-    /// Until when; not at this moment any more.
+    /// Until when by the manager's clock; not at this moment any more.
     pub expires: Timestamp,
     /// Where the pieces are, in a form that is the layouts' affair; at most [`LAYOUT_BYTES_MAX`] bytes.
     pub layout: Vec<u8>,
@@ -175,7 +175,7 @@ pub struct Wanted {
     pub path: PathMark,
     /// What is to be done.
     pub rights: Rights,
-    /// By the server's clock.
+    /// By the clock of the manager, which gave it.
     pub now: Timestamp,
 }
 
@@ -224,7 +224,7 @@ pub enum CapabilityError {
         wanted: Rights,
     },
     /// Its time is over.
-    #[error("the permission in the redirect expired {} ago by this server's clock; open the file by the manager's address again", units::show_duration(*ago))]
+    #[error("the permission in the redirect expired {} ago; open the file by the manager's address again", units::show_duration(*ago))]
     Expired {
         /// For how long it has been over.
         ago: Duration,
