@@ -295,10 +295,13 @@ impl Manager {
             ToManager::Renew { node: of, session, number } if of == node => {
                 let is_good = self.state().sessions.renew(now, node, session);
                 let wall = self.world.wall();
-                self.tell(node, match is_good {
-                    true => ToServer::Renewed { session, number, wall },
-                    false => ToServer::NoSession { session },
-                });
+                self.tell(
+                    node,
+                    match is_good {
+                        true => ToServer::Renewed { session, number, wall },
+                        false => ToServer::NoSession { session },
+                    },
+                );
             }
             ToManager::OfStore { store, message } if self.state().node_of(store) == Some(node) => {
                 self.receive_of_store(node, store, message);
