@@ -357,9 +357,16 @@ def test_a_permission_opens_its_file_and_no_other(cluster, secret, tmp_path):
     with raw.Raw(disk.port, host=disk.host) as there:
         handle = there.ask_open(f"{path}?{permission}").body[:4]
         assert there.read(handle, 0, 1000).body == content("secret", 1000)
-        # The permission alone says which content; another name beside it changes nothing.
-        handle = there.ask_open(f"{other}?{permission}").body[:4]
+        # However the same path is written.
+        handle = there.ask_open(f"/{path}/?{permission}").body[:4]
         assert there.read(handle, 0, 1000).body == content("secret", 1000)
+        # Shown with another name, whether there is such a file or not, it is no guess at which of the two is meant.
+        for name in (other, "/one/nothing", f"{path}x"):
+            answer = there.ask_open(f"{name}?{permission}")
+            assert answer.error == raw.NOT_AUTHORIZED, answer
+            assert b"for another file" in answer.body and b"by the manager's address" in answer.body, answer
+            answer = there.request(raw.TRUNCATE, bytes(16), f"{name}?{permission}".encode())
+            assert answer.error == raw.NOT_AUTHORIZED and b"for another file" in answer.body, answer
         # It is to read, whatever else is asked for.
         answer = there.ask_open(f"{path}?{permission}", raw.OPEN_UPDATE)
         if answer.status == raw.OK:

@@ -187,8 +187,11 @@ def test_a_permission_is_good_for_its_file_and_once(cluster, manager, tmp_path):
         written = [letter for letter, answer in zip((b"x", b"y", b"z"), answers, strict=True) if answer.status == raw.OK]
         assert len(written) == 1 and {answer.status for answer in answers} <= {raw.OK, raw.WAIT, raw.REDIRECT, raw.ERROR}, answers
         assert read_back(cluster, "/one/own/a", tmp_path) == written[0]
-        # Under another path it is the file that it is for that is written.
-        assert ask(other, [create(f"/one/own/strange?{of_b}", b"b")])[0].status == raw.OK
+        # With another path nothing is written, neither there nor to the file that it is for, which it is still good for.
+        strange = ask(other, [create(f"/one/own/strange?{of_b}", b"x"), create(f"/one/own/a?{of_b}", b"x")])
+        assert [answer.error for answer in strange] == [raw.NOT_AUTHORIZED] * 2, strange
+        assert all(b"for another file" in answer.body for answer in strange), strange
+        assert ask(other, [create(f"/one/own/b?{of_b}", b"b")])[0].status == raw.OK
     assert read_back(cluster, "/one/own/b", tmp_path) == b"b"
     assert Xrdfs(cluster.url)("ls", "/one/own").ok().out.split() == ["/one/own/a", "/one/own/b"]
     # To change a file in place is no permission to make one.

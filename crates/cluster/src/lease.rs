@@ -101,20 +101,21 @@ impl Lease {
         self.asked.iter().any(|(asked, _)| *asked == number)
     }
 
-    /// Request `number` was granted, in another session than before: what was granted in that one is worth nothing.
-    pub fn granted_anew(&mut self, number: u64) {
+    /// Request `number` was granted, in another session than before: what was granted in that one is worth nothing. When it was sent.
+    pub fn granted_anew(&mut self, number: u64) -> Option<Time> {
         self.until = None;
-        self.granted(number);
+        self.granted(number)
     }
 
-    /// Request `number` was granted. An answer that nobody waits for any more changes nothing.
-    pub fn granted(&mut self, number: u64) {
-        let Some(place) = self.asked.iter().position(|(asked, _)| *asked == number) else { return };
+    /// Request `number` was granted. When it was sent; an answer that nobody waits for any more changes nothing.
+    pub fn granted(&mut self, number: u64) -> Option<Time> {
+        let place = self.asked.iter().position(|(asked, _)| *asked == number)?;
         let (_, sent) = self.asked[place];
         // Answers may come in another order, or twice.
         self.asked.drain(..=place);
         let until = sent + self.terms.at_server();
         self.until = Some(self.until.map_or(until, |before| before.max(until)));
+        Some(sent)
     }
 
     /// The session is another one, or over: what was granted is worth nothing, and what is still to come neither.

@@ -151,6 +151,8 @@ pub enum ToServer {
         registered: Registered,
         /// What leases are.
         terms: LeaseTerms,
+        /// The manager's time of day, by which permissions end.
+        wall: Timestamp,
     },
     /// It keeps its session.
     Renewed {
@@ -158,6 +160,8 @@ pub enum ToServer {
         session: SessionId,
         /// The number of the request.
         number: u64,
+        /// The manager's time of day.
+        wall: Timestamp,
     },
     /// That session is over.
     NoSession {
@@ -319,8 +323,8 @@ mod tests {
         let (epoch, result) = (Epoch(u32::MAX), Err(ErrorCode::Stale));
         let registered = Registered { session, era: Era(2), number: 1 };
         there_and_back(vec![
-            ToServer::Registered { registered, terms: LeaseTerms::default() },
-            ToServer::Renewed { session, number: 2 },
+            ToServer::Registered { registered, terms: LeaseTerms::default(), wall: Timestamp(i64::MAX) },
+            ToServer::Renewed { session, number: 2, wall: Timestamp(-1) },
             ToServer::NoSession { session },
             to_store(ToStore::Placed { piece, epoch, request, result }),
             to_store(ToStore::Ended { piece, epoch, request, result: Ok(()) }),

@@ -31,12 +31,15 @@ const MAGIC: &[u8; 8] = b"weirnode";
 const WELCOME: u8 = 0;
 const REFUSED: u8 = 1;
 
-/// The versions of the protocol between nodes: hello, frames, messages.
+/// The versions of the protocol between nodes: hello, frames, messages, and the permissions that go from a manager to a disk server by way of a client. A
+/// version for each release in which a form is another one than before; `docs/node-protocol.md` has the rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u16)]
 pub enum Version {
     /// The first.
     V1 = 1,
+    /// A permission names the path that it is for, and a session comes with the manager's time of day.
+    V2 = 2,
 }
 
 /// All versions that a node speaks.
@@ -50,7 +53,7 @@ pub struct Versions {
 
 impl Versions {
     /// Those of this build.
-    pub const SPOKEN: Versions = Versions { oldest: Version::V1 as u16, newest: Version::V1 as u16 };
+    pub const SPOKEN: Versions = Versions { oldest: Version::V2 as u16, newest: Version::V2 as u16 };
 
     /// The newest that `other` speaks, too.
     #[must_use]

@@ -1,6 +1,6 @@
 //! Messages as bytes: postcard (<https://postcard.jamesmunns.com/wire-format>: numbers of variable length, fields in their order, an enum's variant by
-//! its place). So a message's form follows from its type, and a change of the type is a change of the protocol: variants are added at the end of an
-//! enum alone, and everything else takes a new version ([`crate::Version`]) and the pinned bytes of a test with it.
+//! its place). So a message's form follows from its type, and a change of the type is a change of the protocol: it takes a new version
+//! ([`crate::Version`]) and the pinned bytes of a test with it. So does a variant at the end of an enum: who does not know it ends the connection.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

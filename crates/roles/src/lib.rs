@@ -5,6 +5,8 @@ mod bulk;
 pub mod desk;
 mod disk;
 mod disk_node;
+#[cfg(test)]
+mod forms;
 mod grant;
 pub mod links;
 mod manager;

@@ -6,13 +6,15 @@ use std::net::IpAddr;
 use cluster::placement::PlacementError;
 use namespace::{Actor, NsError};
 use types::direct::StripedFile;
-use types::{BodyId, ErrorCode, NodeId, Place, Timestamp};
+use types::{BodyId, ErrorCode, NodeId, NsPath, Place, Timestamp};
 
 /// Who opens, and how the client came here.
 #[derive(Clone, Debug)]
 pub struct Asking {
     /// The time of day.
     pub now: Timestamp,
+    /// The path by which it asks, and will show its permission with: that is good with no other one.
+    pub path: NsPath,
     /// Where the client is.
     pub from: IpAddr,
     /// Where it says that it stands.

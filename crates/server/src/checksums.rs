@@ -18,7 +18,7 @@ use wire::ErrorNumber;
 
 use self::granted::{not_summed, read_granted};
 use crate::answer::Reply;
-use crate::node::{Node, Role, wall_clock};
+use crate::node::{Node, Role};
 use crate::refusal::Refusal;
 use crate::requests::parse_path;
 
@@ -134,7 +134,10 @@ impl Shared {
         }
         let has_room = !state.stopping && state.for_manager.len() < WAITING_MAX;
         let granted = match parse_path(&path) {
-            Ok(path) if has_room => disk.granted(capability.as_bytes(), wall_clock()).map(|granted| (path, granted)),
+            Ok(path) if has_room => {
+                let granted = disk.granted(capability.as_bytes(), &path);
+                granted.map(|granted| (path, granted))
+            }
             Ok(_) => Err(PlacedError::Wait { seconds: 1, why: "it reads too many files at the moment" }),
             Err(_) => Err(PlacedError::Store(ErrorCode::Invalid, "its name is none".to_owned())),
         };

@@ -19,7 +19,7 @@ use namespace::{
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use roles::{Asking, FromDisk, FromManager, ManagerSettings, OpeningError, Redirect};
-use types::capability::{Capability as Permission, CapabilityKey, CapabilityKeys, Rights, Wanted};
+use types::capability::{Capability as Permission, CapabilityKey, CapabilityKeys, PathMark, Rights, Wanted};
 use types::{
     BootId, ClientIdentity, Era, ErrorCode, GroupId, Layout, NodeId, NsPath, PieceId, Place, Policy, Spread, StoreId,
     Timestamp,
@@ -32,7 +32,7 @@ use crate::settings::{Counts, Settings};
 pub(crate) struct Env<'a> {
     /// By its own clock.
     pub(crate) now: Time,
-    /// The time of day, on which all agree.
+    /// The time of day, for the manager: nobody else has one.
     pub(crate) wall: Timestamp,
     pub(crate) out: &'a mut Vec<(Addr, Message)>,
     pub(crate) counts: &'a mut Counts,
@@ -86,7 +86,15 @@ struct Outside {
     /// What it tells its servers.
     told: Vec<(NodeId, FromManager)>,
     /// What became of opens.
-    opened: Vec<(usize, Number, Result<Redirect, OpeningError>)>,
+    opened: Vec<Opened>,
+}
+
+/// What became of one, for its client.
+struct Opened {
+    client: usize,
+    number: Number,
+    path: NsPath,
+    result: Result<Redirect, OpeningError>,
 }
 
 struct World(Arc<Mutex<Outside>>);
@@ -289,6 +297,7 @@ impl Manager {
         let (client, number) = of;
         let asking = Asking {
             now: env.wall,
+            path: path.clone(),
             from: IpAddr::V4(Ipv4Addr::LOCALHOST),
             place: None,
             tried: tried.iter().map(|store| host_of(*store)).collect(),
@@ -299,7 +308,7 @@ impl Manager {
         let (how, restarted) = match want {
             Want::Read => {
                 let result = self.roles.open_read(&asking, &path, false, None);
-                return lock(&self.outside).opened.push((client, number, result));
+                return lock(&self.outside).opened.push(Opened { client, number, path, result });
             }
             Want::New { restarted } => (How::NewOnly, *restarted),
             Want::Update => (How::Update, false),
@@ -310,9 +319,11 @@ impl Manager {
             let was_open = self.ns.read(|read| namespace::find_writer(read, &own, &path));
             env.counts.reopened += u64::from(was_open.is_ok_and(|writers| !writers.is_empty()));
         }
-        let op = OpenWrite { restarted, ..OpenWrite::new(path, how, own, BootId(1)) };
+        let op = OpenWrite { restarted, ..OpenWrite::new(path.clone(), how, own, BootId(1)) };
         let outside = Arc::clone(&self.outside);
-        self.roles.open_write(asking, op, move |result| lock(&outside).opened.push((client, number, result)));
+        self.roles.open_write(asking, op, move |result| {
+            lock(&outside).opened.push(Opened { client, number, path, result });
+        });
     }
 
     /// The real one begins to do something.
@@ -344,8 +355,8 @@ impl Manager {
             }
             env.send(server_of_node(node), Message::FromManager(message));
         }
-        for (client, number, result) in opened {
-            let result = match result.map(|redirect| self.read(redirect, env)) {
+        for Opened { client, number, path, result } in opened {
+            let result = match result.map(|redirect| self.read(redirect, path, env)) {
                 Ok(Some(capability)) => Ok(capability),
                 // Nobody can use it: the client asks again.
                 Ok(None) => Err(ErrorCode::Overloaded),
@@ -358,16 +369,17 @@ impl Manager {
     }
 
     /// What a redirect allows: clients here look into it to know whom they are sent to.
-    fn read(&mut self, redirect: Redirect, env: &mut Env<'_>) -> Option<Capability> {
+    fn read(&mut self, redirect: Redirect, path: NsPath, env: &mut Env<'_>) -> Option<Capability> {
         let keys = self.keys.get(&redirect.node)?;
-        let wanted = Wanted { server: redirect.node, body: Some(redirect.body), rights: Rights::READ, now: env.wall };
+        let server = redirect.node;
+        let wanted = Wanted { server, path: PathMark::of(&path), rights: Rights::READ, now: env.wall };
         let permission = Permission::check(redirect.capability.as_bytes(), keys, &wanted).ok()?;
         let (piece, grant) = (PieceId::first(permission.body), roles::grant_of(&permission)?);
         if let GrantRights::Write { .. } = grant.rights {
             let before = self.leads.insert(piece, grant.store);
             env.counts.taken_over += u64::from(before.is_some_and(|before| before != grant.store));
         }
-        Some(Capability { sealed: redirect.capability, piece, grant })
+        Some(Capability { sealed: redirect.capability, path, piece, grant })
     }
 }
 

@@ -6,7 +6,7 @@ use cluster::message::BetweenStores;
 use cluster::replication::Epoch;
 use cluster::server::Grant;
 use roles::{FromDisk, FromManager};
-use types::{ErrorCode, PieceId, StoreId};
+use types::{ErrorCode, NsPath, PieceId, StoreId};
 
 /// Who.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -31,6 +31,8 @@ pub(crate) struct Bytes {
 pub(crate) struct Capability {
     /// What it shows.
     pub(crate) sealed: String,
+    /// With which path.
+    pub(crate) path: NsPath,
     /// What stands in it.
     pub(crate) piece: PieceId,
     pub(crate) grant: Grant,

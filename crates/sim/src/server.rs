@@ -13,8 +13,8 @@ use cluster::{Life, Time};
 use disk::SimDisk;
 use namespace::AtRest;
 use roles::{FromDisk, FromManager, Hello, StoreReport};
-use types::capability::{Capability as Permission, CapabilityKey, CapabilityKeys, Rights, Wanted};
-use types::{BodyId, BootId, ErrorCode, GroupId, PieceId, SessionId, StoreId, WriterToken};
+use types::capability::{Capability as Permission, CapabilityKey, CapabilityKeys, PathMark, Rights, Wanted};
+use types::{BodyId, BootId, ErrorCode, GroupId, NsPath, PieceId, SessionId, StoreId, WriterToken};
 
 use crate::manager::{Env, node_of, server_of, store_of};
 use crate::message::{Addr, Bytes, Capability, Message, Number};
@@ -159,7 +159,7 @@ impl Server {
         match message {
             Message::FromManager(message) => self.of_manager(message, env),
             Message::OfStore(message, change) => self.step(Input::OfStore(message, change), env),
-            Message::Attach { number, capability } => match self.granted(&capability.sealed, env) {
+            Message::Attach { number, capability } => match self.granted(&capability.sealed, &capability.path, env) {
                 Some((piece, grant)) => {
                     self.attach(Asked::Client(from, number), piece, grant, env);
                 }
@@ -208,9 +208,10 @@ impl Server {
     }
 
     /// What a permission allows, if it is good here.
-    fn granted(&self, sealed: &str, env: &Env<'_>) -> Option<(PieceId, Grant)> {
+    fn granted(&self, sealed: &str, path: &NsPath, env: &Env<'_>) -> Option<(PieceId, Grant)> {
         let server = node_of(store_of(self.index));
-        let wanted = Wanted { server, body: None, rights: Rights::READ, now: env.wall };
+        let now = self.member.manager_time(env.now)?;
+        let wanted = Wanted { server, path: PathMark::of(path), rights: Rights::READ, now };
         let permission = Permission::check(sealed.as_bytes(), self.keys.as_ref()?, &wanted).ok()?;
         Some((PieceId::first(permission.body), roles::grant_of(&permission)?))
     }
@@ -236,7 +237,8 @@ impl Server {
                 env.send(Addr::Manager, Message::FromDisk(FromDisk::Leads { asked: writers, led }));
             }
             FromManager::End(end) => {
-                if let Some((piece, grant)) = self.granted(&end.capability, env)
+                if let Ok(path) = NsPath::parse(&end.path)
+                    && let Some((piece, grant)) = self.granted(&end.capability, &path, env)
                     && let GrantRights::Write { writer, .. } = &grant.rights
                 {
                     let by = Asked::End(piece, Epoch(writer.epoch));
@@ -245,13 +247,15 @@ impl Server {
                 }
             }
             FromManager::WhatHas { store, after } => self.say_what_is_here(store, after, env),
-            FromManager::Cluster(ToServer::Registered { registered, terms }) => {
-                if self.member.registered(&registered, terms) {
+            FromManager::Cluster(ToServer::Registered { registered, terms, wall }) => {
+                if self.member.registered(&registered, terms, wall) {
                     self.last_session = registered.session;
                     self.step(Input::Tick, env);
                 }
             }
-            FromManager::Cluster(ToServer::Renewed { session, number }) => self.member.renewed(session, number),
+            FromManager::Cluster(ToServer::Renewed { session, number, wall }) => {
+                self.member.renewed(session, number, wall);
+            }
             FromManager::Cluster(ToServer::NoSession { session }) => self.member.no_session(session),
             FromManager::Cluster(ToServer::ToStore { store, message }) => {
                 if store == store_of(self.index) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use crate::{BodyId, NodeId, SessionId, Timestamp, units};
+use crate::{BodyId, NodeId, NsPath, SessionId, Timestamp, units};
 
 /// How it is called in the opaque part of a URL: `weir.cap=...`.
 pub const OPAQUE_KEY: &str = "weir.cap";
@@ -21,12 +21,12 @@ pub const OPAQUE_KEY: &str = "weir.cap";
 /// is still the same, also of one that has grown meanwhile. Nothing is granted by it.
 pub const CONTENT_KEY: &str = "weir.content";
 /// Most bytes that describe where the pieces are.
-pub const LAYOUT_BYTES_MAX: usize = 352;
+pub const LAYOUT_BYTES_MAX: usize = 336;
 /// Most characters of the text, without its key.
 pub const TEXT_MAX: usize = (FIXED_BYTES + LAYOUT_BYTES_MAX + CODE_BYTES).div_ceil(3) * 4;
 
-const VERSION: u8 = 1;
-const FIXED_BYTES: usize = 48;
+const VERSION: u8 = 2;
+const FIXED_BYTES: usize = 64;
 const CODE_BYTES: usize = 32;
 /// What the hash is keyed with: not the key itself but what is derived from it for this alone.
 const CONTEXT: &str = "weir 2026 capability of a redirect";
@@ -57,6 +57,21 @@ impl fmt::Display for Rights {
             2 => "write",
             _ => "read and write",
         })
+    }
+}
+
+/// Which path a capability is good for: the first half of its `blake3`. A client opens the same path at both ends of a redirect, whatever it leads to
+/// by links or is renamed to meanwhile. Two paths with one mark cannot be found; the mark needs no key, as it is under the capability's code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct PathMark([u8; 16]);
+
+impl PathMark {
+    /// Of a path in its one form.
+    #[must_use]
+    pub fn of(path: &NsPath) -> Self {
+        let mut mark = [0; 16];
+        blake3::Hasher::new().update(path.as_bytes()).finalize_xof().fill(&mut mark);
+        Self(mark)
     }
 }
 
@@ -128,11 +143,13 @@ pub struct Capability {
     pub body: BodyId,
     /// What may be done with it.
     pub rights: Rights,
+    /// The path that it is to be shown with.
+    pub path: PathMark,
     /// The epoch of the writer.
     pub epoch: u64,
-    /// The client's session.
+    /// The disk server's session with the manager: in another one it is good for nothing.
     pub session: SessionId,
-    /// Until when; not at this moment any more.
+    /// Until when by the manager's clock; not at this moment any more.
     pub expires: Timestamp,
     /// Where the pieces are, in a form that is the layouts' affair; at most [`LAYOUT_BYTES_MAX`] bytes.
     pub layout: Vec<u8>,
@@ -154,11 +171,11 @@ impl fmt::Debug for Capability {
 pub struct Wanted {
     /// The server that is asked.
     pub server: NodeId,
-    /// The content, where the request names one already (that of an open handle); `None`: the capability says which.
-    pub body: Option<BodyId>,
+    /// The path that it is shown with.
+    pub path: PathMark,
     /// What is to be done.
     pub rights: Rights,
-    /// By the server's clock.
+    /// By the clock of the manager, which gave it.
     pub now: Timestamp,
 }
 
@@ -193,14 +210,11 @@ pub enum CapabilityError {
         /// This one.
         ours: NodeId,
     },
-    /// For another content.
-    #[error("the permission in the redirect is for content {:016x}, not for {:016x}; open the file by the manager's address again", theirs.0, wanted.0)]
-    OtherBody {
-        /// The one that it is for.
-        theirs: BodyId,
-        /// The one that was asked for.
-        wanted: BodyId,
-    },
+    /// Shown with another path than it was given for.
+    #[error(
+        "the permission in the redirect is for another file than the one that is asked for with it; open this one by the manager's address, which gives it a permission of its own"
+    )]
+    OtherPath,
     /// It does not allow this.
     #[error("the permission in the redirect is to {has}, not to {wanted}")]
     Rights {
@@ -210,7 +224,7 @@ pub enum CapabilityError {
         wanted: Rights,
     },
     /// Its time is over.
-    #[error("the permission in the redirect expired {} ago by this server's clock; open the file by the manager's address again", units::show_duration(*ago))]
+    #[error("the permission in the redirect expired {} ago; open the file by the manager's address again", units::show_duration(*ago))]
     Expired {
         /// For how long it has been over.
         ago: Duration,
@@ -240,6 +254,7 @@ impl Capability {
         bytes.extend(key.id.to_le_bytes());
         bytes.extend(self.server.0.to_le_bytes());
         bytes.extend(self.body.0.to_le_bytes());
+        bytes.extend(self.path.0);
         bytes.extend(self.epoch.to_le_bytes());
         bytes.extend(self.session.0.to_le_bytes());
         bytes.extend(self.expires.0.to_le_bytes());
@@ -258,12 +273,12 @@ impl Capability {
         if capability.server != wanted.server {
             return Err(CapabilityError::OtherServer { theirs: capability.server, ours: wanted.server });
         }
+        if capability.path != wanted.path {
+            return Err(CapabilityError::OtherPath);
+        }
         if wanted.now >= capability.expires {
             let ago = wanted.now.0.saturating_sub(capability.expires.0);
             return Err(CapabilityError::Expired { ago: Duration::from_nanos(ago.unsigned_abs()) });
-        }
-        if let Some(body) = wanted.body.filter(|body| *body != capability.body) {
-            return Err(CapabilityError::OtherBody { theirs: capability.body, wanted: body });
         }
         if !capability.rights.include(wanted.rights) {
             return Err(CapabilityError::Rights { has: capability.rights, wanted: wanted.rights });
@@ -296,6 +311,7 @@ impl Capability {
             rights: Rights(rights),
             server: NodeId(u64::from_le_bytes(reader.take()?)),
             body: BodyId(u64::from_le_bytes(reader.take()?)),
+            path: PathMark(reader.take()?),
             epoch: u64::from_le_bytes(reader.take()?),
             session: SessionId(u64::from_le_bytes(reader.take()?)),
             expires: Timestamp(i64::from_le_bytes(reader.take()?)),
@@ -341,6 +357,7 @@ mod tests {
         Capability {
             server: SERVER,
             body: BODY,
+            path: mark("/a/file"),
             rights: Rights::READ,
             epoch: 5,
             session: SessionId(99),
@@ -349,8 +366,12 @@ mod tests {
         }
     }
 
+    fn mark(path: &str) -> PathMark {
+        PathMark::of(&NsPath::parse(path.as_bytes()).unwrap())
+    }
+
     fn reading() -> Wanted {
-        Wanted { server: SERVER, body: Some(BODY), rights: Rights::READ, now: NOW }
+        Wanted { server: SERVER, path: mark("/a/file"), rights: Rights::READ, now: NOW }
     }
 
     fn check(text: &str, wanted: &Wanted) -> Result<Capability, CapabilityError> {
@@ -361,7 +382,6 @@ mod tests {
     fn what_was_sealed_is_believed_by_its_server_until_it_expires() {
         let text = capability().seal(&key(3)).unwrap();
         assert_eq!(check(&text, &reading()), Ok(capability()));
-        assert_eq!(check(&text, &Wanted { body: None, ..reading() }), Ok(capability()));
         let last = Timestamp(capability().expires.0 - 1);
         assert_eq!(check(&text, &Wanted { now: last, ..reading() }), Ok(capability()));
         let late = check(&text, &Wanted { now: capability().expires.plus(Duration::from_secs(90)), ..reading() });
@@ -376,8 +396,12 @@ mod tests {
         let text = capability().seal(&key(3)).unwrap();
         let elsewhere = check(&text, &Wanted { server: NodeId(8), ..reading() });
         assert_eq!(elsewhere, Err(CapabilityError::OtherServer { theirs: SERVER, ours: NodeId(8) }));
-        let other = check(&text, &Wanted { body: Some(BodyId(1)), ..reading() });
-        assert_eq!(other, Err(CapabilityError::OtherBody { theirs: BODY, wanted: BodyId(1) }));
+        for path in ["/a/other", "/a", "/a/file/b", "/", "/a/File"] {
+            let other = check(&text, &Wanted { path: mark(path), ..reading() });
+            assert_eq!(other, Err(CapabilityError::OtherPath), "{path}");
+        }
+        // However it is written.
+        assert_eq!(check(&text, &Wanted { path: mark("//a///file/"), ..reading() }), Ok(capability()));
         for rights in [Rights::WRITE, Rights::READ_WRITE] {
             let more = check(&text, &Wanted { rights, ..reading() });
             assert_eq!(more, Err(CapabilityError::Rights { has: Rights::READ, wanted: rights }));
@@ -423,7 +447,7 @@ mod tests {
             check(&URL_SAFE_NO_PAD.encode(bytes), &reading())
         };
         assert_eq!(altered(2, 10), Ok(capability()));
-        for (at, to) in [(0, 0), (0, 2), (2, 9), (2, 11), (3, 1)] {
+        for (at, to) in [(0, 0), (0, 1), (0, 3), (2, 9), (2, 11), (3, 1)] {
             assert!(matches!(altered(at, to), Err(CapabilityError::Malformed(_))), "byte {at} as {to}");
         }
     }
@@ -445,7 +469,7 @@ mod tests {
         let text = capability().seal(&key(3)).unwrap();
         assert_eq!(
             text,
-            "AQEKAAMAAAAHAAAAAAAAADQSAAAAAAAABQAAAAAAAABjAAAAAAAAAABY-4uE4voYdHdvIHBpZWNlc5zKcW7o3NZ9UlZcfQijTpq6MEb4Hh-fJbRbsDBqPQLA"
+            "AgEKAAMAAAAHAAAAAAAAADQSAAAAAAAA6dXmNXwWT--t9fV1coOaFwUAAAAAAAAAYwAAAAAAAAAAWPuLhOL6GHR3byBwaWVjZXN_7vlMgCBqvXX_eBz3okPtNZEZLBbYbX3qIrxeTI2fNw"
         );
     }
 
@@ -465,13 +489,12 @@ mod tests {
             let mut bytes = URL_SAFE_NO_PAD.decode(&text).unwrap();
             let bit = bit % (bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
-            let anything = Wanted { body: None, ..reading() };
-            prop_assert!(check(&URL_SAFE_NO_PAD.encode(&bytes), &anything).is_err());
+            prop_assert!(check(&URL_SAFE_NO_PAD.encode(&bytes), &reading()).is_err());
             // Of the text, too: it has one form.
             let mut altered = text.into_bytes();
             let bit = bit % (altered.len() * 8);
             altered[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(Capability::check(&altered, &keys(), &anything).is_err());
+            prop_assert!(Capability::check(&altered, &keys(), &reading()).is_err());
         }
 
         #[test]

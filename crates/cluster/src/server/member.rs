@@ -1,6 +1,6 @@
 //! A disk server's side of its session.
 
-use types::{BootId, Era, NodeId, SessionId};
+use types::{BootId, Era, NodeId, SessionId, Timestamp};
 
 use crate::message::ToManager;
 use crate::replication::LeaseView;
@@ -27,6 +27,8 @@ pub struct Member {
     lease: Lease,
     session: Option<SessionId>,
     era: Option<Era>,
+    /// The manager's time of day in its last answer, and when that was asked for.
+    manager_said: Option<(Timestamp, Time)>,
     /// When the manager was asked for something last.
     asked: Option<Time>,
 }
@@ -35,7 +37,8 @@ impl Member {
     /// Of a process that begins. `terms`: until the manager says what leases are.
     #[must_use]
     pub fn new(node: NodeId, life: Life, boot: BootId, terms: LeaseTerms) -> Self {
-        Self { node, life, boot, terms, lease: Lease::new(terms), session: None, era: None, asked: None }
+        let lease = Lease::new(terms);
+        Self { node, life, boot, terms, lease, session: None, era: None, manager_said: None, asked: None }
     }
 
     /// What is to be told to the manager now, if anything; to be called several times a second.
@@ -53,8 +56,8 @@ impl Member {
         })
     }
 
-    /// The manager gives a session. `true`: another one than before. Then whoever is told by other stores ends those connections first (see the module).
-    pub fn registered(&mut self, registered: &Registered, terms: LeaseTerms) -> bool {
+    /// The manager gives a session, and says what time of day it is. `true`: another one than before. Then whoever is told by other stores ends those connections first (see the module).
+    pub fn registered(&mut self, registered: &Registered, terms: LeaseTerms, wall: Timestamp) -> bool {
         // One that nobody waits for is an answer that comes late: the session may be over.
         if !self.lease.is_asked(registered.number) {
             return false;
@@ -64,19 +67,34 @@ impl Member {
             self.lease.set_terms(terms);
         }
         if self.session == Some(registered.session) {
-            self.lease.granted(registered.number);
+            let sent = self.lease.granted(registered.number);
+            self.manager_says(wall, sent);
             return false;
         }
         (self.session, self.era) = (Some(registered.session), Some(registered.era));
-        self.lease.granted_anew(registered.number);
+        let sent = self.lease.granted_anew(registered.number);
+        self.manager_says(wall, sent);
         true
     }
 
-    /// The manager prolongs a session.
-    pub fn renewed(&mut self, session: SessionId, number: u64) {
+    /// The manager prolongs a session, and says what time of day it is.
+    pub fn renewed(&mut self, session: SessionId, number: u64, wall: Timestamp) {
         if self.session == Some(session) {
-            self.lease.granted(number);
+            let sent = self.lease.granted(number);
+            self.manager_says(wall, sent);
         }
+    }
+
+    fn manager_says(&mut self, wall: Timestamp, sent: Option<Time>) {
+        self.manager_said = sent.map(|sent| (wall, sent)).or(self.manager_said);
+    }
+
+    /// The time of day by the manager's clock, as it is at the latest: counted, as the lease is, from when the manager was asked, so that what ends by that
+    /// clock is never believed for longer. Nobody's clock but the manager's says what time of day it is. `None`: it has not answered in this run of
+    /// the process.
+    #[must_use]
+    pub fn manager_time(&self, now: Time) -> Option<Timestamp> {
+        self.manager_said.map(|(wall, sent)| wall.plus(now.since(sent)))
     }
 
     /// The manager says that a session is over.
@@ -111,6 +129,8 @@ mod tests {
         Time(Duration::from_millis(ms))
     }
 
+    const WALL: Timestamp = Timestamp(1_800_000_000_000_000_000);
+
     fn number_of(told: Option<ToManager>) -> u64 {
         match told {
             Some(ToManager::Register(Register { number, .. }) | ToManager::Renew { number, .. }) => number,
@@ -130,12 +150,12 @@ mod tests {
         assert_eq!(member.tick(at(400)), None);
         let second = number_of(member.tick(at(500)));
         let given = |number, session| Registered { session: SessionId(session), era: Era(1), number };
-        assert!(member.registered(&given(second, 8), terms));
+        assert!(member.registered(&given(second, 8), terms, WALL));
         assert_eq!(member.view(at(600)).lease, LeaseView { session: Some(SessionId(8)), is_valid: true });
-        assert!(!member.registered(&given(first, 7), terms), "the answer to an older request, late");
+        assert!(!member.registered(&given(first, 7), terms, WALL), "the answer to an older request, late");
         let told = member.tick(at(1500));
         assert!(matches!(told, Some(ToManager::Renew { session: SessionId(8), .. })), "{told:?}");
-        member.renewed(SessionId(8), number_of(told));
+        member.renewed(SessionId(8), number_of(told), WALL);
         assert!(member.view(at(6000)).lease.is_valid && !member.view(at(6451)).lease.is_valid);
         // The manager does not know that session: what was granted in it is worth nothing, and another one is asked for at once.
         member.no_session(SessionId(7));
@@ -143,7 +163,7 @@ mod tests {
         member.no_session(SessionId(8));
         assert_eq!(member.view(at(1600)).lease, LeaseView { session: None, is_valid: false });
         let third = number_of(member.tick(at(1600)));
-        assert!(member.registered(&given(third, 9), terms) && member.view(at(6500)).lease.is_valid);
+        assert!(member.registered(&given(third, 9), terms, WALL) && member.view(at(6500)).lease.is_valid);
     }
 
     #[test]
@@ -151,10 +171,37 @@ mod tests {
         let terms = LeaseTerms::default();
         let mut member = Member::new(NodeId(3), Life(4), BootId(5), terms);
         let (first, second) = (number_of(member.tick(at(0))), number_of(member.tick(at(4000))));
-        assert!(member.registered(&Registered { session: SessionId(8), era: Era(1), number: second }, terms));
+        assert!(member.registered(&Registered { session: SessionId(8), era: Era(1), number: second }, terms, WALL));
         // As if the answers had been to one question and to another, asked before it.
-        assert!(!member.registered(&Registered { session: SessionId(9), era: Era(1), number: first }, terms));
+        assert!(!member.registered(&Registered { session: SessionId(9), era: Era(1), number: first }, terms, WALL));
         assert_eq!(member.session(), Some(SessionId(8)));
+    }
+
+    #[test]
+    fn the_time_of_day_is_the_managers_and_never_behind_it() {
+        let terms = LeaseTerms::default();
+        let mut member = Member::new(NodeId(3), Life(4), BootId(5), terms);
+        assert_eq!(member.manager_time(at(70)), None);
+        let later = |wall: Timestamp, ms| wall.plus(Duration::from_millis(ms));
+        let first = number_of(member.tick(at(100)));
+        let given = |number, session| Registered { session: SessionId(session), era: Era(1), number };
+        member.registered(&given(first, 8), terms, WALL);
+        // However long the answer was on its way, it was made after it was asked for.
+        assert_eq!(member.manager_time(at(700)), Some(later(WALL, 600)));
+        // Its clock is put right, in either direction: the last answer counts, and one that comes after it does not.
+        let (second, third) = (number_of(member.tick(at(1100))), number_of(member.tick(at(2100))));
+        let set = later(WALL, 600_000);
+        member.renewed(SessionId(8), third, set);
+        assert_eq!(member.manager_time(at(2100)), Some(set));
+        member.renewed(SessionId(8), second, WALL);
+        let of_another = number_of(member.tick(at(3100)));
+        member.renewed(SessionId(7), of_another, WALL);
+        assert_eq!(member.manager_time(at(4100)), Some(later(set, 2000)));
+        // So does another manager's.
+        member.no_session(SessionId(8));
+        let fourth = number_of(member.tick(at(4200)));
+        assert!(member.registered(&given(fourth, 9), terms, WALL));
+        assert_eq!(member.manager_time(at(4300)), Some(later(WALL, 100)));
     }
 
     #[test]
@@ -162,7 +209,7 @@ mod tests {
         let mut member = Member::new(NodeId(3), Life(4), BootId(5), LeaseTerms::default());
         let number = number_of(member.tick(at(0)));
         let terms = LeaseTerms { term: Duration::from_secs(3600), drift_ppm: 1_000_000, ..LeaseTerms::default() };
-        assert!(member.registered(&Registered { session: SessionId(8), era: Era(1), number }, terms));
+        assert!(member.registered(&Registered { session: SessionId(8), era: Era(1), number }, terms, WALL));
         assert!(!member.view(at(5000)).lease.is_valid);
     }
 }

@@ -16,7 +16,7 @@ fn nodes_of_a_cluster_know_each_other() {
     let link = Link::try_up(&disk, &manager, expect).unwrap();
     let identity = link.peer.identity();
     assert_eq!(identity.name, manager.us.credentials.name());
-    assert_eq!((identity.version, &*identity.software), (1, concat!("weir ", env!("CARGO_PKG_VERSION"))));
+    assert_eq!((identity.version, &*identity.software), (2, concat!("weir ", env!("CARGO_PKG_VERSION"))));
     assert_eq!(link.ask("hello").unwrap().message, b"hello");
     manager.seen().wait_for("connected node 2 (disk, 127.0.0.1:");
 }
@@ -167,7 +167,34 @@ fn versions_without_one_in_common_are_told_on_both_sides() {
     // One in common is enough.
     let newer = Us { versions: Versions { oldest: 1, newest: 9 }, ..cluster.us(1, Roles::MANAGER) };
     let link = Link::up(&cluster.us(2, Roles::DISK), &Node::start(newer, None));
-    assert_eq!(link.peer.identity().version, 1);
+    assert_eq!(link.peer.identity().version, Versions::SPOKEN.newest);
+}
+
+#[test]
+fn this_build_beside_an_older_and_a_newer_one_says_who_is_behind() {
+    let cluster = Cluster::new(1);
+    let ours = Versions::SPOKEN;
+    for number in [ours.newest - 1, ours.newest + 1] {
+        let other = Versions { oldest: number, newest: number };
+        // A disk server of this build at a manager of another, and the other way round: who dials reads it, and who listens says it.
+        for (of_manager, of_disk) in [(other, ours), (ours, other)] {
+            let manager = Node::start(Us { versions: of_manager, ..cluster.us(1, Roles::MANAGER) }, None);
+            let disk = Us { versions: of_disk, ..cluster.us(2, Roles::DISK) };
+            let dialed = Link::try_up(&disk, &manager, Expect::default()).err().unwrap().to_string();
+            let heard = Rogue::connect(&disk, &manager).verdict_on(&disk);
+            let behind = if of_manager.newest < of_disk.newest { 1 } else { 2 };
+            for part in [
+                "node 1 (weir ".to_owned(),
+                format!("speaks {of_manager} of the protocol"),
+                "node 2 (weir ".to_owned(),
+                format!("speaks {of_disk}"),
+                format!("upgrade node {behind}"),
+            ] {
+                assert!(dialed.contains(&part) || part.contains("of the protocol"), "{dialed:?} without {part:?}");
+                assert!(heard.contains(&part), "{heard:?} without {part:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -63,6 +63,48 @@ fn join_with(token: &JoinToken) -> Result<Identity, JoinError> {
     join(token, &NewKey::draw().unwrap(), Roles::DISK, "disk1", &quick())
 }
 
+/// A manager that says that it speaks `versions`; whether it then hears anything.
+fn manager_of(us: Us, versions: Versions) -> (String, std::thread::JoinHandle<bool>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let thread = std::thread::spawn(move || {
+        let (socket, _) = listener.accept().unwrap();
+        let config = Arc::clone(&us.credentials.current().server);
+        let (mut halves, _) = crate::channel::accept(socket, config, soon(), SOON).unwrap();
+        let mut challenge = b"weirjoin".to_vec();
+        challenge.extend(versions.oldest.to_le_bytes());
+        challenge.extend(versions.newest.to_le_bytes());
+        challenge.resize(44, 7);
+        halves.writing.send(&[&challenge]).unwrap();
+        matches!(halves.reading.fill(&mut [0; 4], soon()), Ok(true))
+    });
+    (address, thread)
+}
+
+#[test]
+fn a_manager_of_another_version_is_told_nothing() {
+    let site = Site::new();
+    let ours = Versions::SPOKEN.newest;
+    for other in [ours - 1, ours + 1] {
+        let versions = Versions { oldest: other, newest: other };
+        let (address, manager) = manager_of(site.cluster.us(1, Roles::MANAGER), versions);
+        let said = join_with(&site.token_at(vec![address], now().plus(DAY))).unwrap_err().to_string();
+        for part in [
+            format!("speaks version {other} of the protocol between nodes"),
+            format!("this node version {ours}"),
+            "install the manager's version of weir here".to_owned(),
+        ] {
+            assert!(said.contains(&part), "{said:?} without {part:?}");
+        }
+        assert!(!manager.join().unwrap(), "it has heard the token's secret");
+    }
+    // One in common is enough to ask.
+    let both = Versions { oldest: ours, newest: ours + 1 };
+    let (address, manager) = manager_of(site.cluster.us(1, Roles::MANAGER), both);
+    assert!(join_with(&site.token_at(vec![address], now().plus(DAY))).is_err());
+    assert!(manager.join().unwrap());
+}
+
 #[test]
 fn a_new_machine_joins_and_speaks_as_a_node() {
     let site = Site::new();

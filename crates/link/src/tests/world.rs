@@ -288,6 +288,19 @@ impl Rogue {
         Self { halves }
     }
 
+    /// What the node says to the hello of `us`.
+    pub fn verdict_on(&mut self, us: &Us) -> String {
+        let (versions, name) = (us.versions, us.credentials.name());
+        let ours = Hello { versions, name, requests_max: 4, bytes_max: 1 << 26, software: "weir of a test".into() };
+        self.send(&ours.to_bytes());
+        let (mut hello, mut head) = ([0; HELLO_BYTES], [0; 4]);
+        assert!(self.halves.reading.fill(&mut hello, soon()).unwrap());
+        assert!(self.halves.reading.fill(&mut head, soon()).unwrap());
+        let mut reason = vec![0; usize::from(u16::from_le_bytes([head[2], head[3]]))];
+        assert!(reason.is_empty() || self.halves.reading.fill(&mut reason, soon()).unwrap());
+        String::from_utf8(reason).unwrap()
+    }
+
     pub fn send(&mut self, bytes: &[u8]) {
         self.halves.writing.send(&[bytes]).unwrap();
     }

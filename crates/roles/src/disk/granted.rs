@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use cluster::server::{Grant, GrantRights, Input, Shows};
 use store::{Reader, Verified};
-use types::capability::{Capability, CapabilityError, Rights, Wanted};
-use types::{BodyId, ErrorCode, Ino, PieceId, Stripe, Timestamp, WriterToken};
+use types::capability::{Capability, CapabilityError, PathMark, Rights, Wanted};
+use types::{BodyId, ErrorCode, Ino, NsPath, PieceId, Stripe, Timestamp, WriterToken};
 
 use super::piece::whole_of;
 use super::store_shell::StoreShell;
@@ -81,14 +81,20 @@ pub struct WriteGrant {
 }
 
 impl DiskServer {
-    /// Reads the permission that a client shows.
+    /// Reads the permission that a client shows with `path`.
     ///
     /// # Errors
     /// It is good for nothing here (any more): the client is sent to the manager where that helps.
-    pub fn granted(self: &Arc<Self>, capability: &[u8], now: Timestamp) -> Result<Granted, PlacedError> {
+    pub fn granted(self: &Arc<Self>, capability: &[u8], path: &NsPath) -> Result<Granted, PlacedError> {
+        let (now, session) = {
+            let (member, now) = (self.member.lock(), self.world.now());
+            (member.manager_time(now), member.session())
+        };
+        // Its end is by the manager's time of day. What this machine takes for that says nothing.
+        let now = now.ok_or_else(|| self.moved_or_early())?;
         let keys = self.keys.read();
         let keys = keys.as_ref().ok_or_else(|| self.moved_or_early())?;
-        let wanted = Wanted { server: self.settings.node, body: None, rights: Rights::READ, now };
+        let wanted = Wanted { server: self.settings.node, path: PathMark::of(path), rights: Rights::READ, now };
         let capability = match Capability::check(capability, keys, &wanted) {
             Ok(capability) => capability,
             Err(
@@ -100,6 +106,11 @@ impl DiskServer {
             }
             Err(error) => return Err(PlacedError::Permission(error)),
         };
+        match session {
+            Some(session) if session == capability.session => {}
+            Some(_) => return Err(self.moved()),
+            None => return Err(self.moved_or_early()),
+        }
         let Layout { to, ino, mode, mtime } = Layout::decode(&capability.layout).ok_or_else(|| self.moved())?;
         let grant = match to {
             To::Piece(grant) => grant,
@@ -112,11 +123,6 @@ impl DiskServer {
         let shell = self.stores.get(&grant.store).cloned().ok_or_else(|| self.moved())?;
         let good =
             Good { server: Arc::clone(self), shell, piece: PieceId::first(capability.body), ino, mode, mtime, grant };
-        match self.session() {
-            Some(session) if session == good.grant.session => {}
-            Some(_) => return Err(self.moved()),
-            None => return Err(self.moved_or_early()),
-        }
         Ok(match good.grant.rights {
             GrantRights::Write { writer, may_make, .. } => {
                 Granted::Write(WriteGrant { writer, is_new: may_make, good })
@@ -203,5 +209,149 @@ impl WriteGrant {
             server.step(&shell, Input::NothingKept { piece, grant }, None);
         }
         attached
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::message::{ToManager, ToServer};
+    use cluster::{LeaseTerms, Life, Register, Registered, Time};
+    use parking_lot::Mutex;
+    use types::capability::CapabilityKey;
+    use types::{BootId, Era, Incarnation, NodeId, SessionId};
+
+    use super::*;
+    use crate::bulk::BulkBytes;
+    use crate::disk::{DiskSettings, DiskWorld};
+    use crate::grant::Striped;
+    use crate::message::{Between, FromDisk, FromManager, Keys};
+
+    const SERVER: NodeId = NodeId(7);
+    const SESSION: SessionId = SessionId(40);
+    const SECRET: [u8; 32] = [9; 32];
+    /// By the manager's clock: years away from what this machine takes for the time of day.
+    const WALL: Timestamp = Timestamp(2_500_000_000_000_000_000);
+
+    #[derive(Default)]
+    struct World {
+        now: Mutex<Time>,
+        told: Mutex<Vec<FromDisk>>,
+    }
+
+    impl DiskWorld for World {
+        fn now(&self) -> Time {
+            *self.now.lock()
+        }
+
+        fn to_manager(&self, message: FromDisk) {
+            self.told.lock().push(message);
+        }
+
+        fn to_node(&self, _: NodeId, _: Between, _: Option<Arc<BulkBytes>>) {}
+        fn keep(&self, _: NodeId, _: &str) {}
+        fn cut_others(&self) {}
+        fn run(&self, _: Box<dyn FnOnce() + Send>) {}
+    }
+
+    /// A disk server, and the manager that it speaks with.
+    struct Story {
+        world: Arc<World>,
+        server: Arc<DiskServer>,
+    }
+
+    impl Story {
+        fn begin() -> Self {
+            let world = Arc::new(World::default());
+            let settings = DiskSettings { node: SERVER, life: Life(1), boot: BootId(1) };
+            let server = DiskServer::new(settings, Vec::new(), Arc::clone(&world) as Arc<dyn DiskWorld>);
+            let manager = Some(("manager".to_owned(), 1094));
+            let keys = Keys { id: 1, secret: SECRET, incarnation: Incarnation::default(), manager };
+            server.receive(FromManager::Keys(keys));
+            Self { world, server }
+        }
+
+        /// The manager says what time it is, in its answer to what it is asked now.
+        fn in_session(&self, session: SessionId, wall: Timestamp) {
+            *self.world.now.lock() = self.world.now() + Duration::from_secs(1);
+            self.server.tick();
+            let told = self.world.told.lock().pop();
+            match told {
+                Some(FromDisk::Cluster(ToManager::Register(Register { number, .. }))) => {
+                    let registered = Registered { session, era: Era(1), number };
+                    let terms = LeaseTerms::default();
+                    self.server.receive(FromManager::Cluster(ToServer::Registered { registered, terms, wall }));
+                }
+                Some(FromDisk::Cluster(ToManager::Renew { number, .. })) => {
+                    self.server.receive(FromManager::Cluster(ToServer::Renewed { session, number, wall }));
+                }
+                told => panic!("{told:?}"),
+            }
+        }
+
+        fn is_shown(&self, capability: &Capability, with: &str) -> Result<(), PlacedError> {
+            let text = capability.seal(&CapabilityKey::new(1, &SECRET)).unwrap();
+            self.server.granted(text.as_bytes(), &path(with)).map(drop)
+        }
+    }
+
+    fn path(text: &str) -> NsPath {
+        NsPath::parse(text.as_bytes()).unwrap()
+    }
+
+    fn until(expires: Timestamp) -> Capability {
+        let to = To::Striped(Striped { width: 2, chunk: 1 << 20, rights: StripedRights::Follow });
+        let layout = Layout { to, ino: Ino(3), mode: 0o644, mtime: WALL }.encode();
+        let (body, rights, path) = (BodyId(5), Rights::READ, PathMark::of(&path("/a/file")));
+        Capability { server: SERVER, body, path, rights, epoch: 0, session: SESSION, expires, layout }
+    }
+
+    fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    #[test]
+    fn a_permission_ends_by_the_managers_clock_wherever_the_servers_own_stands() {
+        let story = Story::begin();
+        let fresh = until(WALL.plus(seconds(60)));
+        assert!(matches!(story.is_shown(&fresh, "/a/file"), Err(PlacedError::Wait { .. })), "no session yet");
+        story.in_session(SESSION, WALL);
+        story.is_shown(&fresh, "/a/file").unwrap();
+        *story.world.now.lock() = story.world.now() + seconds(59);
+        story.is_shown(&fresh, "/a/file").unwrap();
+        *story.world.now.lock() = story.world.now() + seconds(1);
+        assert!(matches!(story.is_shown(&fresh, "/a/file"), Err(PlacedError::Moved { .. })));
+        // The manager's clock is put right by ten minutes, in either direction.
+        for set in [WALL.plus(seconds(600)), Timestamp(WALL.0 - 600_000_000_000)] {
+            story.in_session(SESSION, set);
+            story.is_shown(&until(set.plus(seconds(60))), "/a/file").unwrap();
+            assert!(matches!(story.is_shown(&until(set), "/a/file"), Err(PlacedError::Moved { .. })));
+        }
+    }
+
+    #[test]
+    fn what_another_manager_gave_is_good_no_more() {
+        let story = Story::begin();
+        story.in_session(SESSION, WALL);
+        let before = until(WALL.plus(seconds(60)));
+        story.server.receive(FromManager::Cluster(ToServer::NoSession { session: SESSION }));
+        let now = SessionId(SESSION.0 + 1);
+        // Its clock is behind: by that, what was given before is good for minutes.
+        let wall = Timestamp(WALL.0 - 600_000_000_000);
+        story.in_session(now, wall);
+        assert!(matches!(story.is_shown(&before, "/a/file"), Err(PlacedError::Moved { .. })));
+        story.is_shown(&Capability { session: now, ..until(wall.plus(seconds(60))) }, "/a/file").unwrap();
+    }
+
+    #[test]
+    fn a_permission_that_is_shown_with_another_path_is_refused_in_words() {
+        let story = Story::begin();
+        story.in_session(SESSION, WALL);
+        let good = until(WALL.plus(seconds(60)));
+        story.is_shown(&good, "//a/file/").unwrap();
+        for other in ["/a/other", "/a", "/"] {
+            let refused = story.is_shown(&good, other).unwrap_err();
+            assert_eq!(refused.code(), ErrorCode::Denied, "{refused}");
+            assert!(refused.to_string().contains("for another file"), "{refused}");
+        }
     }
 }

@@ -20,11 +20,10 @@ use cluster::{LeaseTerms, Life, Time};
 use parking_lot::{Mutex, RwLock};
 use store::Store;
 use types::capability::{CapabilityKey, CapabilityKeys};
-use types::{BootId, Incarnation, NodeId, PieceId, SessionId, StoreId, WriterToken};
+use types::{BootId, Incarnation, NodeId, NsPath, PieceId, SessionId, StoreId, WriterToken};
 
 use crate::bulk::{BulkBytes, BulkPool};
 use crate::message::{Between, EndWriter, FromDisk, FromManager, Hello, StoreReport, Way};
-use crate::ticker::wall_clock;
 
 pub use activity::{DiskFigures, Door, DoorFigures, StoreFigures, Summer};
 pub use granted::{Granted, ReadGrant, StripedGrant, WriteGrant};
@@ -227,22 +226,24 @@ impl DiskServer {
                 self.world.run(Box::new(move || this.end_writer(&end)));
             }
             FromManager::Sum(request) => self.sum(request),
-            FromManager::Cluster(ToServer::Registered { registered, terms }) => {
+            FromManager::Cluster(ToServer::Registered { registered, terms, wall }) => {
                 if self.session() == Some(registered.session) {
-                    self.member.lock().registered(&registered, terms);
+                    self.member.lock().registered(&registered, terms, wall);
                 } else {
                     // What is on its way from others in the session before must not arrive in this one.
                     let mut arrivals = self.arrivals.write();
                     arrivals.generation += 1;
                     self.world.cut_others();
-                    self.member.lock().registered(&registered, terms);
+                    self.member.lock().registered(&registered, terms, wall);
                     drop(arrivals);
                     tracing::info!(session = %registered.session, era = registered.era.0, "in session with the manager");
                     self.report();
                     self.tick_stores();
                 }
             }
-            FromManager::Cluster(ToServer::Renewed { session, number }) => self.member.lock().renewed(session, number),
+            FromManager::Cluster(ToServer::Renewed { session, number, wall }) => {
+                self.member.lock().renewed(session, number, wall);
+            }
             FromManager::Cluster(ToServer::NoSession { session }) => {
                 self.member.lock().no_session(session);
                 self.tick_stores();
@@ -318,8 +319,8 @@ impl DiskServer {
 
     /// Ends a writing whose client does not come back. It may wait for the disk.
     fn end_writer(self: &Arc<Self>, end: &EndWriter) {
-        let path = String::from_utf8_lossy(&end.path).into_owned();
-        let placed = match self.granted(end.capability.as_bytes(), wall_clock()) {
+        let Ok(path) = NsPath::parse(&end.path) else { return };
+        let placed = match self.granted(end.capability.as_bytes(), &path) {
             Ok(Granted::Write(grant)) => grant.attach_to_end(&end.path, end.expected_len),
             Ok(Granted::Read(_) | Granted::Striped(_)) => return,
             Err(error) => Err(error),
@@ -327,8 +328,9 @@ impl DiskServer {
         let placed = match placed {
             Ok(placed) => placed,
             // The manager tries again.
-            Err(error) => return tracing::info!(path, %error, "a writing cannot be ended here"),
+            Err(error) => return tracing::info!(%path, %error, "a writing cannot be ended here"),
         };
+        let path = path.to_string();
         let is_whole = placed.is_new() && !placed.gaps() && end.expected_len == Some(placed.len());
         let told = move |how: &'static str, result: Result<(), PlacedError>| match result {
             Ok(()) => tracing::info!(path, "{how}: its writer went away"),

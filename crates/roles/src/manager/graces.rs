@@ -11,6 +11,7 @@ use namespace::{
     Durability, How, Interrupt, InterruptPlaced, NsError, OpenWrite, UnitsWritten, WriterKey, WriterKind, WriterRecord,
     WriterToken,
 };
+use types::capability::PathMark;
 use types::{BodyId, GroupId, NodeId, NsPath, StoreId};
 
 use super::Manager;
@@ -163,6 +164,7 @@ impl Manager {
         tracing::info!(%path, client = %writer.client.host, "its writer has not come back: it is ended");
         let asking = Asking {
             now: self.world.wall(),
+            path: path.clone(),
             from: std::net::Ipv4Addr::UNSPECIFIED.into(),
             place: None,
             tried: Vec::new(),
@@ -207,7 +209,8 @@ impl Manager {
         let may_make = writer.kind != WriterKind::Update;
         let rights = GrantRights::Write { writer: writer.token(), participants: there, may_make };
         let (wall, group, epoch) = (self.world.wall(), writer.placement.group, u64::from(writer.epoch));
-        let to = Permitted { piece: writer.piece(), ino: writer.ino, mode: 0, mtime: wall, group, epoch, rights };
+        let (piece, ino, shown_with) = (writer.piece(), writer.ino, PathMark::of(path));
+        let to = Permitted { path: shown_with, piece, ino, mode: 0, mtime: wall, group, epoch, rights };
         match self.permit(now, one.store, to, wall) {
             Ok(to) => {
                 tracing::warn!(%path, store = %one.store, "all stores that it was written to have begun anew: what was synced is kept");

@@ -301,9 +301,14 @@ impl Manager {
             ToManager::Register(request) if request.node == node => self.register(request),
             ToManager::Renew { node: of, session, number } if of == node => {
                 let is_good = self.state().sessions.renew(now, node, session);
-                let answer =
-                    if is_good { ToServer::Renewed { session, number } } else { ToServer::NoSession { session } };
-                self.tell(node, answer);
+                let wall = self.world.wall();
+                self.tell(
+                    node,
+                    match is_good {
+                        true => ToServer::Renewed { session, number, wall },
+                        false => ToServer::NoSession { session },
+                    },
+                );
             }
             ToManager::OfStore { store, message } if self.state().node_of(store) == Some(node) => {
                 self.receive_of_store(node, store, message);

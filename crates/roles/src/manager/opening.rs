@@ -12,7 +12,7 @@ use namespace::{
     Content, Durability, FileState, How, NsError, OpenKind, OpenWrite, OpenedWrite, PlaceWriter, WriterKind,
     WriterRecord, WriterToken,
 };
-use types::capability::{Capability, Rights};
+use types::capability::{Capability, PathMark, Rights};
 use types::{BodyId, BootId, GroupId, Ino, Participant, PieceId, Place, Placement, Policy, StoreId, Timestamp};
 
 use super::fencing::Ended;
@@ -316,8 +316,8 @@ impl Manager {
         let Opening { asking, op, answer } = opening;
         // Who comes again with the same words must not be told that there is something.
         let takes_back = op.how == How::NewOnly && !op.restarted;
-        let mode = op.mode;
-        self.change_as(&asking.actor, durability, op, move |result| {
+        let (actor, mode) = (asking.actor.clone(), op.mode);
+        self.change_as(&actor, durability, op, move |result| {
             let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
             drop(ended);
             let opened = match result {
@@ -332,7 +332,7 @@ impl Manager {
             let epoch = Epoch(opened.writer.epoch);
             this.once_fenced(&not_fenced, opened.piece, epoch, move |this, ended| {
                 let fenced = ended.map(drop).ok_or_else(unknown_server);
-                match fenced.and_then(|()| this.redirect_writer(&opened, mode, asking.now)) {
+                match fenced.and_then(|()| this.redirect_writer(&opened, mode, &asking)) {
                     Err(error) if takes_back && opened.kind == OpenKind::New => {
                         this.take_back(opened.writer, move || answer(Err(error)));
                     }
@@ -366,7 +366,7 @@ impl Manager {
         Ok(holders)
     }
 
-    fn redirect_writer(&self, opened: &OpenedWrite, mode: u16, wall: Timestamp) -> Result<Redirect, OpeningError> {
+    fn redirect_writer(&self, opened: &OpenedWrite, mode: u16, asking: &Asking) -> Result<Redirect, OpeningError> {
         let primary = opened.participants.first().ok_or(OpeningError::Lost)?;
         // Of what is there already the stores have something that must not be begun anew.
         let may_make = match opened.kind {
@@ -379,9 +379,9 @@ impl Manager {
             }
         };
         let rights = GrantRights::Write { writer: opened.writer, participants: opened.participants.clone(), may_make };
-        let epoch = u64::from(opened.writer.epoch);
-        let to =
-            Permitted { piece: opened.piece, ino: opened.ino, mode, mtime: wall, group: opened.group, epoch, rights };
+        let (epoch, wall, path) = (u64::from(opened.writer.epoch), asking.now, PathMark::of(&asking.path));
+        let (piece, ino, group) = (opened.piece, opened.ino, opened.group);
+        let to = Permitted { path, piece, ino, mode, mtime: wall, group, epoch, rights };
         self.permit(self.world.now(), primary.store, to, wall)
     }
 
@@ -416,7 +416,7 @@ impl Manager {
     ) -> Result<Redirect, OpeningError> {
         let away = || OpeningError::wait(format!("{} is away", state.servers.shown(store)));
         let session = state.node_of(store).and_then(|node| state.sessions.session(now, node)).ok_or_else(away)?;
-        let Permitted { piece, ino, mode, mtime, group, epoch, rights } = to;
+        let Permitted { path, piece, ino, mode, mtime, group, epoch, rights } = to;
         let what = match rights {
             GrantRights::Write { .. } => Rights::READ_WRITE,
             GrantRights::Read { .. } | GrantRights::Follow | GrantRights::Kept { .. } => Rights::READ,
@@ -427,7 +427,8 @@ impl Manager {
         };
         let to = To::Piece(Grant { store, session, group, rights });
         let layout = Layout { to, ino, mode, mtime };
-        seal(state, now, store, Sealed { body: piece.body, rights: what, epoch, layout, until: after(wall, life) })
+        let until = after(wall, life);
+        seal(state, now, store, Sealed { path, body: piece.body, rights: what, epoch, layout, until })
     }
 }
 
@@ -438,6 +439,7 @@ pub(super) fn after(wall: Timestamp, life: Duration) -> Timestamp {
 
 /// What a permission says.
 pub(super) struct Sealed {
+    pub(super) path: PathMark,
     pub(super) body: BodyId,
     pub(super) rights: Rights,
     pub(super) epoch: u64,
@@ -451,9 +453,9 @@ pub(super) fn seal(state: &State, now: Time, store: StoreId, what: Sealed) -> Re
     let node = state.node_of(store).ok_or_else(away)?;
     let session = state.sessions.session(now, node).ok_or_else(away)?;
     let (host, port, key) = state.servers.way_to(node).ok_or_else(away)?;
-    let Sealed { body, rights, epoch, layout, until } = what;
+    let Sealed { path, body, rights, epoch, layout, until } = what;
     let layout = layout.encode();
-    let capability = Capability { server: node, body, rights, epoch, session, expires: until, layout };
+    let capability = Capability { server: node, body, path, rights, epoch, session, expires: until, layout };
     let capability = capability.seal(key).map_err(|error| {
         tracing::error!(%error, "a permission cannot be made");
         OpeningError::Unsupported("its stores do not fit into a redirect")
@@ -471,6 +473,8 @@ pub(super) fn not_made(error: NsError) -> OpeningError {
 
 /// What a client may do, before it is put into a form that it can carry.
 pub(super) struct Permitted {
+    /// The path that it is to be shown with.
+    pub(super) path: PathMark,
     pub(super) piece: PieceId,
     pub(super) ino: Ino,
     pub(super) mode: u16,

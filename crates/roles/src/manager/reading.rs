@@ -7,6 +7,7 @@ use cluster::replication::{Epoch, Whole};
 use cluster::server::GrantRights;
 use cluster::{Presence, Time};
 use namespace::{Content, FileState, Inode, NsError, WriterRecord};
+use types::capability::PathMark;
 use types::{BodyId, GroupId, NsPath, Participant, PieceId, StoreId};
 
 use super::opening::Permitted;
@@ -61,7 +62,8 @@ impl Manager {
         }
         let (group, ino, epoch) = (found.content.group, found.inode.ino, u64::from(found.epoch));
         let (mode, mtime) = (found.inode.access.mode, found.inode.mtime);
-        let permitted = |rights| Permitted { piece, ino, mode, mtime, group, epoch, rights };
+        let path = PathMark::of(&asking.path);
+        let permitted = |rights| Permitted { path, piece, ino, mode, mtime, group, epoch, rights };
         if let FileState::Open(_) | FileState::Updating(_) = found.content.state {
             let primary = found.primary().ok_or(OpeningError::Lost)?;
             if found.writer.is_some_and(|writer| state.graces.is_alone(&writer.token())) {

@@ -518,8 +518,8 @@ impl Manager {
         let registered = self.state().sessions.register(now, request, kept);
         if let Some(registered) = registered {
             tracing::info!(node = %request.node, session = %registered.session, era = registered.era.0, "a disk server is there");
-            let terms = self.settings.terms;
-            self.tell(request.node, ToServer::Registered { registered, terms });
+            let (terms, wall) = (self.settings.terms, self.world.wall());
+            self.tell(request.node, ToServer::Registered { registered, terms, wall });
         }
     }
 

@@ -9,7 +9,7 @@ use namespace::{
     Content, Durability, EndStriped, FileState, How, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, Resume,
     WriterRecord,
 };
-use types::capability::Rights;
+use types::capability::{PathMark, Rights};
 use types::direct::{DirectRights, StripedFile};
 use types::striping::{StripedWriting, WriteSecret};
 use types::{BodyId, GroupId, NsPath, Placement, Policy, StoreId, Stripe, WriterToken};
@@ -193,7 +193,8 @@ impl Manager {
         let Layout { ino, mode, mtime, .. } = layout;
         let direct = rights_of_units.map(|rights| StripedFile { stripe, ino, mode, mtime, rights });
         let until = after(asking.now, life);
-        let to = seal(&state, now, store, Sealed { body, rights, epoch: u64::from(epoch), layout, until })?;
+        let (path, epoch) = (PathMark::of(&asking.path), u64::from(epoch));
+        let to = seal(&state, now, store, Sealed { path, body, rights, epoch, layout, until })?;
         Ok(Redirect { striped: direct, ..to })
     }
 

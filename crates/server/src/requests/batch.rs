@@ -209,7 +209,7 @@ impl Connection {
             expected_len: Some(u64::from(len)),
             ..OpenWrite::new(path, how(replace), creates.client().clone(), self.node.config.boot)
         };
-        let asking = Asking { announced: Some(u64::from(len)), at_once: true, ..self.asking(target) };
+        let asking = Asking { announced: Some(u64::from(len)), at_once: true, ..self.asking(&op.path, target) };
         Ok((Arc::clone(manager), asking, op))
     }
 
@@ -218,7 +218,7 @@ impl Connection {
         let Some(capability) = target.get(types::capability::OPAQUE_KEY.as_bytes()) else {
             return Err(self.to_manager(disk));
         };
-        match disk.granted(capability, wall_clock()) {
+        match disk.granted(capability, path) {
             Ok(Granted::Write(grant)) if grant.is_new() => Ok(grant),
             Ok(Granted::Striped(_)) => Err(Refusal::unsupported("To make a striped file in a batch")),
             Ok(_) => {

@@ -18,12 +18,13 @@ use crate::refusal::{Redirect, Refusal};
 use crate::third_party::Part;
 
 impl Connection {
-    /// What a manager has to know of who opens.
-    pub(crate) fn asking(&self, target: &PathArg) -> Asking {
+    /// What a manager has to know of who opens `path`, with the words of `target`.
+    pub(crate) fn asking(&self, path: &NsPath, target: &PathArg) -> Asking {
         let text = |key: &[u8]| target.get(key).and_then(|value| std::str::from_utf8(value).ok());
         let from = self.session.peer.ip().to_canonical();
         Asking {
             now: wall_clock(),
+            path: path.clone(),
             from,
             place: text(b"weir.place").and_then(|place| place.parse::<PlacePrefix>().ok()?.of_client(from)),
             announced: text(b"oss.asize").and_then(|len| len.parse().ok()),
@@ -42,7 +43,7 @@ impl Connection {
             Ok(unit) => unit,
             Err(refusal) => return refusal,
         };
-        match manager.open_read(&self.asking(&r.target), path, partial, unit) {
+        match manager.open_read(&self.asking(path, &r.target), path, partial, unit) {
             Ok(to) => redirect(to, is_direct(&r.target)),
             Err(error) => Refusal::of_opening(path, &error),
         }
@@ -56,6 +57,7 @@ impl Connection {
             Err(refusal) => return reply.refuse(&refusal),
         };
         let direct = is_direct(target);
+        let asking = self.asking(&path, target);
         let answer = move |result: Result<roles::Redirect, roles::OpeningError>| {
             reply.refuse(&match result {
                 Ok(to) => redirect(to, direct),
@@ -65,9 +67,9 @@ impl Connection {
         match unit {
             Some((unit, writing)) => {
                 let which = (writing, unit, op.resume.is_some());
-                manager.open_unit_write(self.asking(target), which, answer);
+                manager.open_unit_write(asking, which, answer);
             }
-            None => manager.open_write(self.asking(target), op, answer),
+            None => manager.open_write(asking, op, answer),
         }
     }
 

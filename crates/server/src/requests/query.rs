@@ -145,7 +145,7 @@ impl Connection {
             reply.ok(|out| sums.encode(out));
         });
         let question = Question { ino: inode.ino, body: content.body, generation: content.generation };
-        let file = Unsummed { asking: self.asking(&wire::PathArg::default()), path, body: content.body };
+        let file = Unsummed { asking: self.asking(&path, &wire::PathArg::default()), path, body: content.body };
         self.node.checksums.ask(question, file, Asker { reply, tell });
         Ok(Ok(()))
     }
