@@ -7,8 +7,8 @@ from pathlib import Path
 from clients import STUBBORN, environment
 
 
-def start_writer(url: str, seed: str, chunk: int, count: int, flag: str = "NEW") -> subprocess.Popen:
-    command = [sys.executable, str(Path(__file__).parent / "writer.py"), url, seed, str(chunk), str(count), flag]
+def start_writer(url: str, seed: str, chunk: int, count: int, flag: str = "NEW", offset: int = 0) -> subprocess.Popen:
+    command = [sys.executable, str(Path(__file__).parent / "writer.py"), url, seed, str(chunk), str(count), flag, str(offset)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(STUBBORN))
 
 
