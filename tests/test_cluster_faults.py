@@ -6,6 +6,7 @@ import struct
 import subprocess
 import threading
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,8 +15,10 @@ import raw
 from clients import STUBBORN, Xrdfs, start_xrdcp, xrdcp
 from cluster import Cluster, Node
 from content import KIB, MIB, adler32, content, write
-from harness import WEIR_BIN, remove, until
+from harness import ROOT, WEIR_BIN, remove, until
 from kills import Users, amiss, kill_at_random, settle
+from recorder import start_reader
+from test_cluster_failover import connected_to
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
@@ -272,6 +275,41 @@ def test_a_reader_goes_on_from_the_other_copy(cluster, tmp_path):
     file.close()
     # So does one who comes now.
     assert fetched(cluster.url + path, tmp_path) == data
+
+
+HZZ = "testdata/root/uproot-HZZ.root"
+
+
+def reader_without_its_server(cluster: Cluster, how: str, patience: dict[str, str], back_after: float | None = None) -> str:
+    """What it says of a read after the disk server that it has opened the file at was killed."""
+    url, source = f"{cluster.url}/two/hzz.root", ROOT / HZZ
+    xrdcp("-f", source, url).ok()
+    reader = start_reader(url, how, 100_000, 50_000, patience)
+    (holder,) = connected_to(reader, cluster)
+    holder.kill()
+    reader.stdin.write("\n")
+    reader.stdin.flush()
+    if back_after is not None:
+        time.sleep(back_after)
+        holder.start()
+    said = reader.communicate(timeout=120)[0].strip()
+    return "read" if said == f"{zlib.crc32(source.read_bytes()[100_000:150_000]):08x}" else said
+
+
+@pytest.mark.parametrize("how", ["read", "uproot"])
+def test_a_stock_reader_that_has_said_that_it_reads_goes_on_from_the_other_copy(cluster, how):
+    assert reader_without_its_server(cluster, how, STUBBORN) == "read"
+
+
+@pytest.mark.parametrize("how", ["default", "uproot-xrootd"])
+def test_a_stock_reader_with_default_flags_stays_with_its_server(cluster, how):
+    """XrdCl goes back to the manager only with a file that was opened with `kXR_open_read`. Else it waits for the same server."""
+    said = reader_without_its_server(cluster, how, {**STUBBORN, "XRD_CONNECTIONRETRY": "3"})
+    assert said.startswith("not read: ") and "Connection error" in said, said
+
+
+def test_a_stock_reader_with_default_flags_goes_on_when_its_server_is_back(cluster):
+    assert reader_without_its_server(cluster, "default", STUBBORN, back_after=1) == "read"
 
 
 def test_nobody_is_sent_to_a_server_whose_end_has_come_here(cluster, fs, tmp_path):
