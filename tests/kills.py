@@ -128,10 +128,18 @@ class Users:
     def refused(self) -> list[str]:
         return [line for user in self.all for line in user.refused]
 
-    def settled(self, place: str, size: int) -> list[str]:
-        """Files there of which it is known what they are, so many bytes."""
-        known = {path: next(iter(seen)) for path, seen in self.may_be.items() if len(seen) == 1}
-        return [path for path, version in known.items() if path.startswith(f"/{place}/") and version and version.size == size]
+
+def with_more(cluster: Cluster, may_be: dict[str, set[Version | None]], paths: list[str], folder: Path) -> dict[str, set[Version | None]]:
+    """Some of the files, and new ones of 3 MiB to be spoiled, all of their copies made."""
+    some = dict(list(may_be.items())[:50])
+    for path in paths:
+        version = Version(path, 3 * MIB)
+        (folder / "spoiled").write_bytes(version.bytes())
+        xrdcp("-f", folder / "spoiled", cluster.url + path).ok()
+        some[path] = {version}
+    settle(cluster, some)
+    assert amiss(cluster, some, folder) == {}
+    return some
 
 
 def looked_up(cluster: Cluster, path: str) -> dict | None:

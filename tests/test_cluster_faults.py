@@ -16,7 +16,7 @@ from clients import STUBBORN, Xrdfs, start_xrdcp, xrdcp
 from cluster import Cluster, Node
 from content import KIB, MIB, adler32, content, write
 from harness import ROOT, WEIR_BIN, remove, until
-from kills import Users, amiss, kill_at_random, settle
+from kills import Users, amiss, kill_at_random, settle, with_more
 from recorder import start_reader
 from test_cluster_failover import connected_to
 from XRootD import client
@@ -472,11 +472,11 @@ def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, 
     assert users.done.total() >= 20
     assert amiss(cluster, users.may_be, tmp_path) == {}
     # That this notices a loss: one of two copies is zeroed on its disk, all there is of another file, and one is removed behind its back.
-    half, removed = users.settled("two", 3 * MIB)[:2]
-    gone = users.settled("one", 3 * MIB)[0]
+    half, gone, removed = paths = ["/two/loop/half", "/one/loop/gone", "/two/loop/removed"]
+    may_be = with_more(cluster, users.may_be, paths, tmp_path)
     spoiled = next(disk for disk in cluster.disks if zeroed_on(disk, cluster.file(half)["content"]["body"]))
     assert any(zeroed_on(disk, cluster.file(gone)["content"]["body"]) for disk in cluster.disks)
     fs("rm", removed).ok()
-    found = amiss(cluster, users.may_be, tmp_path)
+    found = amiss(cluster, may_be, tmp_path)
     assert set(found) == {half, gone, removed}, found
     assert {problem.partition(":")[0] for problem in found[half]} - {"xrdcp"} == {spoiled.home.name}, found

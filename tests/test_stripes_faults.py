@@ -8,7 +8,7 @@ from clients import STUBBORN, start_xrdcp, xrdcp
 from cluster import Cluster, Node
 from content import MIB, content
 from harness import remove, until
-from kills import Users, amiss, kill_at_random, settle
+from kills import Users, amiss, kill_at_random, settle, with_more
 from recorder import acknowledged, start_writer
 from test_cluster_failover import connected_to
 from test_cluster_faults import SECONDS, SEED, Recording, fetched, in_session, zeroed_on
@@ -166,9 +166,10 @@ def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, 
     assert users.done.total() >= 5
     assert amiss(cluster, users.may_be, tmp_path) == {}
     # That this notices a loss: one copy of one unit is zeroed on its disk.
-    path = users.settled("two", 3 * MIB)[0]
+    path = "/two/loop/spoiled"
+    may_be = with_more(cluster, users.may_be, [path], tmp_path)
     body = cluster.file(path)["content"]["units"][1]["body"]
     spoiled = next(disk for disk in cluster.disks if zeroed_on(disk, body))
-    found = amiss(cluster, users.may_be, tmp_path)
+    found = amiss(cluster, may_be, tmp_path)
     assert set(found) == {path}, found
     assert {problem.partition(":")[0] for problem in found[path]} - {"xrdcp"} == {f"unit 1 at {spoiled.home.name}"}, found
