@@ -21,12 +21,14 @@ from clusters import DISKS, MIB, Gluster, LocalCluster, forget_most, memory  # n
 from crowds import allow_descriptors  # noqa: E402
 from harness import WEIR_BIN  # noqa: E402
 from raw import Raw  # noqa: E402
+from recorder import start_writer  # noqa: E402
 
 IDLE, WRITERS = 1000, 40
 WRITTEN = 16 * MIB  # by each writer
 LONG = 512 * MIB
 KILL_AT = LONG // 4
 PAUSES = 3
+BACK_AFTER = 2  # seconds until a disk server that was killed is started again
 REPAIR_RATE = 50 * MIB
 REPAIRED_FILES, REPAIRED_SIZE = 50, 16 * MIB
 
@@ -49,7 +51,16 @@ def idle_clients(cluster: LocalCluster, samples: dict) -> None:
 
 
 def streams_memory(cluster: LocalCluster, samples: dict) -> None:
-    """The most that a disk server has had while so many streams wrote to it, for each; written in requests of 8 MiB, all at once."""
+    """The most that a disk server has had while so many streams wrote to it, for each; written in requests of 8 MiB, all at once. With two
+    copies a stream counts at both of its servers."""
+    for directory in ("one", "two"):
+        measure.run([str(WEIR_BIN), "mkdir", f"{cluster.url}/{directory}/streams"])
+        of_streams(cluster, directory, samples)
+        measure.run([str(WEIR_BIN), "rm", "-r", f"{cluster.url}/{directory}/streams"])
+        measure.settle(cluster.everybody)
+
+
+def of_streams(cluster: LocalCluster, directory: str, samples: dict) -> None:
     nodes = cluster.nodes
     disks = {node["clients"]: name for name, node in nodes.items() if name != "manager"}
     before = {}
@@ -58,17 +69,14 @@ def streams_memory(cluster: LocalCluster, samples: dict) -> None:
         before[name] = memory(nodes[name]["pid"], "VmHWM")
     streams, wrong = dict.fromkeys(disks.values(), 0), []
     data, together = bytes(range(256)) * (8 * MIB // 256), threading.Barrier(WRITERS * DISKS)
-    lock = threading.Lock()
 
     def one(number: int) -> None:
         try:
-            path = f"/one/stream-{number}"
+            path = f"/{directory}/streams/{number}"
             with Raw(cluster.port, timeout=60) as door:
                 port, host, opaque = door.ask_open(path, raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
             with Raw(port, host=host, timeout=60) as me:
                 handle = me.open(f"{path}?{opaque}", raw.OPEN_NEW | raw.OPEN_UPDATE)
-                with lock:
-                    streams[disks[f"{host}:{port}"]] += 1
                 together.wait(60)
                 for offset in range(0, WRITTEN, len(data)):
                     assert me.write(handle, offset, data).status == raw.OK
@@ -85,11 +93,15 @@ def streams_memory(cluster: LocalCluster, samples: dict) -> None:
         thread.join()
     if wrong:
         raise SystemExit(f"streams for the memory of disk servers: {wrong[:3]}")
+    grown = {name: memory(nodes[name]["pid"], "VmHWM") - before[name] for name in streams}
+    for number in range(WRITERS * DISKS):
+        for copy in cluster.asked("file", f"/{directory}/streams/{number}")["content"]["copies"]:
+            streams[copy["place"].rpartition("/")[2]] += 1
     for name, count in streams.items():
         if count:
-            grown = memory(nodes[name]["pid"], "VmHWM") - before[name]
-            add(samples, "disk server MiB per stream", grown / count / MIB)
-    samples["streams at each disk server"] = [list(streams.values())]
+            add(samples, f"{directory} disk server MiB per stream", grown[name] / count / MIB)
+    samples[f"{directory} streams at each disk server"] = [list(streams.values())]
+    print("memory", directory, streams, {name: round(size / MIB) for name, size in grown.items()}, flush=True)
 
 
 class Clock:
@@ -150,7 +162,8 @@ def victim(cluster: LocalCluster) -> Iterator[Callable[[str], None]]:
 
     yield kill
     for name in killed:
-        cluster.local("start", name)
+        if cluster.pid(name) is None:
+            cluster.local("start", name)
     cluster.wait_whole()
 
 
@@ -194,6 +207,51 @@ def stock_reader(url: str, kill: Callable[[str], None]) -> float:
     longest = stepwise(take, lambda: kill(file.get_property("DataServer")))
     file.close()
     return longest
+
+
+def stock_writer(cluster: LocalCluster, path: str, back_after: float | None) -> tuple[float, bool]:
+    """A stock client that writes 1 MiB after the other, told to try again every 2 s for a minute: the longest step, and whether it came to
+    its end; else the longest step is the one at which it gave up. Its server comes back after so many seconds, or not."""
+    clock, moved = Clock(), 0
+    with victim(cluster) as kill:
+        writer = start_writer(cluster.url + path, "stock writer", MIB, LONG // MIB)
+        assert writer.stdin is not None and writer.stdout is not None
+        back = None
+        for line in writer.stdout:
+            if not line.strip().isdigit():
+                break
+            clock.step()
+            moved = int(line)
+            if moved >= KILL_AT and back is None:
+                copies = cluster.asked("file", path)["content"]["copies"]
+                name = next(copy["place"].rpartition("/")[2] for copy in copies if copy["has"] == "primary")
+                kill(name)
+                clock = Clock()
+                back = threading.Timer(back_after or 0, lambda name=name: cluster.local("start", name))
+                if back_after is not None:
+                    back.start()
+            if moved == LONG:
+                writer.stdin.write("\n")
+                writer.stdin.flush()
+        clock.step()
+        is_done = writer.wait(60) == 0
+        if back_after is not None and back is not None:
+            back.join()
+    return clock.longest, is_done
+
+
+def stock_writers(cluster: LocalCluster, samples: dict) -> None:
+    """What becomes of a stock writer whose server dies, `replica(2) sync=2`: where that comes back, and where it does not."""
+    for number in range(PAUSES):
+        pause, is_done = stock_writer(cluster, f"/two/stock-{number}", BACK_AFTER)
+        add(samples, "pause of stock writer", pause)
+        add(samples, "stock writers that came to their end", float(is_done))
+        print("stock writer", number, round(pause, 2), is_done, flush=True)
+    pause, is_done = stock_writer(cluster, "/two/stock-without", None)
+    if is_done:
+        raise SystemExit("a stock writer went on without its server: what is written of it is not true any more")
+    add(samples, "stock writer gives up", pause)
+    print("stock writer without its server", round(pause, 2), flush=True)
 
 
 def pauses(cluster: LocalCluster, gluster: Gluster, samples: dict) -> None:

@@ -19,6 +19,7 @@ STREAM_RUNS, OPEN_RUNS = 5, 5
 FILES, DIRS, SMALL, PASSES, THREADS = 2000, 20, 4096, 5, 8
 CREATED = 2000
 BATCH_CLIENTS, BATCHED, BATCH_RUNS = 4, 5000, 3
+TREE = 20_000  # files of a tree that is copied in batches
 SIMULATIONS, SEEDS = 3, 200
 COPIED, COPY_RUNS = 64 << 20, 3
 PAUSE_SECONDS = 2
@@ -32,6 +33,26 @@ def alternately(number: int, all_of: list) -> list:
     """Another one first each time."""
     at = number % len(all_of)
     return all_of[at:] + all_of[:at]
+
+
+class Used:
+    """CPU time that the nodes of a cluster and the commands of this process use, from its making on; for each of what is done."""
+
+    def __init__(self, cluster: LocalCluster):
+        measure.settle(cluster.everybody)
+        self.cluster, self.nodes = cluster, {name: Processes(node["pid"]) for name, node in cluster.nodes.items()}
+        self.before = {name: node.cpu_seconds() for name, node in self.nodes.items()}
+        self.children = os.times()
+
+    def tell(self, samples: dict, what: str, each: float) -> None:
+        ended = os.times()
+        client = ended.children_user + ended.children_system - self.children.children_user - self.children.children_system
+        measure.settle(self.cluster.everybody)
+        add(samples, f"{what} client CPU", client / each)
+        servers = {name: (node.cpu_seconds() - self.before[name]) / each for name, node in self.nodes.items()}
+        add(samples, f"{what} manager CPU", servers.pop("manager"))
+        add(samples, f"{what} servers CPU", sum(servers.values()))
+        samples.setdefault(f"{what} each server's CPU", []).append([round(value, 3) for value in servers.values()])
 
 
 def six_streams(cluster: LocalCluster, folder: Path, samples: dict) -> None:
@@ -54,18 +75,10 @@ def six_streams(cluster: LocalCluster, folder: Path, samples: dict) -> None:
 
         def into(directory: str, number: int, copies: int) -> float:
             targets = [f"{cluster.url}{directory}/stream-{number}-{stream}" for stream in range(STREAMS)]
-            nodes = {name: Processes(node["pid"]) for name, node in cluster.nodes.items()}
-            before = {name: node.cpu_seconds() for name, node in nodes.items()}
-            begun, children = time.monotonic(), os.times()
+            used, begun = Used(cluster), time.monotonic()
             streams.together([[str(WEIR_BIN), "cp", "-q", str(source), target] for target in targets])
-            wall, ended = time.monotonic() - begun, os.times()
-            measure.settle(cluster.everybody)
-            used = ended.children_user + ended.children_system - children.children_user - children.children_system
-            add(samples, f"{directory} client CPU", used / gigabytes)
-            servers = {name: (node.cpu_seconds() - before[name]) / gigabytes for name, node in nodes.items()}
-            add(samples, f"{directory} manager CPU", servers.pop("manager"))
-            add(samples, f"{directory} servers CPU", sum(servers.values()))
-            samples.setdefault(f"{directory} each server's CPU", []).append([round(value, 3) for value in servers.values()])
+            wall = time.monotonic() - begun
+            used.tell(samples, directory, gigabytes)
             measure.run([str(WEIR_BIN), "rm", *targets])
             return STREAMS * BYTES * copies / wall / 1e6
 
@@ -121,6 +134,7 @@ def small_files(cluster: LocalCluster, xrootd: XrootdCluster, folder: Path, samp
         }
         creates(asked, samples)
         batches({"one": f"{cluster.url}/one", "two": f"{cluster.url}/two", "single": f"{node.url}/one"}, folder, samples)
+        trees(cluster, folder, samples)
         by_hand(xrootd)
         for name, (url, _, _) in asked.items():
             result = load(url, "read", THREADS, FILES)  # everybody knows where they are
@@ -130,9 +144,13 @@ def small_files(cluster: LocalCluster, xrootd: XrootdCluster, folder: Path, samp
                 url, door, everybody = asked[name]
                 measure.settle(everybody)
                 before = (door.cpu_seconds(), everybody.cpu_seconds())
+                children = os.times()
                 result = load(url, "read", THREADS, FILES, PASSES)
+                ended = os.times()
                 measure.settle(everybody)
+                client = ended.children_user + ended.children_system - children.children_user - children.children_system
                 add(samples, f"{name} reads/s", result["rate"])
+                add(samples, f"{name} client CPU us", client / result["ops"] * 1e6)
                 add(samples, f"{name} door CPU us", (door.cpu_seconds() - before[0]) / result["ops"] * 1e6)
                 add(samples, f"{name} CPU us", (everybody.cpu_seconds() - before[1]) / result["ops"] * 1e6)
                 costs = [round(samples[f"{name} {key}"][-1], 1) for key in ("door CPU us", "CPU us")]
@@ -166,6 +184,25 @@ def batches(places: dict[str, str], folder: Path, samples: dict) -> None:
             rate = batched(places[name], folder, BATCH_CLIENTS, BATCHED)
             add(samples, f"{name} batched creates/s", rate)
             print("batches", number, name, round(rate), flush=True)
+
+
+def trees(cluster: LocalCluster, folder: Path, samples: dict) -> None:
+    """What batches cost whom: a tree of small files by one `weir cp -r`, each durable when it is answered; microseconds a file."""
+    tree = folder / "tree"
+    for number in range(TREE):
+        path = tree / f"d{number % DIRS}/f{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(SMALL))
+    for number in range(BATCH_RUNS):
+        for directory in alternately(number, ["one", "two"]):
+            target = f"{cluster.url}/{directory}/tree-{number}"
+            used = Used(cluster)
+            measure.run([str(WEIR_BIN), "cp", "-q", "-r", str(tree), target])
+            used.tell(samples, f"{directory} batched create", TREE / 1e6)
+            measure.run([str(WEIR_BIN), "rm", "-r", target])
+        told = {key: round(values[-1], 1) for key, values in samples.items() if "batched create" in key and "each" not in key}
+        print("trees", number, told, flush=True)
+    shutil.rmtree(tree, ignore_errors=True)
 
 
 def batched(place: str, folder: Path, clients: int, files: int) -> float:

@@ -93,6 +93,11 @@ class LocalCluster:
     def url(self) -> str:
         return f"root://{self.nodes['manager']['clients']}/"
 
+    @property
+    def sites(self) -> dict[str, str]:
+        """Where each disk server stands, by the address that clients are sent to."""
+        return {node["clients"]: node["place"].partition("/")[0] for node in self.nodes.values() if node.get("place")}
+
     def asked(self, *words: str):
         return json.loads(run([str(WEIR_BIN), *words, "--json", "--data", str(self.home / "manager")]))
 

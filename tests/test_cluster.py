@@ -1,6 +1,8 @@
 """A cluster as its users meet it: stock clients and our own at the manager's one address; pieces are looked for on the disks."""
 
+import base64
 import os
+import time
 
 import pytest
 import raw
@@ -374,26 +376,55 @@ def test_a_permission_opens_its_file_and_no_other(cluster, secret, tmp_path):
     assert fetched(cluster.url + path, tmp_path) == content("secret", 200_000)
 
 
+# Where in a permission the number of the key is that it was sealed with, in bytes.
+KEY_AT = range(4, 8)
+
+
+def opened_up(permission: str) -> tuple[str, bytearray]:
+    """Its word, and its bytes."""
+    word, _, sealed = permission.partition("&")[0].partition("=")
+    return word, bytearray(base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4)))
+
+
+def altered(permission: str, at: int) -> str:
+    """With one bit of one of its bytes turned over."""
+    word, there = opened_up(permission)
+    there[at] ^= 1
+    return f"{word}={base64.urlsafe_b64encode(there).decode().rstrip('=')}"
+
+
+def key_of(permission: str) -> bytes:
+    return bytes(opened_up(permission)[1][KEY_AT.start : KEY_AT.stop])
+
+
 def test_an_altered_permission_is_refused(cluster, secret):
     path, permission, disk = secret
-    key, _, sealed = permission.partition("&")[0].partition("=")
+    word, _, sealed = permission.partition("&")[0].partition("=")
     with raw.Raw(disk.port, host=disk.host) as there:
-        for at in range(0, len(sealed), 7):
-            altered = sealed[:at] + ("A" if sealed[at] != "A" else "B") + sealed[at + 1 :]
-            answer = there.ask_open(f"{path}?{key}={altered}")
-            assert answer.status == raw.ERROR or is_sent_back(cluster, answer), (at, answer)
+        for options in (raw.OPEN_READ, raw.OPEN_UPDATE):
+            for at in range(len(opened_up(permission)[1])):
+                answer = there.ask_open(f"{path}?{altered(permission, at)}", options)
+                # Keys change: of one that it does not know the manager may know more.
+                assert is_sent_back(cluster, answer) if at in KEY_AT else answer.error == raw.NOT_AUTHORIZED, (at, answer)
         for none in ("", "x", sealed[:-1], sealed + "A", sealed * 2, "A" * 4000):
-            answer = there.ask_open(f"{path}?{key}={none}")
-            assert answer.status == raw.ERROR or is_sent_back(cluster, answer), (none, answer)
+            answer = there.ask_open(f"{path}?{word}={none}")
+            assert answer.error == raw.NOT_AUTHORIZED, (none, answer)
 
 
 def test_a_permission_for_another_disk_server_is_none(cluster, secret):
     path, permission, disk = secret
     for other in cluster.disks:
         if other is not disk:
+            with raw.Raw(cluster.manager.port, machine=other.host) as there:
+                _, host, of_other = there.ask_open(f"/near/at-{other.home.name}", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
+                assert host == other.host
             with raw.Raw(other.port, host=other.host) as there:
                 answer = there.ask_open(f"{path}?{permission}")
-                assert answer.status == raw.ERROR or is_sent_back(cluster, answer), answer
+            # Each has a key of its own; those that were made at the same time have the same number.
+            if key_of(permission) == key_of(of_other):
+                assert answer.error == raw.NOT_AUTHORIZED, answer
+            else:
+                assert is_sent_back(cluster, answer), answer
 
 
 def test_a_disk_server_opens_nothing_without_permission(cluster, secret, tmp_path):
@@ -411,5 +442,35 @@ def test_a_permission_ends_with_its_file(cluster, fs, secret):
     fs("rm", path).ok()
     until(lambda: len(set(disk.objects()) & there_is) == len(there_is) - 1, 20)
     with raw.Raw(disk.port, host=disk.host) as there:
-        answer = there.ask_open(f"{path}?{permission}")
-        assert answer.status == raw.ERROR or is_sent_back(cluster, answer), answer
+        # The manager says what is there now.
+        assert is_sent_back(cluster, there.ask_open(f"{path}?{permission}"))
+
+
+def expires_at(permission: str) -> float:
+    """The time of day until which it is good: behind the key, the server, the content, the epoch and the session."""
+    return int.from_bytes(opened_up(permission)[1][40:48], "little") / 1e9
+
+
+def test_an_expired_permission_opens_nothing_more_and_what_it_has_opened_goes_on(cluster, secret, tmp_path):
+    path, to_read, disk = secret
+    written = f"/one/{tmp_path.name}"
+    with raw.Raw(cluster.manager.port) as there:
+        port, host, to_write = there.ask_open(written, raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
+        unused_port, unused_host, unused = there.ask_open(f"{written}-unused", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
+    with raw.Raw(disk.port, host=disk.host) as reader, raw.Raw(port, host=host) as writer:
+        reading, writing = reader.open(f"{path}?{to_read}"), writer.open(f"{written}?{to_write}", raw.OPEN_NEW | raw.OPEN_UPDATE)
+        assert writer.write(writing, 0, b"before").status == raw.OK
+        until(lambda: time.time() > max(map(expires_at, (to_read, to_write, unused))) + 1, 130)
+        # To nobody who shows it now.
+        for at, name, permission in [
+            ((disk.port, disk.host), path, to_read),
+            ((port, host), written, to_write),
+            ((unused_port, unused_host), f"{written}-unused", unused),
+        ]:
+            for options in (raw.OPEN_READ, raw.OPEN_UPDATE, raw.OPEN_NEW | raw.OPEN_UPDATE):
+                with raw.Raw(at[0], host=at[1]) as late:
+                    assert is_sent_back(cluster, late.ask_open(f"{name}?{permission}", options)), (name, options)
+        assert reader.read(reading, 0, 1000).body == content("secret", 1000)
+        assert writer.write(writing, 6, b" and after").status == raw.OK
+        assert writer.close(writing).status == raw.OK
+    assert fetched(cluster.url + written, tmp_path) == b"before and after"

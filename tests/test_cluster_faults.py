@@ -6,7 +6,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections import Counter
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,13 +15,14 @@ import raw
 from clients import STUBBORN, Xrdfs, start_xrdcp, xrdcp
 from cluster import Cluster, Node
 from content import KIB, MIB, adler32, content, write
-from harness import WEIR_BIN, remove, until
+from harness import ROOT, WEIR_BIN, remove, until
+from kills import Users, amiss, kill_at_random, settle, with_more
+from recorder import start_reader
+from test_cluster_failover import connected_to
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
 BIG = 16 * MIB
-# How long a disk server may answer without having heard of the manager, and a bit.
-LEASE_SECONDS = 5
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,7 @@ def shaken(base):
     with Cluster(base / "shaken", 4, ("--grace-seconds", "5")) as cluster:
         cluster.policy("/one", "replica(1)")
         cluster.policy("/two", "replica(2) spread=site")
+        cluster.policy("/late", "replica(2) sync=1 spread=site")
         yield cluster
     remove(cluster.home)
 
@@ -275,6 +277,41 @@ def test_a_reader_goes_on_from_the_other_copy(cluster, tmp_path):
     assert fetched(cluster.url + path, tmp_path) == data
 
 
+HZZ = "testdata/root/uproot-HZZ.root"
+
+
+def reader_without_its_server(cluster: Cluster, how: str, patience: dict[str, str], back_after: float | None = None) -> str:
+    """What it says of a read after the disk server that it has opened the file at was killed."""
+    url, source = f"{cluster.url}/two/hzz.root", ROOT / HZZ
+    xrdcp("-f", source, url).ok()
+    reader = start_reader(url, how, 100_000, 50_000, patience)
+    (holder,) = connected_to(reader, cluster)
+    holder.kill()
+    reader.stdin.write("\n")
+    reader.stdin.flush()
+    if back_after is not None:
+        time.sleep(back_after)
+        holder.start()
+    said = reader.communicate(timeout=120)[0].strip()
+    return "read" if said == f"{zlib.crc32(source.read_bytes()[100_000:150_000]):08x}" else said
+
+
+@pytest.mark.parametrize("how", ["read", "uproot"])
+def test_a_stock_reader_that_has_said_that_it_reads_goes_on_from_the_other_copy(cluster, how):
+    assert reader_without_its_server(cluster, how, STUBBORN) == "read"
+
+
+@pytest.mark.parametrize("how", ["default", "uproot-xrootd"])
+def test_a_stock_reader_with_default_flags_stays_with_its_server(cluster, how):
+    """XrdCl goes back to the manager only with a file that was opened with `kXR_open_read`. Else it waits for the same server."""
+    said = reader_without_its_server(cluster, how, {**STUBBORN, "XRD_CONNECTIONRETRY": "3"})
+    assert said.startswith("not read: ") and "Connection error" in said, said
+
+
+def test_a_stock_reader_with_default_flags_goes_on_when_its_server_is_back(cluster):
+    assert reader_without_its_server(cluster, "default", STUBBORN, back_after=1) == "read"
+
+
 def test_nobody_is_sent_to_a_server_whose_end_has_come_here(cluster, fs, tmp_path):
     """A stock client that is sent to a dead server waits there for two minutes; and it comes the moment its server dies."""
     write(tmp_path / "source", "just gone", MIB)
@@ -415,116 +452,31 @@ def test_whoever_stood_still_shows_nothing_that_was_changed_meanwhile(cluster, t
     assert fetched(f"{cluster.url}{path}?tried={other.host}", tmp_path) == new
 
 
-class User(threading.Thread):
-    """One who copies files into the cluster, new ones and in the place of old ones, removes some, and remembers what may be there then: the
-    checksums of the contents, or None for no file."""
-
-    def __init__(self, cluster: Cluster, seed: str, number: int, folder: Path):
-        super().__init__()
-        self.cluster, self.number = cluster, number
-        self.source = folder / f"source-{number}"
-        self.pick = random.Random(f"{seed} {number}")
-        self.may_be: dict[str, set[str | None]] = {}
-        self.done, self.refused = 0, []
-        self.is_over = threading.Event()
-
-    def run(self) -> None:
-        while not self.is_over.is_set():
-            settled = [path for path, seen in self.may_be.items() if len(seen) == 1 and None not in seen]
-            what = self.pick.choice(["new", "new", "new", "replace", "remove"]) if len(settled) > 5 else "new"
-            path = self.pick.choice(settled) if what != "new" else self.new_path()
-            if what == "remove":
-                wanted, ended = None, Xrdfs(self.cluster.url)("rm", path)
-            else:
-                data = self.pick.randbytes(self.pick.choice([100, 50_000, 70_000, MIB, 3 * MIB]))
-                self.source.write_bytes(data)
-                wanted, ended = adler32(data), xrdcp("-f", self.source, self.cluster.url + path, patience=STUBBORN)
-            if ended.code == 0:
-                self.done += 1
-                self.may_be[path] = {wanted}
-            else:
-                self.refused.append(f"{what} {path}: {ended.err[-200:]}")
-                self.may_be[path] = self.may_be.get(path, {None}) | {wanted}
-
-    def new_path(self) -> str:
-        return f"/{self.pick.choice(['one', 'two', 'two'])}/loop/{self.number}-{len(self.may_be)}"
-
-
-def told(cluster: Cluster, path: str) -> str:
-    """What the manager knows of a file that is not as it should be."""
-    data = cluster.manager.home / "data"
-    done = subprocess.run([WEIR_BIN, "file", path, "--json", "--data", data], capture_output=True, text=True, timeout=60)
-    return done.stdout + done.stderr + cluster.logs()
-
-
-def amiss(cluster: Cluster, may_be: dict[str, set[str | None]], tmp_path: Path) -> dict[str, str]:
-    """The files of which something else is shown than may be."""
-    if len({path for path, seen in may_be.items() if None not in seen}) == 0:
-        raise AssertionError("nothing to compare")
-
-    def look(path: str) -> str | None:
-        back = tmp_path / f"back-{threading.get_ident()}"
-        got = xrdcp("-f", cluster.url + path, back)
-        # Who was told nothing, or no, may find what was interrupted.
-        if got.code != 0:
-            is_excused = got.error == raw.NOT_FOUND and None in may_be[path] or "interrupted" in got.err and len(may_be[path]) > 1
-            return None if is_excused else f"{got.err[-300:]} {told(cluster, path)}"
-        found = adler32(back.read_bytes())
-        return None if found in may_be[path] else f"its checksum is {found}, not of {may_be[path]}"
-
-    with ThreadPoolExecutor(4) as lookers:
-        seen = dict(zip(may_be, lookers.map(look, may_be), strict=True))
-    return {path: why for path, why in seen.items() if why}
-
-
-def kill_at_random(cluster: Cluster, pick: random.Random, seconds: float, frozen: float) -> Counter:
-    """SIGKILL to any node, for that long, and until the manager and a disk server were hit both: how often each. Every now and then
-    (`frozen`) one only stands still, perhaps until its lease is over."""
-    faults = Counter()
-    end = time.monotonic() + seconds
-    # On a busy machine a node takes long to begin.
-    while time.monotonic() < end or faults.total() < 3 or not {"manager killed", "disk killed"} <= set(faults):
-        time.sleep(pick.uniform(0.2, 2))
-        victim = pick.choice(cluster.nodes)
-        if pick.random() < frozen:
-            faults[f"{victim.role} frozen"] += 1
-            victim.freeze()
-            time.sleep(pick.uniform(0, 1.5 * LEASE_SECONDS))
-            victim.thaw()
-        else:
-            faults[f"{victim.role} killed"] += 1
-            victim.kill()
-            time.sleep(pick.uniform(0, 2))
-            victim.start()
-    return faults
+def zeroed_on(disk: Node, body: str) -> bool:
+    """Whether it has a piece of that content, of which nothing is left now."""
+    pieces = [piece for piece in disk.objects() if piece.name.startswith(body)]
+    for piece in pieces:
+        piece.write_bytes(bytes(piece.stat().st_size))
+    return bool(pieces)
 
 
 SEED, SECONDS = os.environ.get("CLUSTER_SEED", "0"), int(os.environ.get("CLUSTER_SECONDS", "12"))
 
 
 def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, fs, tmp_path):
-    pick = random.Random(SEED)
-    users = [User(cluster, SEED, number, tmp_path) for number in range(4)]
-    for user in users:
-        user.start()
-    try:
-        kills = kill_at_random(cluster, pick, SECONDS, frozen=0.2)
-    finally:
-        for user in users:
-            user.is_over.set()
-        for user in users:
-            user.join()
+    with Users(cluster, SEED, tmp_path, ["one", "two", "two", "late"]) as users:
+        faults = kill_at_random(cluster, random.Random(SEED), SECONDS, frozen=0.2)
     in_session(cluster)
-    may_be = {path: seen for user in users for path, seen in user.may_be.items()}
-    refused = [line for user in users for line in user.refused]
-    print(f"seed {SEED}: {kills}, {sum(user.done for user in users)} acknowledged, {len(refused)} refused: {refused[:5]}")
-    assert sum(user.done for user in users) >= 20
-    assert amiss(cluster, may_be, tmp_path) == {}
-    # That this notices a loss: one file's pieces are zeroed on the disks, and another file is removed behind its back.
-    large = [path for path, seen in may_be.items() if len(seen) == 1 and None not in seen and fs.size(path) == 3 * MIB]
-    body = cluster.file(large[0])["content"]["body"]
-    pieces = [piece for disk in cluster.disks for piece in disk.objects() if piece.name.startswith(body)]
-    for piece in pieces:
-        piece.write_bytes(bytes(3 * MIB))
-    fs("rm", large[1]).ok()
-    assert pieces and set(amiss(cluster, may_be, tmp_path)) == set(large[:2])
+    settle(cluster, users.may_be)
+    print(f"seed {SEED}: {faults}, acknowledged {users.done}, {len(users.refused)} refused: {users.refused[:5]}")
+    assert users.done.total() >= 20
+    assert amiss(cluster, users.may_be, tmp_path) == {}
+    # That this notices a loss: one of two copies is zeroed on its disk, all there is of another file, and one is removed behind its back.
+    half, gone, removed = paths = ["/two/loop/half", "/one/loop/gone", "/two/loop/removed"]
+    may_be = with_more(cluster, users.may_be, paths, tmp_path)
+    spoiled = next(disk for disk in cluster.disks if zeroed_on(disk, cluster.file(half)["content"]["body"]))
+    assert any(zeroed_on(disk, cluster.file(gone)["content"]["body"]) for disk in cluster.disks)
+    fs("rm", removed).ok()
+    found = amiss(cluster, may_be, tmp_path)
+    assert set(found) == {half, gone, removed}, found
+    assert {problem.partition(":")[0] for problem in found[half]} - {"xrdcp"} == {spoiled.home.name}, found

@@ -1,18 +1,17 @@
 """Striped files while disk servers are killed: what was acknowledged is there, and no file is shown as whole of which a unit is not."""
 
-import json
 import random
-import subprocess
 import time
 
 import pytest
-from clients import STUBBORN, Xrdfs, start_xrdcp, xrdcp
+from clients import STUBBORN, start_xrdcp, xrdcp
 from cluster import Cluster, Node
 from content import MIB, content
-from harness import WEIR_BIN, remove, until
+from harness import remove, until
+from kills import Users, amiss, kill_at_random, settle, with_more
 from recorder import acknowledged, start_writer
 from test_cluster_failover import connected_to
-from test_cluster_faults import SECONDS, SEED, Recording, User, amiss, fetched, in_session, kill_at_random
+from test_cluster_faults import SECONDS, SEED, Recording, fetched, in_session, zeroed_on
 from XRootD import client
 
 CHUNK = 256 << 10
@@ -56,13 +55,6 @@ def names(cluster: Cluster) -> set[str]:
 
 def state(cluster: Cluster, path: str) -> str:
     return cluster.file(path)["content"]["state"]
-
-
-def is_ended(cluster: Cluster, path: str) -> bool:
-    """Nobody writes it: it is whole, or interrupted, or not there."""
-    command = [WEIR_BIN, "file", path, "--json", "--data", cluster.data]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    return done.returncode != 0 or json.loads(done.stdout)["content"]["state"] != "writing"
 
 
 def test_a_reader_goes_on_when_a_units_server_dies(cluster, tmp_path):
@@ -165,27 +157,19 @@ def test_a_client_that_is_killed_leaves_what_was_acknowledged(cluster, tmp_path)
 
 
 def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, tmp_path):
-    pick = random.Random(f"stripes {SEED}")
-    users = [User(cluster, SEED, number, tmp_path) for number in range(4)]
-    for user in users:
-        user.start()
-    try:
-        kills = kill_at_random(cluster, pick, SECONDS, frozen=0)
-    finally:
-        for user in users:
-            user.is_over.set()
-        for user in users:
-            user.join()
+    # What is striped and complete is not changed in place.
+    with Users(cluster, SEED, tmp_path, ["one", "two", "two"], changes=False) as users:
+        faults = kill_at_random(cluster, random.Random(f"stripes {SEED}"), SECONDS, frozen=0)
     in_session(cluster)
-    may_be = {path: seen for user in users for path, seen in user.may_be.items()}
-    # Who reads a file in the making is shown what is there of it: those whose client was told no have to be ended first.
-    until(lambda: all(is_ended(cluster, path) for path, seen in may_be.items() if len(seen) > 1), 60)
-    refused = [line for user in users for line in user.refused]
-    print(f"seed {SEED}: {kills}, {sum(user.done for user in users)} acknowledged, {len(refused)} refused: {refused[:5]}")
-    assert sum(user.done for user in users) >= 5
-    assert amiss(cluster, may_be, tmp_path) == {}
-    # That this notices a loss: what is on the disks is zeroed. (Some of it is of files that nobody looks at, or a copy of something.)
-    large = [path for path, seen in may_be.items() if len(seen) == 1 and None not in seen and Xrdfs(cluster.url).size(path) == 3 * MIB]
-    for piece in [piece for disk in cluster.disks for piece in disk.objects()]:
-        piece.write_bytes(bytes(piece.stat().st_size))
-    assert large and amiss(cluster, may_be, tmp_path) != {}
+    settle(cluster, users.may_be)
+    print(f"seed {SEED}: {faults}, acknowledged {users.done}, {len(users.refused)} refused: {users.refused[:5]}")
+    assert users.done.total() >= 5
+    assert amiss(cluster, users.may_be, tmp_path) == {}
+    # That this notices a loss: one copy of one unit is zeroed on its disk.
+    path = "/two/loop/spoiled"
+    may_be = with_more(cluster, users.may_be, [path], tmp_path)
+    body = cluster.file(path)["content"]["units"][1]["body"]
+    spoiled = next(disk for disk in cluster.disks if zeroed_on(disk, body))
+    found = amiss(cluster, may_be, tmp_path)
+    assert set(found) == {path}, found
+    assert {problem.partition(":")[0] for problem in found[path]} - {"xrdcp"} == {f"unit 1 at {spoiled.home.name}"}, found

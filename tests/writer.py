@@ -1,5 +1,5 @@
 """
-A writer for tests to kill, as a process of its own: `writer.py URL SEED CHUNK COUNT [FLAG]`.
+A writer for tests to kill, as a process of its own: `writer.py URL SEED CHUNK COUNT [FLAG [OFFSET]]`.
 Writes COUNT chunks one after the other, prints after each how many bytes are acknowledged; waits for a line on stdin; closes.
 """
 
@@ -15,6 +15,7 @@ def main() -> None:
     url, seed, chunk, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     # As xrdcp opens: for update, so that XrdCl can open it again after a lost connection.
     flag = getattr(OpenFlags, sys.argv[5] if len(sys.argv) > 5 else "NEW") | OpenFlags.UPDATE
+    start = int(sys.argv[6]) if len(sys.argv) > 6 else 0
     data = content(seed, chunk * count)
     file = client.File()
     status, _ = file.open(url, flag, AccessMode.UR | AccessMode.UW)
@@ -22,7 +23,7 @@ def main() -> None:
         print(f"refused {status.errno} {status.message}", flush=True)
         os._exit(2)
     for number in range(count):
-        status, _ = file.write(data[number * chunk : (number + 1) * chunk], number * chunk)
+        status, _ = file.write(data[number * chunk : (number + 1) * chunk], start + number * chunk)
         if not status.ok:
             print(f"failed {status.errno} {status.message}", flush=True)
             os._exit(3)

@@ -1,11 +1,12 @@
 """
-Many processes write many small files each into one directory of a cluster of four disk servers; then all of them are listed, counted,
-read back and compared, by as many processes. The default is 100 processes of 20,000 files, two million in all; how large each is follows
-from the space that there is. It ends with 1 if a file is missing, is another than what was written, was never written, or if an operation
-failed.
+Many processes write many small files each into one directory of a cluster of four disk servers; then all of them are listed, counted as the
+manager has them, read back and compared, by as many processes. The default is 100 processes of 20,000 files, two million in all; how large
+each is follows from the space that there is. It ends with 1 if a file is missing, is another than what was written, was never written, or
+if an operation failed.
 """
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -164,6 +165,26 @@ def listed(work: Work) -> Outcome:
     return outcome
 
 
+def counted(work: Work, data: str) -> Outcome:
+    """So many files and bytes by what the manager knows of each, and none that it takes for lost, short of a copy or being written."""
+    begin = time.monotonic()
+    sums = json.loads(asked("du", "--json", work.url + FOLDER))
+    outcome = Outcome(done=sums["files"])
+    if sums["bytes"] != work.count * work.size:
+        outcome.problems.append(f"{sums['bytes']} bytes are there, and not {work.count * work.size}")
+    missing = json.loads(asked("missing", "--json", "--data", data))
+    outcome.problems += [f"{entry['path']} lacks {entry['lacks']}" for entry in missing]
+    writing = json.loads(asked("status", "--json", "--data", data))["writers"]["count"]
+    if writing:
+        outcome.problems.append(f"{writing} files are still being written")
+    outcome.seconds = time.monotonic() - begin
+    return outcome
+
+
+def asked(*arguments: str) -> str:
+    return subprocess.run([WEIR_BIN, *arguments], check=True, capture_output=True, text=True, timeout=1800).stdout
+
+
 def size_for(count: int, free: int) -> int:
     """So that all copies fit."""
     return max(64, min(SIZE_MAX, free // (SHARE * count)))
@@ -197,6 +218,7 @@ def main() -> int:
         steps = [
             ("written", lambda: all_processes(work, "write")),
             ("listed", lambda: listed(work)),
+            ("counted", lambda: counted(work, cluster.data)),
             ("read", lambda: all_processes(work, "read")),
         ]
         for what, step in steps:

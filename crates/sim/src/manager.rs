@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cluster::message::{FromStore, ToManager, ToServer};
+use cluster::message::{FromStore, ToManager, ToServer, ToStore};
 use cluster::server::GrantRights;
-use cluster::{CopyRate, Time};
+use cluster::{CopyRate, LeaseTerms, Time};
 use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, Seq, StreamId};
 use kv::{Durability, IndexConfig, Inline, Kv, LoggedIndex, MemoryEngine};
@@ -26,7 +26,7 @@ use types::{
 };
 
 use crate::message::{Addr, Capability, Message, Number, Want};
-use crate::settings::{Counts, Settings};
+use crate::settings::{Bug, Counts, Settings};
 
 /// What a node is handed, and what it gives.
 pub(crate) struct Env<'a> {
@@ -152,6 +152,9 @@ pub(crate) struct Manager {
     /// Who led a piece last, as far as this run knows.
     leads: BTreeMap<PieceId, StoreId>,
     ticks: u64,
+    /// What servers are told that leases are.
+    terms: LeaseTerms,
+    planted: Option<Bug>,
 }
 
 impl Manager {
@@ -185,12 +188,16 @@ impl Manager {
         let (told, opened) = (Vec::new(), Vec::new());
         let outside = Outside { now, wall, rng: SmallRng::seed_from_u64(seed), told, opened };
         let outside = Arc::new(Mutex::new(outside));
-        let of_manager =
-            ManagerSettings { terms: settings.terms, grace: GRACE, copies: COPIES, ..ManagerSettings::default() };
+        let terms = match settings.planted {
+            Some(Bug::TermCutShort) => LeaseTerms { term: settings.terms.term / 2, ..settings.terms },
+            _ => settings.terms,
+        };
+        let of_manager = ManagerSettings { terms, grace: GRACE, copies: COPIES, ..ManagerSettings::default() };
         let roles = roles::Manager::start(Arc::clone(&ns), of_manager, Box::new(World(Arc::clone(&outside))))
             .map_err(|error| text(&error))?;
         let (keys, leads) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { kv, ns, index, roles, outside, keys, eras, leads, ticks: 0 })
+        let (terms, planted) = (settings.terms, settings.planted);
+        Ok(Self { kv, ns, index, roles, outside, keys, eras, leads, ticks: 0, terms, planted })
     }
 
     pub(crate) fn tick(&mut self, env: &mut Env<'_>) {
@@ -334,12 +341,15 @@ impl Manager {
 
     /// What it has said goes out.
     fn leave(&mut self, env: &mut Env<'_>) {
+        if self.planted == Some(Bug::FenceNotAwaited) {
+            self.answer_fences();
+        }
         let (told, opened) = {
             let mut outside = lock(&self.outside);
             (std::mem::take(&mut outside.told), std::mem::take(&mut outside.opened))
         };
-        for (node, message) in told {
-            match &message {
+        for (node, mut message) in told {
+            match &mut message {
                 FromManager::Keys(keys) => {
                     let key = CapabilityKey::new(keys.id, &keys.secret);
                     match self.keys.get_mut(&node) {
@@ -347,7 +357,8 @@ impl Manager {
                         None => drop(self.keys.insert(node, CapabilityKeys::new(key))),
                     }
                 }
-                FromManager::Cluster(ToServer::Registered { registered, .. }) => {
+                FromManager::Cluster(ToServer::Registered { registered, terms }) => {
+                    *terms = self.terms;
                     let before = self.eras.insert(node, registered.era);
                     env.counts.booted += u64::from(before.is_some_and(|before| before != registered.era));
                 }
@@ -365,6 +376,24 @@ impl Manager {
                 Err(error) => Err(error.code()),
             };
             env.send(Addr::Client(client), Message::Opened { number, result });
+        }
+    }
+
+    /// A bug on purpose: whoever is told a fence has said already that it keeps it.
+    fn answer_fences(&self) {
+        let fences: Vec<_> = lock(&self.outside)
+            .told
+            .iter()
+            .filter_map(|(node, message)| match message {
+                FromManager::Cluster(ToServer::ToStore { store, message: ToStore::Fence(fence) }) => {
+                    Some((*node, *store, *fence))
+                }
+                _ => None,
+            })
+            .collect();
+        for (node, store, fence) in fences {
+            let message = FromStore::Fenced(fence);
+            self.roles.receive(node, FromDisk::Cluster(ToManager::OfStore { store, message }));
         }
     }
 

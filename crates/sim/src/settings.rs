@@ -132,11 +132,15 @@ pub enum Bug {
     CopyNotMade,
     /// A server that deletes a piece deletes another one with it.
     DeletesAnother,
+    /// The manager takes each fence for kept as soon as it has asked for it: somebody takes over, or is left out, before the other has stopped.
+    FenceNotAwaited,
+    /// The manager takes a session for ended when half of its term is over.
+    TermCutShort,
 }
 
 impl Bug {
     /// All there are, and how the command line calls them.
-    pub const ALL: [(Self, &str); 8] = [
+    pub const ALL: [(Self, &str); 10] = [
         (Self::Machine(Planted::AnswerBeforeReplicas), "answer-before-replicas"),
         (Self::Machine(Planted::AnswerBeforeSync), "answer-before-sync"),
         (Self::Machine(Planted::EpochNotChecked), "epoch-not-checked"),
@@ -145,6 +149,8 @@ impl Bug {
         (Self::FenceNotKept, "fence-not-kept"),
         (Self::CopyNotMade, "copy-not-made"),
         (Self::DeletesAnother, "deletes-another"),
+        (Self::FenceNotAwaited, "fence-not-awaited"),
+        (Self::TermCutShort, "term-cut-short"),
     ];
 
     /// What the machines are told of it.

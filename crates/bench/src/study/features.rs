@@ -29,7 +29,7 @@ pub struct Features {
 /// Where it was read; `docs/bench.md` has the addresses.
 pub const SOURCES: &str = "The sources are listed in docs/bench.md.";
 
-const KNOWN: [Features; 10] = [
+const KNOWN: [Features; 11] = [
     Features {
         system: "Lustre",
         values: ["yes", "yes", "needed", "yes", "yes", "yes", "yes", "yes", "on ZFS", "yes (HSM)"],
@@ -122,15 +122,30 @@ const KNOWN: [Features; 10] = [
         ],
     },
     Features {
+        system: "weir-cluster",
+        values: [
+            "no",
+            "yes",
+            "needed (one manager)",
+            "no",
+            "yes",
+            "no; a restarted one goes on",
+            "replicas",
+            "no",
+            "no",
+            "third-party copy",
+        ],
+    },
+    Features {
         system: "weir",
         values: [
             "no",
             "yes",
             "none besides the node",
             "no",
+            "in a cluster",
             "no",
-            "no",
-            "no",
+            "in a cluster",
             "no",
             "no; incremental backup",
             "third-party copy",
@@ -170,6 +185,14 @@ mod tests {
         assert_eq!(features_of("xrootd-http").unwrap().system, "XRootD");
         assert_eq!(features_of("EOS 2").unwrap().system, "EOS");
         assert!(features_of("eosphere").is_none() && features_of("disk").is_none());
+        assert_eq!(features_of("weir").unwrap().system, "weir");
+        assert_eq!(features_of("weir-http").unwrap().system, "weir");
+        // A cluster can do what a single node cannot.
+        let of_cluster = features_of("weir-cluster-replica2").unwrap();
+        for (feature, value) in [("striping", "yes"), ("failover, data", "replicas")] {
+            let at = FEATURES.iter().position(|known| *known == feature).unwrap();
+            assert_eq!(of_cluster.values[at], value);
+        }
         let text = features_text(&["glusterfs".to_owned(), "disk".to_owned()]);
         assert!(text.contains("shards") && text.contains("not known") && text.lines().count() == 12, "{text}");
     }

@@ -1,0 +1,286 @@
+"""Clients that write, replace, change and remove files while nodes are killed; then what each copy of each file holds, byte for byte."""
+
+import json
+import random
+import re
+import struct
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import raw
+from clients import STUBBORN, Xrdfs, xrdcp
+from cluster import Cluster, Node
+from content import MIB, content
+from harness import until, weir
+from recorder import start_writer
+
+# How long a disk server may answer without having heard of the manager, and a bit.
+LEASE_SECONDS = 5
+# So many bytes of a copy are asked for at a time.
+AT_ONCE = 4 * MIB
+# A change in place is one write: whether it was done is known for all of it, or for none.
+CHANGE_MAX = 5000
+
+
+@dataclass(frozen=True)
+class Version:
+    """A content by how it was made, so that many can be remembered: bytes of a seed, and what was written over them since."""
+
+    seed: str
+    size: int
+    changes: tuple[tuple[int, str, int], ...] = ()
+
+    def changed(self, offset: int, seed: str, length: int) -> "Version":
+        return Version(self.seed, self.size, (*self.changes, (offset, seed, length)))
+
+    def bytes(self) -> bytes:
+        made = bytearray(content(self.seed, self.size))
+        for offset, seed, length in self.changes:
+            made[offset : offset + length] = content(seed, length)
+        return bytes(made)
+
+
+class User(threading.Thread):
+    """One who copies files into the cluster by xrdcp and `weir cp`, new ones and in the place of old ones, changes some in place, removes
+    some, and remembers what may be there then: versions, or None for no file."""
+
+    def __init__(self, cluster: Cluster, seed: str, number: int, folder: Path, places: list[str], changes: bool = True):
+        super().__init__()
+        self.cluster, self.number, self.places = cluster, number, places
+        self.source = folder / f"source-{number}"
+        self.seed, self.count = f"{seed} {number}", 0
+        self.pick = random.Random(self.seed)
+        self.kinds = ["new", "new", "new", "replace", "remove", *(["change"] if changes else [])]
+        self.may_be: dict[str, set[Version | None]] = {}
+        self.done, self.refused = Counter(), []
+        self.is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self.is_over.is_set():
+            settled = [path for path, seen in self.may_be.items() if len(seen) == 1 and None not in seen]
+            what = self.pick.choice(self.kinds) if len(settled) > 5 else "new"
+            path = self.pick.choice(settled) if what != "new" else self.new_path()
+            wanted, how, problem = self.do(what, path)
+            if problem is None:
+                self.done[how] += 1
+                self.may_be[path] = {wanted}
+            else:
+                self.refused.append(f"{how} {path}: {problem}")
+                self.may_be[path] = self.may_be.get(path, {None}) | {wanted}
+
+    def do(self, what: str, path: str) -> tuple[Version | None, str, str | None]:
+        """What is to be there then, what was done, and why it was not done if it was not."""
+        url = self.cluster.url + path
+        self.count += 1
+        seed = f"{self.seed} {self.count}"
+        if what == "remove":
+            gone = Xrdfs(self.cluster.url)("rm", path)
+            return None, "removed", None if gone.code == 0 else gone.err[-200:]
+        if what == "change":
+            (before,) = self.may_be[path]
+            length = self.pick.randint(1, min(CHANGE_MAX, before.size))
+            offset = self.pick.randint(0, before.size - length)
+            writer = start_writer(url, seed, length, 1, "UPDATE", offset)
+            said, _ = writer.communicate("\n", timeout=300)
+            return before.changed(offset, seed, length), "changed in place", None if writer.returncode == 0 else said[-200:]
+        wanted = Version(seed, self.pick.choice([100, 50_000, 70_000, MIB, 3 * MIB]))
+        self.source.write_bytes(wanted.bytes())
+        if self.pick.random() < 0.3:
+            copy = weir("cp", "--force", str(self.source), url, timeout=300)
+            return wanted, f"{what} by weir cp", None if copy.returncode == 0 else copy.stderr[-200:]
+        copy = xrdcp("-f", self.source, url, patience=STUBBORN, timeout=300)
+        return wanted, f"{what} by xrdcp", None if copy.code == 0 else copy.err[-200:]
+
+    def new_path(self) -> str:
+        return f"/{self.pick.choice(self.places)}/loop/{self.number}-{len(self.may_be)}"
+
+
+class Users:
+    """Some at once, for as long as a `with` lasts; then what they remember."""
+
+    def __init__(self, cluster: Cluster, seed: str, folder: Path, places: list[str], changes: bool = True):
+        self.all = [User(cluster, seed, number, folder, places, changes) for number in range(4)]
+
+    def __enter__(self) -> "Users":
+        for user in self.all:
+            user.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        for user in self.all:
+            user.is_over.set()
+        for user in self.all:
+            user.join()
+
+    @property
+    def may_be(self) -> dict[str, set[Version | None]]:
+        return {path: seen for user in self.all for path, seen in user.may_be.items()}
+
+    @property
+    def done(self) -> Counter:
+        return sum((user.done for user in self.all), Counter())
+
+    @property
+    def refused(self) -> list[str]:
+        return [line for user in self.all for line in user.refused]
+
+
+def with_more(cluster: Cluster, may_be: dict[str, set[Version | None]], paths: list[str], folder: Path) -> dict[str, set[Version | None]]:
+    """Some of the files, and new ones of 3 MiB to be spoiled, all of their copies made."""
+    some = dict(list(may_be.items())[:50])
+    for path in paths:
+        version = Version(path, 3 * MIB)
+        (folder / "spoiled").write_bytes(version.bytes())
+        xrdcp("-f", folder / "spoiled", cluster.url + path).ok()
+        some[path] = {version}
+    settle(cluster, some)
+    assert amiss(cluster, some, folder) == {}
+    return some
+
+
+def looked_up(cluster: Cluster, path: str) -> dict | None:
+    """What `weir file` says of it; None: there is no such file."""
+    done = weir("file", path, "--json", "--data", cluster.data)
+    assert done.returncode == 0 or "no such file" in done.stderr, done.stderr
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def settle(cluster: Cluster, may_be: dict[str, set[Version | None]], seconds: float = 120) -> None:
+    """Until nobody writes any of the files, and no copy is owed of one."""
+
+    def unsettled() -> str | None:
+        view = cluster.asked("status")
+        if view["writers"]["count"]:
+            return f"{view['writers']['count']} are written"
+        owed = [entry for entry in cluster.asked("missing") if entry["path"] in may_be]
+        return f"{len(owed)} lack copies, {owed[:3]}" if owed else None
+
+    until(lambda: unsettled() is None, seconds, lambda: f"{unsettled()}\n{cluster.logs()}")
+
+
+def copy_of(cluster: Cluster, path: str, words: str, disk: Node) -> bytes:
+    """What one disk server, and no other, shows to a reader. Who has tried all others is sent to it."""
+    tried = ",".join(other.host for other in cluster.disks if other is not disk)
+    with raw.Raw(cluster.manager.port, timeout=60) as there:
+        answer = there.ask_open(f"{path}?{words}tried={tried}")
+        assert answer.status == raw.REDIRECT, f"the manager answers {answer}"
+        port, host, permission = answer.redirect
+    assert (host, port) == (disk.host, disk.port), f"sent to {host}:{port}"
+    found = bytearray()
+    with raw.Raw(port, host=host, timeout=60) as there:
+        opened = there.ask_open(f"{path}?{words}{permission}")
+        assert opened.status == raw.OK, f"its open is answered {opened}"
+        while True:
+            part = there.request(raw.READ, opened.body[:4] + struct.pack(">qi", len(found), AT_ONCE))
+            assert part.status == raw.OK, f"a read at {len(found)} is answered {part}"
+            if not part.body:
+                return bytes(found)
+            found += part.body
+
+
+@dataclass(frozen=True)
+class Part:
+    """A content that a file consists of: the file's own, or one of the units of a striped file."""
+
+    known: dict
+    # Which words ask for it.
+    words: str = ""
+    name: str = ""
+    # Of a unit: its number, how many there are, how many bytes are dealt to one at a time.
+    unit: tuple[int, int, int] | None = None
+
+    def of(self, data: bytes) -> bytes:
+        """What of the file is in it."""
+        if self.unit is None:
+            return data
+        number, width, chunk = self.unit
+        return b"".join(data[at : at + chunk] for at in range(number * chunk, len(data), width * chunk))
+
+
+def parts(view: dict) -> list[Part]:
+    whole = view["content"]
+    units = whole.get("units")
+    if not units:
+        return [Part(whole)]
+    words = [f"weir.unit={number}&weir.of={whole['body']}&" for number in range(len(units))]
+    dealt = [(number, len(units), whole["chunk"]) for number in range(len(units))]
+    return [Part(unit, words[number], f"unit {number} at ", dealt[number]) for number, unit in enumerate(units)]
+
+
+def difference(found: bytes, wanted: bytes) -> str:
+    at = next((at for at, pair in enumerate(zip(found, wanted, strict=False)) if pair[0] != pair[1]), min(len(found), len(wanted)))
+    return f"{len(found)} bytes, other than they should be from {at} on"
+
+
+def not_as_it_should_be(cluster: Cluster, path: str, may_be: set[Version | None], back: Path) -> list[str]:
+    """What is wrong with a file: as xrdcp gets it, and with each of its copies by the name of its disk server."""
+    view = looked_up(cluster, path)
+    if view is None:
+        return [] if None in may_be else ["it is not there"]
+    if view["content"]["state"] == "interrupted":
+        # Who was told nothing, or no, may find what was interrupted.
+        return [] if len(may_be) > 1 else [f"it is interrupted: {view}"]
+    versions = [version.bytes() for version in may_be if version]
+    if not versions:
+        return [f"it is there again: {view}"]
+    problems = []
+    got = xrdcp("-f", cluster.url + path, back)
+    if got.code != 0:
+        problems.append(f"xrdcp: {got.err[-300:]} {view}")
+    # What each shows, and of which part it should be.
+    shown = [("xrdcp", Part(view), back.read_bytes())] if got.code == 0 else []
+    wanted_copies = int(re.search(r"replica\((\d+)\)", view["policy"]).group(1))
+    for part in parts(view):
+        holders = [copy["place"].rpartition("/")[2] for copy in part.known["copies"] if copy["has"] == "whole"]
+        if len(holders) < wanted_copies:
+            problems.append(f"{part.name}{len(holders)} of {wanted_copies}: {part.known}")
+        for holder in holders:
+            disk = next(disk for disk in cluster.disks if disk.home.name == holder)
+            try:
+                shown.append((part.name + holder, part, copy_of(cluster, path, part.words, disk)))
+            except (AssertionError, raw.Closed) as why:
+                problems.append(f"{part.name}{holder}: {str(why)[:300]}")
+    # All of them the same one of the versions.
+    different = [
+        [f"{name}: {difference(found, part.of(version))}" for name, part, found in shown if found != part.of(version)]
+        for version in versions
+    ]
+    return problems + min(different, key=len)
+
+
+def amiss(cluster: Cluster, may_be: dict[str, set[Version | None]], folder: Path) -> dict[str, list[str]]:
+    """The files of which something else is shown than may be, by any of the disk servers that have them."""
+    assert any(None not in seen for seen in may_be.values()), "nothing to compare"
+
+    def look(path: str) -> list[str]:
+        return not_as_it_should_be(cluster, path, may_be[path], folder / f"back-{threading.get_ident()}")
+
+    with ThreadPoolExecutor(4) as lookers:
+        seen = dict(zip(may_be, lookers.map(look, may_be), strict=True))
+    return {path: problems for path, problems in seen.items() if problems}
+
+
+def kill_at_random(cluster: Cluster, pick: random.Random, seconds: float, frozen: float) -> Counter:
+    """SIGKILL to any node, for that long, and until the manager and a disk server were hit both: how often each. Every now and then
+    (`frozen`) one only stands still, perhaps until its lease is over."""
+    faults = Counter()
+    end = time.monotonic() + seconds
+    # On a busy machine a node takes long to begin.
+    while time.monotonic() < end or faults.total() < 3 or not {"manager killed", "disk killed"} <= set(faults):
+        time.sleep(pick.uniform(0.2, 2))
+        victim = pick.choice(cluster.nodes)
+        if pick.random() < frozen:
+            faults[f"{victim.role} frozen"] += 1
+            victim.freeze()
+            time.sleep(pick.uniform(0, 1.5 * LEASE_SECONDS))
+            victim.thaw()
+        else:
+            faults[f"{victim.role} killed"] += 1
+            victim.kill()
+            time.sleep(pick.uniform(0, 2))
+            victim.start()
+    return faults
