@@ -136,7 +136,7 @@ fn from_disks() -> Vec<FromDisk> {
     let of_store = |message| FromDisk::Cluster(ToManager::OfStore { store: STORE, message });
     let holders = vec![STORE];
     vec![
-        FromDisk::Hello(Hello { key: 4, stores: vec![report.clone()] }),
+        FromDisk::Hello(Hello { key: 4, stores: vec![report.clone()], newest: PIECE.body }),
         FromDisk::Report(vec![report]),
         FromDisk::Leads { asked: vec![WRITER], led: Vec::new() },
         FromDisk::Has { store: STORE, after: Some(PIECE), pieces: vec![PIECE] },

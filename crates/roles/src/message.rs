@@ -1,7 +1,7 @@
 //! What managers and disk servers tell each other, as plain data; the bytes are [`link::encode`]'s.
 
 use serde::{Deserialize, Serialize};
-use types::{ErrorCode, Incarnation, NodeId, PieceId, StoreId, WriterToken};
+use types::{BodyId, ErrorCode, Incarnation, NodeId, PieceId, StoreId, WriterToken};
 
 use cluster::message::{BetweenStores, ToManager, ToServer};
 use cluster::replication::Whole;
@@ -59,6 +59,8 @@ pub struct Hello {
     pub key: u32,
     /// Its stores.
     pub stores: Vec<StoreReport>,
+    /// The highest number of a content that one of them has; 0: none.
+    pub newest: BodyId,
 }
 
 /// How a store is.

@@ -357,7 +357,7 @@ impl Manager {
                         None => drop(self.keys.insert(node, CapabilityKeys::new(key))),
                     }
                 }
-                FromManager::Cluster(ToServer::Registered { registered, terms }) => {
+                FromManager::Cluster(ToServer::Registered { registered, terms, .. }) => {
                     *terms = self.terms;
                     let before = self.eras.insert(node, registered.era);
                     env.counts.booted += u64::from(before.is_some_and(|before| before != registered.era));

@@ -199,7 +199,7 @@ impl Server {
             return;
         }
         let key = self.keys.as_ref().map_or(0, |keys| keys.newest().id);
-        let hello = Hello { key, stores: vec![self.report()] };
+        let hello = Hello { key, stores: vec![self.report()], newest: types::BodyId(0) };
         env.send(Addr::Manager, Message::FromDisk(FromDisk::Hello(hello)));
     }
 

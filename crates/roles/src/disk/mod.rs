@@ -20,7 +20,7 @@ use cluster::{LeaseTerms, Life, Time};
 use parking_lot::{Mutex, RwLock};
 use store::Store;
 use types::capability::{CapabilityKey, CapabilityKeys};
-use types::{BootId, Incarnation, NodeId, NsPath, PieceId, SessionId, StoreId, WriterToken};
+use types::{BodyId, BootId, Incarnation, NodeId, NsPath, PieceId, SessionId, StoreId, WriterToken};
 
 use crate::bulk::{BulkBytes, BulkPool};
 use crate::message::{Between, EndWriter, FromDisk, FromManager, Hello, StoreReport, Way};
@@ -144,8 +144,17 @@ impl DiskServer {
     /// A connection with the manager is up: it is told who this is.
     pub fn manager_connected(&self) {
         let key = self.keys.read().as_ref().map_or(0, |keys| keys.newest().id);
-        let hello = Hello { key, stores: self.reports() };
+        let hello = Hello { key, stores: self.reports(), newest: self.newest() };
         self.world.to_manager(FromDisk::Hello(hello));
+    }
+
+    fn newest(&self) -> BodyId {
+        let newest = self.stores.values().filter_map(|shell| {
+            let found = shell.at.store.pieces_before(None, 1);
+            let found = found.inspect_err(|error| tracing::error!(%error, "cannot see what is on a store"));
+            found.ok()?.first().map(|piece| piece.body)
+        });
+        newest.max().unwrap_or(BodyId(0))
     }
 
     fn reports(&self) -> Vec<StoreReport> {

@@ -87,6 +87,9 @@ pub struct StatusView {
     pub groups_without: u64,
     /// Contents that nobody needs any more and that are still on a store.
     pub deletions: Counted,
+    /// A disk server has come with contents that are newer than the names, since the manager began: the names were brought back from an old copy.
+    #[serde(default)]
+    pub is_older_than_stores: bool,
 }
 
 /// A cluster, and what it does just now. Sums are of the nodes that have said something in the last seconds.
@@ -141,7 +144,7 @@ impl Manager {
 
     fn status_counted(&self, count_max: u64) -> Result<StatusView, NsError> {
         let members = self.namespace.read(namespace::members)?;
-        let (nodes, map, copying, (groups_lacking, groups_without)) = {
+        let (nodes, map, copying, (groups_lacking, groups_without), is_older_than_stores) = {
             let state = self.state();
             let mut of_nodes: BTreeMap<NodeId, Vec<&StoreInfo>> = BTreeMap::new();
             for info in state.servers.map().stores() {
@@ -153,7 +156,8 @@ impl Manager {
             };
             let nodes: Vec<NodeView> = members.into_iter().map(view).collect();
             let lacking = self.lacking_groups(&state, self.world.now());
-            (nodes, Arc::clone(state.servers.map()), state.copies.len(), lacking)
+            let (map, is_older) = (Arc::clone(state.servers.map()), state.servers.is_older);
+            (nodes, map, state.copies.len(), lacking, is_older)
         };
         let (mut stores, mut capacity, mut room) = (BTreeMap::<StoreState, u64>::new(), 0_u64, 0_u64);
         for info in map.stores() {
@@ -174,6 +178,7 @@ impl Manager {
             groups_lacking,
             groups_without,
             deletions: self.count_deletions(count_max)?,
+            is_older_than_stores,
         })
     }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use cluster::message::ToServer;
 use cluster::placement::{Load, Map, StoreInfo, StoreState};
 use cluster::{Presence, Register, Time};
-use namespace::{Durability, Namespace, NsError, PutGroup, PutNode, StoreEntry, WantedState};
+use namespace::{Durability, Namespace, NsError, PutGroup, PutNode, RaiseIncarnation, StoreEntry, WantedState};
 use store::Space;
 use types::capability::CapabilityKey;
-use types::{BodyId, Group, GroupId, Member, NodeId, Place, StoreId};
+use types::{BodyId, Group, GroupId, Incarnation, Ino, Member, NodeId, Place, StoreId};
 
 use super::activity::{ActivityView, Heard};
 use super::writers_room::WritersRoom;
@@ -64,6 +64,8 @@ pub(super) struct Servers {
     unsettled: BTreeSet<GroupId>,
     /// Who has left them since this manager began.
     left: BTreeMap<GroupId, BTreeSet<StoreId>>,
+    /// A disk server has contents that these names never had a number for.
+    pub(super) is_older: bool,
     /// Stores that were being emptied when this manager began: any group may have been left by them before. `None`: not looked yet.
     may_have_left: Option<BTreeSet<StoreId>>,
 }
@@ -92,6 +94,7 @@ impl Servers {
             next_look: Time::default(),
             left: BTreeMap::new(),
             may_have_left: None,
+            is_older: false,
             counts: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             groups: BTreeMap::new(),
@@ -406,11 +409,32 @@ impl Manager {
             server.key = Some(CapabilityKey::new(id, &secret));
             id
         };
+        self.look_at_newest(node, hello.newest);
         let (manager, incarnation) = (self.clients_at.read().clone(), self.namespace.incarnation());
         self.world.send(node, FromManager::Keys(Keys { id, secret, incarnation, manager }));
         self.report(node, hello.stores);
         // It does not know who the others are.
         self.tell_ways();
+    }
+
+    /// A store cannot have a content whose number was never handed out: these names are older than it, as those that were brought back from a copy are.
+    /// What was made since has no name any more; but its numbers are not handed out again, so that nothing takes its place on the disks.
+    fn look_at_newest(&self, node: NodeId, newest: BodyId) {
+        if !self.namespace.ids().is_used(newest) {
+            return;
+        }
+        tracing::error!(
+            %node, %newest,
+            "the names are older than what is on this disk server's stores, as after they were brought back from an old copy: files that were made since \
+             have no names. Their contents stay on the disks, and their numbers are not given out again"
+        );
+        self.state().servers.is_older = true;
+        let op = RaiseIncarnation { at_least: Incarnation(0), above_ino: Ino(0), above_body: newest };
+        self.change(Durability::Synced, op, |result| {
+            if let Err(error) = result {
+                tracing::error!(%error, "cannot write down which numbers are not to be given out again");
+            }
+        });
     }
 
     /// Tells all servers who serves which store.

@@ -39,6 +39,9 @@ fn in_words(status: &StatusView) -> Vec<String> {
         lines.push(format!("{all} of stores with some that are not there{without} (`weir missing` lists the files)"));
     }
     lines.push(format!("{} to be deleted from stores", how_many(status.deletions, "content")));
+    if status.is_older_than_stores {
+        lines.push("the names are older than what is on the stores, as after they were brought back from an old copy: what was made since has no name".into());
+    }
     lines
 }
 

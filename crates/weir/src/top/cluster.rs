@@ -186,6 +186,7 @@ mod tests {
             status: StatusView {
                 groups_lacking: 0,
                 groups_without: 0,
+                is_older_than_stores: false,
                 nodes,
                 stores: [(cluster::placement::StoreState::Online, 1)].into(),
                 capacity: 100 << 30,
