@@ -76,7 +76,7 @@ struct Inbox(Arc<Manager>);
 impl Receiver for Inbox {
     fn connected(&self, node: NodeId, peer: &Peer) {
         if peer.identity().name.roles.contain(Role::Disk) {
-            self.0.connected(node);
+            self.0.connected(node, peer.identity().address.ip());
         }
     }
 

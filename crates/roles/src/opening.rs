@@ -103,3 +103,46 @@ impl OpeningError {
         Self::Wait { seconds: 1, why: why.into() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use types::SessionId;
+    use types::capability::{Capability, CapabilityKey, CapabilityKeys, OPAQUE_KEY, PathMark, Rights, Wanted};
+
+    use super::*;
+
+    /// As a front door for HTTP has to answer an open, beside 307.
+    fn location(path: &NsPath, to: &Redirect) -> String {
+        format!("http://{}:{}{path}?{OPAQUE_KEY}={}", to.host, to.port, to.capability)
+    }
+
+    #[test]
+    fn where_a_client_is_sent_is_an_address_of_any_protocol() {
+        let key = CapabilityKey::new(1, &[7; 32]);
+        let (node, body, now) = (NodeId(7), BodyId(5), Timestamp(1_800_000_000_000_000_000));
+        let path = NsPath::parse(b"/data/run/file.root").unwrap();
+        let permission = Capability {
+            server: node,
+            body,
+            path: PathMark::of(&path),
+            rights: Rights::READ,
+            epoch: 0,
+            session: SessionId(1),
+            expires: now.plus(Duration::from_secs(60)),
+            layout: vec![0xff; 100],
+        };
+        let capability = permission.seal(&key).unwrap();
+        // What is to be shown has no character that an address would have to escape.
+        assert!(capability.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{capability}");
+        let to = Redirect { node, host: "[2001:db8::7]".into(), port: 8080, capability, body, striped: None };
+        let location = location(&path, &to);
+        assert!(location.starts_with("http://[2001:db8::7]:8080/data/run/file.root?weir.cap="), "{location}");
+        // The server there needs nothing else than that to believe it.
+        let (at, shown) = location.strip_prefix("http://[2001:db8::7]:8080").unwrap().split_once("?weir.cap=").unwrap();
+        let at = PathMark::of(&NsPath::parse(at.as_bytes()).unwrap());
+        let wanted = Wanted { server: node, path: at, rights: Rights::READ, now };
+        assert_eq!(Capability::check(shown.as_bytes(), &CapabilityKeys::new(key), &wanted), Ok(permission));
+    }
+}

@@ -270,7 +270,7 @@ impl Manager {
     }
 
     pub(crate) fn connected(&mut self, server: usize) {
-        self.roles.connected(node_of(store_of(server)));
+        self.roles.connected(node_of(store_of(server)), IpAddr::V4(Ipv4Addr::LOCALHOST));
     }
 
     pub(crate) fn disconnected(&mut self, server: usize) {

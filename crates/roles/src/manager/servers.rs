@@ -33,6 +33,8 @@ struct Server {
     address: Option<(String, u16)>,
     /// Where other nodes reach it.
     nodes_at: Option<String>,
+    /// Where its last connection came from. Clients may be sent to it by a name, which says nothing of where that is.
+    seen_at: Option<IpAddr>,
     is_connected: bool,
     /// Its stores that are there, as it said last; `None`: it has not said so to this manager.
     serves: Option<BTreeSet<StoreId>>,
@@ -166,14 +168,11 @@ impl Servers {
         for info in self.stores.values() {
             of_nodes.entry(info.node).or_insert(&info.place);
         }
-        let mut places = BTreeMap::new();
-        for (node, server) in &self.nodes {
-            let host = server.address.as_ref().and_then(|(host, _)| host.parse().ok());
-            if let (Some(host), Some(place)) = (host, of_nodes.get(node)) {
-                places.entry(host).or_insert_with(|| (*place).clone());
-            }
-        }
-        places
+        let hosts = self.nodes.iter().filter_map(|(node, server)| {
+            let said = server.address.as_ref().and_then(|(host, _)| host.parse().ok());
+            Some(Host { said, seen: server.seen_at, place: of_nodes.get(node)? })
+        });
+        places_of(&hosts.collect::<Vec<Host<'_>>>())
     }
 
     pub(super) fn node_of(&self, store: StoreId) -> Option<NodeId> {
@@ -369,6 +368,14 @@ impl Servers {
         !self.unsettled.is_empty() || self.stores.values().any(leaves)
     }
 
+    fn is_seen_at(&mut self, node: NodeId, address: IpAddr) {
+        let server = self.nodes.entry(node).or_default();
+        let before = server.seen_at.replace(address.to_canonical());
+        if before != server.seen_at {
+            self.places = self.find_places();
+        }
+    }
+
     fn set_connected(&mut self, node: NodeId, is_connected: bool) {
         let server = self.nodes.entry(node).or_default();
         if server.is_connected != is_connected {
@@ -379,9 +386,11 @@ impl Servers {
 }
 
 impl Manager {
-    /// A connection to a node is up.
-    pub fn connected(&self, node: NodeId) {
-        self.state().servers.set_connected(node, true);
+    /// A connection to a node is up, which is at this address.
+    pub fn connected(&self, node: NodeId, address: IpAddr) {
+        let mut state = self.state();
+        state.servers.is_seen_at(node, address);
+        state.servers.set_connected(node, true);
     }
 
     /// It has ended: nobody is sent there any more. Its session goes on until its lease ends.
@@ -591,6 +600,39 @@ fn state_of(state: &State, now: Time, info: &StoreInfo) -> StoreState {
     }
 }
 
+/// A disk server's host.
+struct Host<'a> {
+    /// The address that clients are sent to, where that is no name.
+    said: Option<IpAddr>,
+    /// Where its connection comes from.
+    seen: Option<IpAddr>,
+    place: &'a Place,
+}
+
+/// Where addresses stand: those that clients are sent to, and those that connections come from. Of these a loopback address counts for nothing (it is that
+/// of every node on the manager's own machine), nor one that nodes of several hosts come from: behind it is somebody who translates addresses.
+fn places_of(hosts: &[Host<'_>]) -> BTreeMap<IpAddr, Place> {
+    let mut places = BTreeMap::new();
+    for host in hosts {
+        if let Some(address) = host.said {
+            places.entry(address).or_insert_with(|| host.place.clone());
+        }
+    }
+    let mut seen: BTreeMap<IpAddr, Option<&Place>> = BTreeMap::new();
+    for host in hosts {
+        if let Some(address) = host.seen.filter(|address| !address.is_loopback()) {
+            let place = seen.entry(address).or_insert(Some(host.place));
+            *place = place.filter(|place| *place == host.place);
+        }
+    }
+    for (address, place) in seen {
+        if let Some(place) = place {
+            places.entry(address).or_insert_with(|| place.clone());
+        }
+    }
+    places
+}
+
 fn stores_of(group: &Group) -> Vec<StoreId> {
     group.members.iter().map(|member| member.store).collect()
 }
@@ -599,4 +641,50 @@ fn stores_of(group: &Group) -> Vec<StoreId> {
 pub(super) fn split(address: &str) -> Option<(String, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     Some((host.to_owned(), port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(host: &str) -> Place {
+        Place::new("site", "rack", host).unwrap()
+    }
+
+    fn at(address: &str) -> IpAddr {
+        address.parse().unwrap()
+    }
+
+    #[test]
+    fn a_client_stands_where_its_hosts_disk_server_does_also_where_that_has_a_name() {
+        let (named, numbered, both) = (place("named"), place("numbered"), place("both"));
+        let places = places_of(&[
+            Host { said: None, seen: Some(at("10.0.0.7")), place: &named },
+            Host { said: Some(at("10.0.0.8")), seen: None, place: &numbered },
+            // Clients and nodes come to it by two networks.
+            Host { said: Some(at("10.0.0.9")), seen: Some(at("10.1.0.9")), place: &both },
+        ]);
+        let expected = [("10.0.0.7", &named), ("10.0.0.8", &numbered), ("10.0.0.9", &both), ("10.1.0.9", &both)];
+        assert_eq!(places, expected.map(|(address, place)| (at(address), place.clone())).into());
+    }
+
+    #[test]
+    fn an_address_that_says_nothing_of_the_host_counts_for_nothing() {
+        let (first, second) = (place("first"), place("second"));
+        let places = places_of(&[
+            // On the manager's machine.
+            Host { said: None, seen: Some(at("127.0.0.1")), place: &first },
+            Host { said: None, seen: Some(at("::1")), place: &first },
+            // Behind one router.
+            Host { said: None, seen: Some(at("192.0.2.1")), place: &first },
+            Host { said: None, seen: Some(at("192.0.2.1")), place: &second },
+            Host { said: None, seen: Some(at("192.0.2.1")), place: &first },
+            // Two of one host agree; and where clients are sent to comes first.
+            Host { said: None, seen: Some(at("192.0.2.2")), place: &second },
+            Host { said: None, seen: Some(at("192.0.2.2")), place: &second },
+            Host { said: Some(at("192.0.2.3")), seen: None, place: &first },
+            Host { said: None, seen: Some(at("192.0.2.3")), place: &second },
+        ]);
+        assert_eq!(places, [(at("192.0.2.2"), second), (at("192.0.2.3"), first)].into());
+    }
 }
