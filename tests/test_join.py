@@ -169,9 +169,10 @@ def test_tokens_are_listed_and_revoked(made, manager):
     assert disk.alive()
 
 
-def test_a_token_for_another_role(made, manager):
-    said = made("disk").refused(DENIED, "--join", manager.token("--role", "manager"))
-    assert "join as manager, not as disk" in said
+def test_no_token_makes_a_second_manager(manager):
+    done = weir("token", "create", "--role", "manager", "--data", str(manager.data))
+    assert done.returncode != 0 and "a second one cannot join yet" in done.stderr and not done.stdout, done
+    assert json.loads(manager.ask("token", "list", "--json")) == []
 
 
 def test_a_token_of_another_cluster(made, manager):

@@ -148,6 +148,11 @@ impl Sessions {
         true
     }
 
+    /// A node is none of the cluster's any more. Whoever calls this has seen that it is away, and gives it no session from then on.
+    pub fn forget(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+    }
+
     /// The session of a node that may be valid there.
     #[must_use]
     pub fn session(&self, now: Time, node: NodeId) -> Option<SessionId> {
@@ -266,6 +271,18 @@ mod tests {
         assert_eq!(sessions.session(at(210), NODE), Some(killed.session));
         let booted = register(&mut sessions, at(300), 3, 2);
         assert_eq!(booted.era, Era(2));
+    }
+
+    #[test]
+    fn of_a_node_that_is_gone_for_good_nothing_is_left() {
+        let mut sessions = Sessions::new(terms(), SessionId(5), at(0), []);
+        let first = register(&mut sessions, at(100), 1, 1);
+        assert_eq!(sessions.presence(at(9000), NODE), Presence::Away);
+        sessions.forget(NODE);
+        assert_eq!((sessions.era(NODE), sessions.session(at(9000), NODE)), (None, None));
+        assert!(
+            sessions.has_ended(at(9000), NODE, Some(first.session)) && !sessions.renew(at(9000), NODE, first.session)
+        );
     }
 
     #[test]

@@ -332,7 +332,8 @@ fn hear_verdict(halves: &mut Halves, deadline: Deadline) -> Result<(), Why> {
 }
 
 /// Text of a peer, for logs and terminals.
-pub(crate) fn printable(bytes: &[u8]) -> String {
+#[must_use]
+pub fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

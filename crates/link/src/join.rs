@@ -46,6 +46,15 @@ pub enum TakeError {
     Failed(String),
 }
 
+/// A node that has joined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Joined {
+    /// Its number.
+    pub node: NodeId,
+    /// What it has joined as: of one that asks again, what it was the first time.
+    pub roles: Roles,
+}
+
 /// Where the managers keep tokens.
 pub trait TokenStore: Send + Sync {
     /// Lets a node join: in one transaction, compares what it shows with what is kept ([`crate::token::check`]), marks the token as used by this
@@ -53,7 +62,7 @@ pub trait TokenStore: Send + Sync {
     ///
     /// # Errors
     /// Why not.
-    fn take(&self, presented: &Presented, wish: &Wish, now: Timestamp) -> Result<NodeId, TakeError>;
+    fn take(&self, presented: &Presented, wish: &Wish, now: Timestamp) -> Result<Joined, TakeError>;
 }
 
 /// The way into a cluster, at a manager.
@@ -275,7 +284,7 @@ fn admit(door: &Door, challenge: &[u8; CHALLENGE_BYTES], request: Request) -> Re
         return Err("its request is not signed with the key that it is for".into());
     }
     let now = now();
-    let node = door.tokens.take(&presented, &wish, now).map_err(|error| error.to_string())?;
+    let Joined { node, roles } = door.tokens.take(&presented, &wish, now).map_err(|error| error.to_string())?;
     let name = crate::NodeName { cluster: door.authority.cluster(), node, roles };
     let issued = door.authority.issue(&name, &key, now, door.validity).map_err(|error| error.to_string())?;
     Ok((issued, wish.name))

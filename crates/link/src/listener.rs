@@ -1,8 +1,7 @@
 //! Takes connections of nodes in, and of those that want to become some.
 
-use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,10 +15,12 @@ use crate::error::{LinkError, Why};
 use crate::hello::Expect;
 use crate::join::{self, Door};
 
-/// Connections that have not shown yet whose they are, in all and of one address. Further ones are closed at once: strangers can keep new nodes
-/// waiting, but neither take memory nor harm those that are connected.
+/// Connections that have not shown yet whose they are, in all and of one host. Where there are more, one that has had its time gives way, or else the
+/// new one is closed at once: strangers can keep nodes waiting for moments, but neither take memory nor harm those that are connected.
 const STRANGERS_MAX: usize = 64;
-const STRANGERS_OF_ADDRESS_MAX: usize = 16;
+const STRANGERS_OF_HOST_MAX: usize = 16;
+/// Who means it has shown by now whose it is, unless this machine or the way is slow.
+const STRANGER_TIME: Duration = Duration::from_secs(1);
 /// Address space of a connection's stack. What it does not touch costs nothing.
 const STACK_BYTES: usize = 512 << 10;
 /// Lines about failed connections in [`WINDOW`].
@@ -32,7 +33,7 @@ pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
     stopping: AtomicBool,
-    strangers: Mutex<HashMap<IpAddr, usize>>,
+    strangers: Mutex<Strangers>,
     lines: Mutex<Lines>,
 }
 
@@ -69,7 +70,7 @@ impl Listener {
             address: socket.local_addr()?,
             socket,
             stopping: AtomicBool::new(false),
-            strangers: Mutex::new(HashMap::new()),
+            strangers: Mutex::default(),
             lines: Mutex::new(Lines { began: Instant::now(), lines: 0, held_back: 0 }),
         }))
     }
@@ -99,7 +100,7 @@ impl Listener {
                     continue;
                 }
             };
-            let Some(stranger) = Stranger::new(self, address.ip()) else {
+            let Some(stranger) = Stranger::new(self, address.ip(), &socket, Instant::now()) else {
                 self.complain(
                     &Why::ClosedHere("too many connections have not shown whose they are".into()).with(address),
                 );
@@ -169,35 +170,79 @@ fn begin<H: Handler>(
     greet(us, current.name, halves, &shown, address, Expect::default(), deadline, &admit).map(Some)
 }
 
+/// A host, as far as its address tells: one of IPv6 has as many addresses as it likes, in a network of 64 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Host(IpAddr);
+
+impl Host {
+    fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(address) => Self(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into()),
+            address @ IpAddr::V4(_) => Self(address),
+        }
+    }
+}
+
+/// Those that have not shown yet whose they are, in the order in which they came.
+#[derive(Debug, Default)]
+struct Strangers {
+    counted: u64,
+    there: Vec<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    host: Host,
+    since: Instant,
+    /// To close it by; `None`: the kernel has none to give.
+    socket: Option<TcpStream>,
+}
+
+impl Strangers {
+    /// Room for one more; where there is none, the oldest that has had its time gives way: of the same host, if that has many.
+    fn has_room(&mut self, host: Host, now: Instant) -> bool {
+        let of_host = self.there.iter().filter(|one| one.host == host).count();
+        if of_host < STRANGERS_OF_HOST_MAX && self.there.len() < STRANGERS_MAX {
+            return true;
+        }
+        let gives_way = |one: &Waiting| {
+            (of_host < STRANGERS_OF_HOST_MAX || one.host == host)
+                && now.saturating_duration_since(one.since) >= STRANGER_TIME
+        };
+        let Some(at) = self.there.iter().position(gives_way) else { return false };
+        if let Some(socket) = self.there.remove(at).socket {
+            // Its thread finds that it has ended. One that has ended by itself needs nothing more.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        true
+    }
+}
+
 /// Counts a connection until it has shown whose it is.
 struct Stranger {
     listener: Arc<Listener>,
-    address: IpAddr,
+    number: u64,
 }
 
 impl Stranger {
-    fn new(listener: &Arc<Listener>, address: IpAddr) -> Option<Self> {
+    fn new(listener: &Arc<Listener>, address: IpAddr, socket: &TcpStream, now: Instant) -> Option<Self> {
         let mut strangers = listener.strangers.lock();
-        let all: usize = strangers.values().sum();
-        let of_address = strangers.get(&address).copied().unwrap_or(0);
-        if all >= STRANGERS_MAX || of_address >= STRANGERS_OF_ADDRESS_MAX {
+        let host = Host::of(address);
+        if !strangers.has_room(host, now) {
             return None;
         }
-        strangers.insert(address, of_address + 1);
+        strangers.counted += 1;
+        let number = strangers.counted;
+        strangers.there.push(Waiting { number, host, since: now, socket: socket.try_clone().ok() });
         drop(strangers);
-        Some(Self { listener: Arc::clone(listener), address })
+        Some(Self { listener: Arc::clone(listener), number })
     }
 }
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        let mut strangers = self.listener.strangers.lock();
-        if let Some(count) = strangers.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                strangers.remove(&self.address);
-            }
-        }
+        self.listener.strangers.lock().there.retain(|one| one.number != self.number);
     }
 }
 
@@ -205,18 +250,73 @@ impl Drop for Stranger {
 mod tests {
     use super::*;
 
-    #[test]
-    fn strangers_are_few_and_fewer_of_one_address() {
+    /// A listener, and both ends of a connection to it.
+    fn listening() -> (Arc<Listener>, TcpStream, TcpStream) {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let of = |last: u8| Stranger::new(&listener, IpAddr::from([10, 0, 0, last]));
+        let far = TcpStream::connect(listener.address()).unwrap();
+        let near = listener.socket.accept().unwrap().0;
+        (listener, near, far)
+    }
+
+    #[test]
+    fn strangers_are_few_and_fewer_of_one_host() {
+        let (listener, near, _far) = listening();
+        let now = Instant::now();
+        let of = |last: u8| Stranger::new(&listener, IpAddr::from([10, 0, 0, last]), &near, now);
         let first: Vec<_> = (0..100).filter_map(|_| of(1)).collect();
-        assert_eq!(first.len(), STRANGERS_OF_ADDRESS_MAX);
+        assert_eq!(first.len(), STRANGERS_OF_HOST_MAX);
         let others: Vec<_> = (2..200).filter_map(of).collect();
         assert_eq!(first.len() + others.len(), STRANGERS_MAX);
         drop(first);
         assert!(of(1).is_some());
         drop(others);
-        assert!(listener.strangers.lock().is_empty());
+        assert!(listener.strangers.lock().there.is_empty());
+    }
+
+    #[test]
+    fn a_host_is_one_however_many_addresses_it_has() {
+        let (listener, near, _far) = listening();
+        let now = Instant::now();
+        let of = |site: u16, last: u16| {
+            let address = Ipv6Addr::new(0x2001, 0xdb8, 0, site, last, last, last, last);
+            Stranger::new(&listener, address.into(), &near, now)
+        };
+        let many: Vec<_> = (0..100).filter_map(|last| of(1, last)).collect();
+        assert_eq!(many.len(), STRANGERS_OF_HOST_MAX);
+        assert!(of(2, 1).is_some());
+        let mapped = "::ffff:10.0.0.1".parse().unwrap();
+        assert_eq!(Host::of(mapped), Host::of(IpAddr::from([10, 0, 0, 1])));
+        assert!(Host::of(mapped) != Host::of("::ffff:10.0.0.2".parse().unwrap()));
+    }
+
+    #[test]
+    fn who_says_nothing_gives_way() {
+        let (listener, near, far) = listening();
+        let start = Instant::now();
+        let new =
+            |last: u8, after: Duration| Stranger::new(&listener, IpAddr::from([10, 0, 0, last]), &near, start + after);
+        let soon = STRANGER_TIME / 2;
+        let mut there: Vec<_> =
+            (0..4).flat_map(|host| (0..16).map(move |_| host)).map(|host| new(host, soon)).collect();
+        assert!(there.iter().all(Option::is_some) && new(9, STRANGER_TIME).is_none(), "they are about to show it");
+        let later = soon + STRANGER_TIME;
+        let mut word = [0; 1];
+        far.set_nonblocking(true).unwrap();
+        assert_eq!(std::io::Read::read(&mut &far, &mut word).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        // A member comes: the one that is there for longest is closed.
+        let member = new(9, later);
+        assert!(member.is_some());
+        far.set_nonblocking(false).unwrap();
+        assert_eq!(std::io::Read::read(&mut &far, &mut word).unwrap(), 0);
+        // One more of a host that has many takes the place of another one of it.
+        assert!(new(3, later).is_some());
+        let of = |last: u8| {
+            let host = Host::of(IpAddr::from([10, 0, 0, last]));
+            listener.strangers.lock().there.iter().filter(|one| one.host == host).count()
+        };
+        assert_eq!((of(0), of(1), of(9)), (15, 16, 1));
+        there.clear();
+        assert_eq!(listener.strangers.lock().there.len(), 1);
     }
 
     #[test]

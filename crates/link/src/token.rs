@@ -168,6 +168,16 @@ pub enum TokenError {
         /// The node.
         node: NodeId,
     },
+    /// The node that has joined with it was removed since.
+    #[error(
+        "token {id} was used by node {node}, which was removed from this cluster; make a new one with `weir token create` on a manager"
+    )]
+    Removed {
+        /// Its number.
+        id: TokenId,
+        /// The node.
+        node: NodeId,
+    },
     /// Its time is over.
     #[error("token {id} expired {} ago by the manager's clock; make a new one with `weir token create` on a manager", units::show_duration(*ago))]
     Expired {

@@ -86,9 +86,9 @@ pub use list::{ListEntry, ListPage, list, list_visit};
 pub use lookup::{lookup, open_read, stat, stat_ino, stat_no_follow};
 pub use membership::{
     ADDRESSES_MAX, FIRST_NODE, FoundCluster, JoinNode, MakeToken, MemberEntry, NODE_NAME_MAX, PutStore, RemoveMember,
-    RemoveStore, RemoveToken, SetAddresses, SetStoreState, StoreEntry, TOKENS_MAX, TokenEntry, WantedState,
-    found_cluster, join_node, make_token, member, members, put_store, remove_member, remove_store, remove_token,
-    set_addresses, set_store_state, store, stores, token, tokens,
+    RemoveStore, RemoveToken, STORES_OF_NODE_MAX, SetAddresses, SetStoreState, StoreEntry, TOKENS_MAX, TokenEntry,
+    WantedState, found_cluster, join_node, make_token, member, members, put_store, remove_member, remove_store,
+    remove_token, set_addresses, set_store_state, store, stores, token, tokens,
 };
 pub use mkdir::{Made, Mkdir, mkdir};
 pub use open_write::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched, open_write};
@@ -121,7 +121,7 @@ pub use totals::{Totals, totals};
 pub use tree::{MakeTree, TreeRecord, make_tree};
 pub use truncate::{Truncate, truncate};
 pub use uploads::{DropTombstones, ForgetUpload, drop_tombstones, due_uploads, forget_upload, uploads};
-pub use writers::{WriterToken, bodies, body_record, find_writer, writer_of, writers};
+pub use writers::{WriterToken, WritersPage, bodies, body_record, find_writer, writer_of, writers, writers_page};
 pub use xattr::{
     NamedValue, RemoveXattr, SetXattr, XattrMode, XattrOf, get_xattr, is_hidden_upload, list_xattrs, remove_xattr,
     set_xattr, xattr_of, xattrs_of,

@@ -3,7 +3,9 @@
 //!
 //! All of this is the administrator's; nodes come here through a manager, which is.
 
-use kv::{Read, Txn};
+use std::ops::ControlFlow;
+
+use kv::{Read, ScanOrder, Txn};
 use types::{Member, NodeId, Place, PrincipalId, StoreClass, StoreId, Timestamp};
 
 use crate::codec::{BadValue, Decoder, Encoder};
@@ -18,6 +20,8 @@ pub const TOKENS_MAX: usize = 10_000;
 const TOKENS_KEPT_NANOS: i64 = 30 * 86_400 * 1_000_000_000;
 /// Longest name of a node, in bytes.
 pub const NODE_NAME_MAX: usize = 255;
+/// Stores of one node, those that it has not brought for long among them.
+pub const STORES_OF_NODE_MAX: usize = 1024;
 /// Most addresses of a node, of each kind.
 pub const ADDRESSES_MAX: usize = 16;
 /// Longest address, in bytes.
@@ -191,7 +195,7 @@ pub struct RemoveMember {
     pub node: NodeId,
 }
 
-/// Forgets a token: nobody joins with it any more.
+/// Forgets a token that nobody has joined with: nobody does any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoveToken {
     /// Which.
@@ -266,7 +270,7 @@ pub fn make_token(txn: &mut dyn Txn, ctx: &Context, request: &MakeToken) -> Resu
     Ok(())
 }
 
-/// See [`JoinNode`].
+/// See [`JoinNode`]. [`NsError::Stale`] if the token is not as it was read any more; [`NsError::NotFound`] if the node that has used it was removed.
 pub fn join_node(txn: &mut dyn Txn, ctx: &Context, request: &JoinNode) -> Result<NodeId, NsError> {
     administrator(ctx)?;
     check_name(&request.name)?;
@@ -275,7 +279,7 @@ pub fn join_node(txn: &mut dyn Txn, ctx: &Context, request: &JoinNode) -> Result
         return Err(NsError::Stale { what: "the token".into(), why: "it was used or removed meanwhile" });
     }
     match request.token.used {
-        Some((node, key)) if key == request.key => return Ok(node),
+        Some((node, key)) if key == request.key => return must_be_member(txn, node).map(|member| member.node),
         Some(_) => return Err(NsError::Stale { what: "the token".into(), why: "another node has used it" }),
         None => {}
     }
@@ -326,7 +330,7 @@ pub fn set_addresses(txn: &mut dyn Txn, ctx: &Context, request: &SetAddresses) -
     Ok(())
 }
 
-/// See [`PutStore`].
+/// See [`PutStore`]. [`NsError::StoreElsewhere`] if another node has it; [`NsError::TooMany`].
 pub fn put_store(txn: &mut dyn Txn, ctx: &Context, request: &PutStore) -> Result<(), NsError> {
     administrator(ctx)?;
     must_be_member(txn, request.node)?;
@@ -335,6 +339,11 @@ pub fn put_store(txn: &mut dyn Txn, ctx: &Context, request: &PutStore) -> Result
         && let Some(member) = member(txn, other.node)?
     {
         return Err(NsError::StoreElsewhere { store: request.store, node: other.node, name: member.name });
+    }
+    if there.as_ref().is_none_or(|there| there.node != request.node) {
+        if stores_of(txn, request.node)? >= STORES_OF_NODE_MAX {
+            return Err(NsError::TooMany { what: "stores of a node", bound: STORES_OF_NODE_MAX as u64 });
+        }
     }
     let PutStore { store, node, place, class } = request.clone();
     let state = there.as_ref().map_or(WantedState::Online, |there| there.state);
@@ -383,18 +392,32 @@ pub fn remove_member(txn: &mut dyn Txn, ctx: &Context, request: &RemoveMember) -
     administrator(ctx)?;
     must_be_member(txn, request.node)?;
     txn.delete(&keys::member(request.node));
+    // Its number does not come again, so nobody asks any more what it may have forgotten.
+    txn.delete(&keys::node(request.node));
     Ok(())
 }
 
-/// See [`RemoveToken`].
+/// See [`RemoveToken`]. [`NsError::Stale`] if a node has joined with it.
 pub fn remove_token(txn: &mut dyn Txn, ctx: &Context, request: &RemoveToken) -> Result<(), NsError> {
     administrator(ctx)?;
     let id = request.id;
-    if token(txn, &id)?.is_none() {
-        return Err(NsError::NotFound(format!("{:032x}", u128::from_be_bytes(id)), "token"));
+    let shown = || format!("{:032x}", u128::from_be_bytes(id));
+    let there = token(txn, &id)?.ok_or_else(|| NsError::NotFound(shown(), "token"))?;
+    if there.used.is_some() {
+        return Err(NsError::Stale { what: format!("token {}", shown()), why: "a node has joined with it meanwhile" });
     }
     txn.delete(&keys::token(&id));
     Ok(())
+}
+
+/// How many stores a node has. Of all that there are no more is looked at than whose they are: there may be thousands.
+fn stores_of(read: &dyn Read, node: NodeId) -> Result<usize, NsError> {
+    let mut count = 0;
+    read.scan(b"S", &keys::end_of(b"S"), ScanOrder::Ascending, &mut |_, value| {
+        count += usize::from(keys::number_at(value, 1) == Some(node.0));
+        ControlFlow::Continue(())
+    })?;
+    Ok(count)
 }
 
 fn administrator(ctx: &Context) -> Result<(), NsError> {
@@ -410,7 +433,7 @@ fn check_name(name: &str) -> Result<(), NsError> {
     }
 }
 
-fn must_be_member(read: &dyn Read, node: NodeId) -> Result<MemberEntry, NsError> {
+pub(crate) fn must_be_member(read: &dyn Read, node: NodeId) -> Result<MemberEntry, NsError> {
     member(read, node)?.ok_or_else(|| NsError::NotFound(node.to_string(), "node of this cluster"))
 }
 

@@ -1,5 +1,7 @@
 //! Opening for writing: new files, uploads, updates in place, and the recovery of a writer that lost its connection.
 
+use std::collections::BTreeSet;
+
 use kv::Txn;
 use types::{BodyId, BootId, ClientIdentity, GroupId, Ino, NsPath, Participant, PieceId, Placement, UploadId};
 
@@ -147,10 +149,12 @@ pub struct OpenedWrite {
     pub participants: Vec<Participant>,
 }
 
-/// See [`OpenWrite`]. [`NsError::Stale`] if a store is to take part that is not in the group any more.
+/// See [`OpenWrite`]. [`NsError::Stale`] if a store is to take part that is not in the group any more; [`NsError::TooMany`] and [`NsError::Invalid`] if
+/// more are to take part than a record has room for, or one twice.
 pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
     let units = request.stripe.iter().flat_map(|stripe| &stripe.units);
     for Placement { group, participants } in std::iter::once(&request.placement).chain(units) {
+        can_be_kept(participants)?;
         if participants.is_empty() {
             continue;
         }
@@ -177,6 +181,19 @@ pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Resu
         }
         How::NewOnly | How::Replace => open_new(txn, ctx, request),
     }
+}
+
+/// What does not fit into a writer's record could not be read again.
+fn can_be_kept(participants: &[Participant]) -> Result<(), NsError> {
+    const MAX: usize = Placement::PARTICIPANTS_MAX;
+    if participants.len() > MAX {
+        return Err(NsError::TooMany { what: "stores that take part in a writing", bound: MAX as u64 });
+    }
+    let stores: BTreeSet<_> = participants.iter().map(|one| one.store).collect();
+    if stores.len() < participants.len() {
+        return Err(NsError::Invalid { what: "a writing".into(), why: "a store is to take part twice" });
+    }
+    Ok(())
 }
 
 fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {

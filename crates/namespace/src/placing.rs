@@ -1,5 +1,6 @@
 //! Where contents are, in a cluster: groups of stores (`G`), copies that are owed (`O`), nodes (`N`), and who takes part in a writing (in `W`).
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder, Txn};
@@ -8,6 +9,7 @@ use types::{BodyId, BootId, Era, Group, GroupId, Member, NodeId, NodeRecord, Par
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::commit::current_writer;
 use crate::context::operations;
+use crate::membership::must_be_member;
 use crate::{
     Commit, CommitReply, Content, Context, FileState, Interrupt, InterruptReply, NsError, StoreEntry, Sums,
     UploadRecord, UploadState, WantedState, WriterRecord, WriterToken, body_record, commit, interrupt, keys, stat_ino,
@@ -36,7 +38,8 @@ pub struct PutNode {
 pub struct PlaceWriter {
     /// The writer.
     pub writer: WriterToken,
-    /// Those who go on, its primary first; each is one of those before.
+    /// Those who go on, its primary first; each is one of those before. Unless another one takes over the primary stays the same, and is the store that
+    /// says so: whoever hands this in has compared that.
     pub participants: Vec<Participant>,
     /// Another primary takes over: the epoch is raised, and whoever has the lower one is fenced.
     pub takes_over: bool,
@@ -47,9 +50,11 @@ pub struct PlaceWriter {
 pub struct CommitPlaced {
     /// What became of the content.
     pub commit: Commit,
-    /// The group that the writer was opened in.
+    /// The group that the writer was opened in: where a content is looked for whose writing has ended already. As long as it has not, its record says so.
     pub group: GroupId,
-    /// The stores that hold it durably.
+    /// The store that says so: the writing's primary.
+    pub by: StoreId,
+    /// The stores that hold it durably. Of those who do not take part it does not count.
     pub holders: Vec<StoreId>,
 }
 
@@ -58,7 +63,9 @@ pub struct CommitPlaced {
 pub struct InterruptPlaced {
     /// Which writer, and what is kept.
     pub interrupt: Interrupt,
-    /// The stores that hold what is kept.
+    /// The store that says so: the writing's primary, or where all who took part have begun anew one of these. `None`: the manager.
+    pub by: Option<StoreId>,
+    /// The stores that hold what is kept. Of those who do not take part it does not count.
     pub holders: Vec<StoreId>,
 }
 
@@ -106,6 +113,12 @@ pub fn groups(read: &dyn Read, after: Option<GroupId>, limit: usize) -> Result<V
 /// All nodes that were ever heard of.
 pub fn nodes(read: &dyn Read) -> Result<Vec<NodeRecord>, NsError> {
     scan_numbers(read, b"N", &keys::end_of(b"N"), usize::MAX, |number, _, value| decode_node(NodeId(number), value))
+}
+
+/// What is known of a node; `None`: it was never heard of.
+fn node(read: &dyn Read, node: NodeId) -> Result<Option<NodeRecord>, NsError> {
+    let key = keys::node(node);
+    read.get(&key)?.map(|value| decode_node(node, &value).map_err(|bad| bad.at(&key))).transpose()
 }
 
 /// The stores that hold a content: members of its group that were given it and are not owed it. Empty if there is no such group.
@@ -221,8 +234,9 @@ pub fn put_group(txn: &mut dyn Txn, _ctx: &Context, request: &PutGroup) -> Resul
     Ok(())
 }
 
-/// See [`PutNode`].
+/// See [`PutNode`]. [`NsError::NotFound`] if it is not in the cluster.
 pub fn put_node(txn: &mut dyn Txn, _ctx: &Context, request: &PutNode) -> Result<(), NsError> {
+    must_be_member(txn, request.record.node)?;
     let mut out = Encoder::new(21);
     out.0.extend_from_slice(&request.record.boot.0.to_be_bytes());
     out.u32(request.record.era.0);
@@ -230,14 +244,23 @@ pub fn put_node(txn: &mut dyn Txn, _ctx: &Context, request: &PutNode) -> Result<
     Ok(())
 }
 
-/// See [`PlaceWriter`]. [`NsError::Stale`] if the writer was fenced or has ended, or somebody is to take part who does not.
+/// See [`PlaceWriter`]. [`NsError::Stale`] if the writer was fenced or has ended, somebody is to take part who does not, or its primary is to be
+/// another one that does not take over; [`NsError::Invalid`] if somebody is to take part twice.
 pub fn place_writer(txn: &mut dyn Txn, _ctx: &Context, request: &PlaceWriter) -> Result<WriterToken, NsError> {
     let mut writer = current_writer(txn, &request.writer)?;
+    let what = || format!("body {:016x}", request.writer.body.0);
+    if !request.takes_over {
+        must_be_primary(&writer, request.participants.first().map(|one| one.store))?;
+    }
     let before = &writer.placement.participants;
     let is_one = |participant: &Participant| before.contains(participant);
     if request.participants.is_empty() || !request.participants.iter().all(is_one) {
         let why = "somebody is to go on who does not take part any more";
-        return Err(NsError::Stale { what: format!("body {:016x}", writer.body.0), why });
+        return Err(NsError::Stale { what: what(), why });
+    }
+    let stores: BTreeSet<StoreId> = request.participants.iter().map(|one| one.store).collect();
+    if stores.len() != request.participants.len() {
+        return Err(NsError::Invalid { what: what(), why: "a store is to take part twice" });
     }
     if *before == request.participants && !request.takes_over {
         return Ok(writer.token());
@@ -250,21 +273,46 @@ pub fn place_writer(txn: &mut dyn Txn, _ctx: &Context, request: &PlaceWriter) ->
     Ok(writer.token())
 }
 
-/// See [`CommitPlaced`].
+fn must_be_primary(writer: &WriterRecord, store: Option<StoreId>) -> Result<(), NsError> {
+    if store.is_some() && writer.primary().map(|one| one.store) == store {
+        return Ok(());
+    }
+    let why = "the store that says so is not the one that orders its changes";
+    Err(NsError::Stale { what: format!("body {:016x}", writer.body.0), why })
+}
+
+/// Whether all who took part have begun anew since: nobody has surely kept all that was acknowledged, and each of them has what was synced.
+fn have_all_begun_anew(read: &dyn Read, writer: &WriterRecord) -> Result<bool, NsError> {
+    for one in &writer.placement.participants {
+        let node = store(read, one.store)?.map(|entry| entry.node);
+        let record = node.map(|node| self::node(read, node)).transpose()?.flatten();
+        if record.is_some_and(|record| record.era == one.era) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Those of `holders` that took part: nobody else has been given anything of it.
+fn who_took_part(writer: &WriterRecord, holders: &[StoreId]) -> Vec<StoreId> {
+    let participants = writer.placement.participants.iter().map(|one| one.store);
+    participants.filter(|store| holders.contains(store)).collect()
+}
+
+/// See [`CommitPlaced`]. [`NsError::Stale`] if the writer was fenced or has ended, or who says so is not its primary.
 pub fn commit_placed(txn: &mut dyn Txn, ctx: &Context, request: &CommitPlaced) -> Result<CommitReply, NsError> {
     let token = &request.commit.writer;
-    match WriterRecord::get(txn, token.key, token.body)? {
-        Some(writer) if writer.epoch == token.epoch => {}
-        _ => {
+    let writer = match current_writer(txn, token) {
+        Err(error @ NsError::Stale { .. }) => {
             // The answer may have been lost.
             let record = body_record(txn, request.group, token.body)?;
             let done = record.filter(|done| done.epoch == token.epoch && done.len == request.commit.content.len);
-            return match done {
-                Some(done) => Ok(CommitReply::Complete { ino: done.ino, replaced: None, upload: None }),
-                None => commit(txn, ctx, &request.commit),
-            };
+            let done = done.map(|done| CommitReply::Complete { ino: done.ino, replaced: None, upload: None });
+            return done.ok_or(error);
         }
-    }
+        found => found?,
+    };
+    must_be_primary(&writer, Some(request.by))?;
     let reply = commit(txn, ctx, &request.commit);
     let is_kept = match &reply {
         Ok(CommitReply::Complete { .. }) => true,
@@ -273,22 +321,28 @@ pub fn commit_placed(txn: &mut dyn Txn, ctx: &Context, request: &CommitPlaced) -
         Err(error) => error.keeps_changes(),
     };
     if is_kept {
-        owe(txn, request.group, token.body, &request.holders)?;
+        owe(txn, writer.placement.group, token.body, &who_took_part(&writer, &request.holders))?;
     }
     reply
 }
 
-/// See [`InterruptPlaced`].
+/// See [`InterruptPlaced`]. [`NsError::Stale`] if the writer was fenced or has ended, or who says so may not end it.
 pub fn interrupt_placed(
     txn: &mut dyn Txn,
     ctx: &Context,
     request: &InterruptPlaced,
 ) -> Result<InterruptReply, NsError> {
     let token = &request.interrupt.writer;
-    let group = current_writer(txn, token)?.placement.group;
+    let writer = current_writer(txn, token)?;
+    if let Some(by) = request.by {
+        let took_part = writer.placement.participants.iter().any(|one| one.store == by);
+        if !took_part || !have_all_begun_anew(txn, &writer)? {
+            must_be_primary(&writer, Some(by))?;
+        }
+    }
     let reply = interrupt(txn, ctx, &request.interrupt)?;
     if reply != InterruptReply::Unlinked {
-        owe(txn, group, token.body, &request.holders)?;
+        owe(txn, writer.placement.group, token.body, &who_took_part(&writer, &request.holders))?;
     }
     Ok(reply)
 }

@@ -67,6 +67,12 @@ impl WriterRecord {
     pub fn piece(&self) -> PieceId {
         PieceId::first(self.body)
     }
+
+    /// Who orders its changes, in a cluster; of a striped file nobody does.
+    #[must_use]
+    pub fn primary(&self) -> Option<Participant> {
+        self.placement.participants.first().copied()
+    }
 }
 
 /// State of an upload.
@@ -267,10 +273,16 @@ impl WriterRecord {
 
     /// From a key and value of a scan.
     pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Self, NsError> {
+        let (writer, body) = Self::at(key)?;
+        Self::decode(writer, body, value).map_err(|error| error.at(key))
+    }
+
+    /// Whose key it is.
+    pub(crate) fn at(key: &[u8]) -> Result<(WriterKey, BodyId), NsError> {
         let bad = || BadValue::Damaged("the key of a writer has a wrong length").at(key);
         let first = keys::number_at(key, 1).ok_or_else(bad)?;
         let second = keys::number_at(key, 9).ok_or_else(bad)?;
-        Self::decode(WriterKey(first), BodyId(second), value).map_err(|error| error.at(key))
+        Ok((WriterKey(first), BodyId(second)))
     }
 
     pub(crate) fn get(read: &dyn Read, key: WriterKey, body: BodyId) -> Result<Option<Self>, NsError> {

@@ -39,12 +39,42 @@ pub fn writers(
     after: Option<(WriterKey, BodyId)>,
     limit: usize,
 ) -> Result<Vec<WriterRecord>, NsError> {
-    let mut start = b"W".to_vec();
-    if let Some((key, body)) = after {
-        start = keys::writer(key, body).to_vec();
-        start.push(0);
+    collect(read, &after_writer(after), b"X", limit, |key, value| WriterRecord::read(key, value).map(Some))
+}
+
+fn after_writer(after: Option<(WriterKey, BodyId)>) -> Vec<u8> {
+    let Some((key, body)) = after else { return b"W".to_vec() };
+    let mut start = keys::writer(key, body).to_vec();
+    start.push(0);
+    start
+}
+
+/// Some of those who write.
+#[derive(Debug, Default)]
+pub struct WritersPage {
+    /// In key order.
+    pub writers: Vec<WriterRecord>,
+    /// Those between them whose records do not read, and why.
+    pub damaged: Vec<((WriterKey, BodyId), NsError)>,
+    /// Behind which it goes on; `None`: there are no others.
+    pub next: Option<(WriterKey, BodyId)>,
+}
+
+/// As [`writers`], for who looks after all of them: one whose record does not read keeps nobody from those behind it.
+pub fn writers_page(read: &dyn Read, after: Option<(WriterKey, BodyId)>, limit: usize) -> Result<WritersPage, NsError> {
+    let mut page = WritersPage::default();
+    let records = collect(read, &after_writer(after), b"X", limit, |key, value| {
+        let (of, record) = (WriterRecord::at(key)?, WriterRecord::read(key, value));
+        Ok(Some((of, record)))
+    })?;
+    page.next = records.last().filter(|_| records.len() >= limit).map(|(of, _)| *of);
+    for (of, record) in records {
+        match record {
+            Ok(writer) => page.writers.push(writer),
+            Err(error) => page.damaged.push((of, error)),
+        }
     }
-    collect(read, &start, b"X", limit, |key, value| WriterRecord::read(key, value).map(Some))
+    Ok(page)
 }
 
 /// The writer of a content, as its state names it.

@@ -58,7 +58,8 @@ impl World {
         let content = ns::Committed { len: 1, sums: None, mtime: None };
         let commit = ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient };
         let holders = holders.iter().copied().map(StoreId).collect();
-        self.change(ns::CommitPlaced { commit, group: GROUP, holders }).unwrap();
+        let by = opened.participants[0].store;
+        self.change(ns::CommitPlaced { commit, group: GROUP, by, holders }).unwrap();
     }
 
     fn files(&self, count: usize) -> Vec<BodyId> {
@@ -257,7 +258,7 @@ fn who_was_filling_and_is_lost_itself_is_not_counted_on() {
     world.join(3, 2).unwrap();
     world.fill(3);
     world.copied(bodies[0], 3);
-    let opened = world.open("/alone");
+    let opened = world.open_on("/alone", [3, 1]).unwrap();
     world.close(&opened, &[3]);
     assert_eq!(
         world.holders(opened.body),

@@ -98,6 +98,37 @@ fn a_token_lets_one_node_in_and_that_one_as_often_as_it_asks() {
 }
 
 #[test]
+fn a_token_that_was_used_is_not_taken_away() {
+    let world = World::new();
+    world.make_token(7);
+    let node = world.join(7, "disk1", 1).unwrap();
+    let late = world.change(ns::RemoveToken { id: [7; 16] }).unwrap_err();
+    assert_eq!(late.code(), ErrorCode::Stale, "{late}");
+    assert_eq!(world.token(7).used, Some((node, [1; 32])));
+    // Nor does it let in again who was removed.
+    world.change(ns::RemoveMember { node }).unwrap();
+    assert_eq!(world.join(7, "disk1", 1).unwrap_err().code(), ErrorCode::NotFound);
+}
+
+#[test]
+fn a_node_has_not_more_stores_than_it_may_however_it_comes_by_them() {
+    let world = World::new();
+    let (one, two) = (world.disk(1), world.disk(2));
+    for store in 0..ns::STORES_OF_NODE_MAX as u64 {
+        world.change(put(store + 1, one, "cern/r1/h1")).unwrap();
+    }
+    let more = world.change(put(5000, one, "cern/r1/h1")).unwrap_err();
+    assert!(matches!(more, NsError::TooMany { bound: 1024, .. }), "{more}");
+    world.change(put(7, one, "cern/r2/h1")).unwrap();
+    world.change(put(5000, two, "cern/r1/h1")).unwrap();
+    // That of a node that was removed.
+    world.change(ns::RemoveMember { node: two }).unwrap();
+    assert!(matches!(world.change(put(5000, one, "cern/r1/h1")), Err(NsError::TooMany { .. })));
+    world.change(ns::RemoveStore { store: StoreId(7) }).unwrap();
+    world.change(put(5000, one, "cern/r1/h1")).unwrap();
+}
+
+#[test]
 fn a_token_that_was_taken_away_lets_nobody_in() {
     let world = World::new();
     let token = world.make_token(7);

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use kv::{Durability, MemoryKv};
+use kv::{Durability, Kv, MemoryKv, OpOutcome, transact};
 use namespace::{self as ns, Actor, How, Namespace, NamespaceConfig, NsError, Operation};
 use types::{
     BodyId, BootId, ClientIdentity, Era, ErrorCode, Group, GroupId, Member, NodeId, NodeRecord, NsPath, Participant,
@@ -32,12 +32,13 @@ fn open(at: &str, how: How, participants: &[u64]) -> ns::OpenWrite {
     }
 }
 
-struct World(Arc<Namespace>);
+struct World(Arc<Namespace>, Arc<dyn Kv>);
 
 impl World {
     fn new() -> Self {
-        let ns = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), NamespaceConfig::default()).unwrap();
-        let world = Self(ns);
+        let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
+        let ns = Namespace::open(Arc::clone(&kv), Timestamp(0), NamespaceConfig::default()).unwrap();
+        let world = Self(ns, kv);
         world.change(ns::FoundCluster { roles: 3, name: "m".into(), key: [0; 32] }).unwrap();
         for store in 1..=4 {
             let place = format!("s/r/h{store}").parse().unwrap();
@@ -56,8 +57,34 @@ impl World {
     fn commit(&self, writer: ns::WriterToken, len: u64, holders: &[u64]) -> Result<ns::CommitReply, NsError> {
         let content = ns::Committed { len, sums: None, mtime: None };
         let commit = ns::Commit { writer, content, completion: ns::Completion::ByClient };
-        let holders = holders.iter().copied().map(StoreId).collect();
-        self.change(ns::CommitPlaced { commit, group: GROUP, holders })
+        let (by, holders) = (StoreId(holders[0]), holders.iter().copied().map(StoreId).collect());
+        self.change(ns::CommitPlaced { commit, group: GROUP, by, holders })
+    }
+
+    /// A disk server that joins with the token of this number, with a store.
+    fn disk(&self, token: u8, store: u64) -> NodeId {
+        let (id, key, expires) = ([token; 16], [token; 32], Timestamp(100));
+        let token = ns::TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, used: None };
+        self.change(ns::MakeToken { token: token.clone() }).unwrap();
+        let node = self.change(ns::JoinNode { token, roles: 2, name: "disk".into(), key }).unwrap();
+        let place = "site/rack/host".parse().unwrap();
+        self.change(ns::PutStore { store: StoreId(store), node, place, class: None }).unwrap();
+        node
+    }
+
+    /// A node begins anew for the time before `era`.
+    fn begins(&self, node: NodeId, era: u32) {
+        self.change(ns::PutNode { record: NodeRecord { node, boot: BootId(u128::from(era)), era: Era(era) } }).unwrap();
+    }
+
+    fn interrupt(
+        &self,
+        writer: ns::WriterToken,
+        by: Option<u64>,
+        holders: &[u64],
+    ) -> Result<ns::InterruptReply, NsError> {
+        let (by, holders) = (by.map(StoreId), holders.iter().copied().map(StoreId).collect());
+        self.change(ns::InterruptPlaced { interrupt: ns::Interrupt { writer, kept_len: 5 }, by, holders })
     }
 
     fn holders(&self, body: BodyId) -> Vec<u64> {
@@ -108,6 +135,90 @@ fn who_takes_over_fences_the_one_before() {
 }
 
 #[test]
+fn who_does_not_order_the_changes_of_a_writing_does_not_end_it() {
+    let world = World::new();
+    let nodes = [world.disk(1, 1), world.disk(2, 2), world.disk(3, 3)];
+    nodes.into_iter().for_each(|node| world.begins(node, 1));
+    let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
+    let refused = |result: Result<(), NsError>| assert_eq!(result.unwrap_err().code(), ErrorCode::Stale);
+    for other in [2, 3, 4] {
+        refused(world.commit(opened.writer, 10, &[other, 1]).map(drop));
+        refused(world.interrupt(opened.writer, Some(other), &[1]).map(drop));
+    }
+    // Nor does anybody become its primary that does not take over.
+    for participants in [vec![participant(2)], vec![participant(2), participant(1)]] {
+        refused(world.change(ns::PlaceWriter { writer: opened.writer, participants, takes_over: false }).map(drop));
+    }
+    assert_eq!(world.0.read(|read| ns::writers(read, None, 10)).unwrap()[0].placement.participants.len(), 2);
+    // What a store is said to hold that took no part is owed to it all the same.
+    world.commit(opened.writer, 10, &[1, 2, 3]).unwrap();
+    assert_eq!(world.holders(opened.body), [1, 2]);
+}
+
+#[test]
+fn the_manager_ends_any_writing_and_who_has_synced_it_one_that_nobody_knows_all_of() {
+    let world = World::new();
+    let nodes = [world.disk(1, 1), world.disk(2, 2), world.disk(3, 3)];
+    nodes.into_iter().for_each(|node| world.begins(node, 1));
+    let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
+    world.begins(nodes[0], 2);
+    assert_eq!(world.interrupt(opened.writer, Some(2), &[2]).unwrap_err().code(), ErrorCode::Stale, "it takes over");
+    world.begins(nodes[1], 2);
+    assert_eq!(world.interrupt(opened.writer, Some(3), &[3]).unwrap_err().code(), ErrorCode::Stale, "it took no part");
+    assert_eq!(world.interrupt(opened.writer, Some(2), &[2, 3]).unwrap(), ns::InterruptReply::Marked);
+    assert_eq!(world.holders(opened.body), [2]);
+    let opened = world.change(open("/g", How::NewOnly, &[1, 2])).unwrap();
+    assert_eq!(world.interrupt(opened.writer, None, &[]).unwrap(), ns::InterruptReply::Marked);
+}
+
+#[test]
+fn nobody_takes_part_twice_and_not_more_than_a_record_has_room_for() {
+    let world = World::new();
+    let twice = world.change(open("/f", How::NewOnly, &[1, 2, 1])).unwrap_err();
+    assert_eq!(twice.code(), ErrorCode::Invalid, "{twice}");
+    let many: Vec<u64> = (1..=33).collect();
+    let placement = Placement { group: GroupId(99), participants: many.iter().map(|one| participant(*one)).collect() };
+    let many = world.change(ns::OpenWrite { placement, ..open("/f", How::NewOnly, &[]) }).unwrap_err();
+    assert!(matches!(many, NsError::TooMany { bound: 32, .. }), "{many}");
+    let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
+    let participants = [participant(1)].into_iter().chain(std::iter::repeat_n(participant(2), 40)).collect();
+    let often = ns::PlaceWriter { writer: opened.writer, participants, takes_over: false };
+    assert_eq!(world.change(often).unwrap_err().code(), ErrorCode::Invalid);
+    let writers = world.0.read(|read| ns::writers(read, None, 10)).unwrap();
+    assert_eq!(writers[0].placement.participants, [participant(1), participant(2)]);
+}
+
+#[test]
+fn a_record_that_does_not_read_keeps_nobody_from_those_behind_it() {
+    let world = World::new();
+    for name in ["/a", "/b", "/c"] {
+        world.change(open(name, How::NewOnly, &[1, 2])).unwrap();
+    }
+    let all = world.0.read(|read| ns::writers(read, None, 10)).unwrap();
+    let damaged = (all[1].key, all[1].body);
+    let key = [&b"W"[..], &damaged.0.0.to_be_bytes(), &damaged.1.0.to_be_bytes()].concat();
+    transact(&*world.1, Durability::Synced, move |txn| {
+        txn.put(&key, b"\x01torn");
+        (OpOutcome::Commit, ())
+    })
+    .unwrap();
+    assert_eq!(world.0.read(|read| ns::writers(read, None, 10)).unwrap_err().code(), ErrorCode::Damaged);
+    for limit in [1, 2, 3] {
+        let (mut found, mut torn, mut after) = (Vec::new(), Vec::new(), None);
+        loop {
+            let page = world.0.read(|read| ns::writers_page(read, after, limit)).unwrap();
+            found.extend(page.writers.iter().map(|writer| writer.body));
+            torn.extend(page.damaged.iter().map(|(of, _)| *of));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((found, torn), (vec![all[0].body, all[2].body], vec![damaged]), "{limit} at a time");
+    }
+}
+
+#[test]
 fn what_is_changed_in_place_is_changed_on_those_who_hold_it() {
     let world = World::new();
     let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
@@ -117,7 +228,7 @@ fn what_is_changed_in_place_is_changed_on_those_who_hold_it() {
     assert_eq!((update.participants, update.group), (vec![participant(2)], GROUP));
     // Its writer goes away: what the others have is older.
     let interrupt = ns::Interrupt { writer: update.writer, kept_len: 10 };
-    world.change(ns::InterruptPlaced { interrupt, holders: vec![StoreId(2)] }).unwrap();
+    world.change(ns::InterruptPlaced { interrupt, by: Some(StoreId(2)), holders: vec![StoreId(2)] }).unwrap();
     assert_eq!(world.holders(opened.body), [2]);
     world.change(ns::Remove { path: path("/f") }).unwrap();
     let due = world.0.read(|read| ns::due_deletions(read, None, 10)).unwrap();
@@ -146,9 +257,14 @@ fn a_group_changes_step_by_step() {
     world.change(group(2, vec![member(1), filling])).unwrap();
     assert_eq!(world.holders(BodyId(9)), [1]);
     assert_eq!(world.holders(BodyId(1 << 41)), [1, 4]);
-    let record = NodeRecord { node: NodeId(3), boot: BootId(8), era: Era(2) };
+    let of = |node| NodeRecord { node, boot: BootId(8), era: Era(2) };
+    let record = of(world.disk(1, 4));
     world.change(ns::PutNode { record }).unwrap();
     assert_eq!(world.0.read(ns::nodes).unwrap(), [record]);
+    let stranger = world.change(ns::PutNode { record: of(NodeId(9)) }).unwrap_err();
+    assert_eq!(stranger.code(), ErrorCode::NotFound);
+    world.change(ns::RemoveMember { node: record.node }).unwrap();
+    assert_eq!(world.0.read(ns::nodes).unwrap(), [], "nothing is left of a node that was removed");
     let groups = world.0.read(|read| ns::groups(read, None, 10)).unwrap();
     assert_eq!(groups.iter().map(|group| group.epoch).collect::<Vec<_>>(), [2]);
 }

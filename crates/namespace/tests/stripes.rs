@@ -82,8 +82,8 @@ impl World {
     fn close_unit(&self, opened: &ns::OpenedWrite, len: u64) {
         let content = ns::Committed { len, sums: None, mtime: None };
         let commit = ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient };
-        let holders = vec![opened.participants[0].store];
-        self.change(ns::CommitPlaced { commit, group: opened.group, holders }).unwrap();
+        let by = opened.participants[0].store;
+        self.change(ns::CommitPlaced { commit, group: opened.group, by, holders: vec![by] }).unwrap();
     }
 
     /// Writes all units of a file of `len` bytes.
@@ -166,8 +166,8 @@ fn a_unit_that_is_not_what_was_sent_makes_no_file() {
         let part = world.open_unit(opened.writer, unit).unwrap();
         let content = ns::Committed { len, sums, mtime: None };
         let commit = ns::Commit { writer: part.writer, content, completion: ns::Completion::ByClient };
-        let holders = vec![part.participants[0].store];
-        world.change(ns::CommitPlaced { commit, group: part.group, holders }).unwrap();
+        let by = part.participants[0].store;
+        world.change(ns::CommitPlaced { commit, group: part.group, by, holders: vec![by] }).unwrap();
     }
     let with = |sums: [u32; 3]| {
         let unit_sums = Some(sums.into_iter().map(Crc32c).collect());
@@ -229,7 +229,8 @@ fn a_writer_that_does_not_come_back_is_ended_when_its_units_are() {
         let open = ns::OpenWrite::new(path("/g"), How::Update, ns::unit_writer(opened.body, unit), BootId(1));
         let part = world.change(ns::OpenWrite { unit_of: Some(opened.writer), ..open }).unwrap();
         let interrupt = ns::Interrupt { writer: part.writer, kept_len: if unit == 0 { CHUNK } else { 7 } };
-        world.change(ns::InterruptPlaced { interrupt, holders: vec![part.participants[0].store] }).unwrap();
+        let by = part.participants[0].store;
+        world.change(ns::InterruptPlaced { interrupt, by: Some(by), holders: vec![by] }).unwrap();
     }
     assert!(!world.change(ns::EndStriped { writer: opened.writer }).unwrap());
     let file = world.content("/g");
@@ -246,7 +247,8 @@ fn an_interrupted_one_is_gone_on_with_and_so_are_its_units_whether_they_are_comp
     for unit in 1..3 {
         let part = world.open_unit(opened.writer, unit).unwrap();
         let interrupt = ns::Interrupt { writer: part.writer, kept_len: 7 };
-        world.change(ns::InterruptPlaced { interrupt, holders: vec![part.participants[0].store] }).unwrap();
+        let by = part.participants[0].store;
+        world.change(ns::InterruptPlaced { interrupt, by: Some(by), holders: vec![by] }).unwrap();
     }
     assert!(!world.change(ns::EndStriped { writer: opened.writer }).unwrap());
     assert_eq!(world.content("/f").len, CHUNK + 7);

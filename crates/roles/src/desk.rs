@@ -1,19 +1,18 @@
 //! What a node settles with its manager before the roles speak: who it is, where it is, which stores it has, and its next certificate.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use link::{Authority, Outgoing, PeerIdentity, Room};
-use namespace::{Actor, Durability, Namespace, NsError, Operation, PutStore, SetAddresses};
+use namespace::{Actor, Durability, Namespace, NsError, Operation, PutStore, STORES_OF_NODE_MAX, SetAddresses};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use types::{NodeId, Place, StoreClass, StoreId, Timestamp};
 
 use crate::links::{Answer, Call, DESK, Desk, Links};
 
-/// Stores of one node.
-pub const STORES_MAX: usize = 1024;
 /// Runs of a node that are remembered.
 const RUNS_KEPT: usize = 16;
 /// How long a manager may take to answer.
@@ -196,13 +195,17 @@ impl ManagersDesk {
     fn register(&self, node: NodeId, registration: Registration) -> Result<(), NotTaken> {
         let refused = NotTaken::Refused;
         let Registration { run, for_nodes, for_clients, stores } = registration;
-        if stores.len() > STORES_MAX {
-            return Err(refused(format!("it has {} stores; a node has at most {STORES_MAX}", stores.len())));
+        if stores.len() > STORES_OF_NODE_MAX {
+            return Err(refused(format!("it has {} stores; a node has at most {STORES_OF_NODE_MAX}", stores.len())));
         }
         if !self.is_alone(node, run) {
             return Err(refused(format!(
                 "another process runs as node {node}, with the same identity: if its data directory was copied, take one of the copies away"
             )));
+        }
+        if let Some(wrong) = for_nodes.iter().chain(&for_clients).find(|address| !is_address(address)) {
+            let wrong = link::printable(wrong.as_bytes());
+            return Err(refused(format!("`{wrong}` is not where a node can be reached: that is `host:port`")));
         }
         let mut puts = Vec::with_capacity(stores.len());
         for StoreClaim { store, place, class } in stores {
@@ -215,6 +218,17 @@ impl ManagersDesk {
         self.change(SetAddresses { node, for_nodes, for_clients })?;
         puts.into_iter().try_for_each(|put| self.change(put)).map_err(NotTaken::from)
     }
+}
+
+/// `host:port`: a name, an address, or an address in brackets. It is shown to people, and sent to clients.
+fn is_address(address: &str) -> bool {
+    let Some((host, port)) = address.rsplit_once(':') else { return false };
+    let is_port = port.parse::<u16>().is_ok_and(|port| port != 0) && port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(host) => host.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte)),
+    };
+    is_port && is_host
 }
 
 impl Desk for ManagersDesk {
@@ -231,15 +245,17 @@ impl Desk for ManagersDesk {
 
     fn answer(&self, from: &PeerIdentity, request: &[u8]) -> Option<Vec<u8>> {
         let reply = match link::decode(request) {
-            Ok(Request::Renew(request)) => {
-                match self.authority.renew(&from.name, &request, (self.clock)(), self.validity) {
+            // It was a member when it connected.
+            Ok(Request::Renew(request)) => match self.admit(from) {
+                Err(reason) => Reply::Refused(reason),
+                Ok(()) => match self.authority.renew(&from.name, &request, (self.clock)(), self.validity) {
                     Ok(answer) => {
                         tracing::info!(node = %from.name.node, "its certificate was renewed");
                         Reply::Renewed(answer)
                     }
                     Err(error) => Reply::Refused(error.to_string()),
-                }
-            }
+                },
+            },
             Ok(Request::Register(registration)) => {
                 let stores = registration.stores.len();
                 match self.register(from.name.node, registration) {

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cluster::Time;
-use link::{Arriving, Bulk, LinkError, Outgoing, Role, Room, SharedBytes};
+use link::{Arriving, Bulk, LinkError, PeerIdentity, Role};
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::NodeId;
 
@@ -15,6 +15,7 @@ use crate::bulk::BulkBytes;
 use crate::disk::{DiskServer, DiskSettings, DiskWorld, StoreAt};
 use crate::links::{Buffer, Links, Peer, Received, Receiver};
 use crate::message::{Between, FromDisk, Message};
+use crate::sending::Sending;
 use crate::ticker::{Clock, TICK, Ticker};
 
 /// Threads that do disk work for other nodes.
@@ -69,7 +70,7 @@ pub struct DiskNode {
 }
 
 struct Outside {
-    links: Arc<Links>,
+    sending: Sending,
     clock: Clock,
     jobs: Jobs,
     /// What stores of this server tell each other, in order.
@@ -79,17 +80,8 @@ struct Outside {
 }
 
 impl Outside {
-    fn tell(&self, to: NodeId, message: &Message, bulk: Option<Arc<BulkBytes>>) {
-        let sent = link::encode(message).map_err(|error| error.to_string()).and_then(|bytes| {
-            let outgoing = match bulk {
-                Some(bulk) => Outgoing::new(bytes).with_bulk(bulk as SharedBytes),
-                None => Outgoing::new(bytes),
-            };
-            self.links.tell(to, outgoing, Room::Try).map_err(|error| error.to_string())
-        });
-        if let Err(error) = sent {
-            tracing::debug!(node = %to, error, "a message was not sent");
-        }
+    fn links(&self) -> &Arc<Links> {
+        &self.sending.links
     }
 }
 
@@ -100,13 +92,14 @@ impl DiskWorld for Outside {
 
     fn to_manager(&self, message: FromDisk) {
         if let Some(manager) = *self.manager.read() {
-            self.tell(manager, &Message::FromDisk(message), None);
+            self.sending.tell(manager, &Message::FromDisk(message), None);
         }
     }
 
     fn to_node(&self, node: NodeId, message: Between, bulk: Option<Arc<BulkBytes>>) {
-        if node != self.links.node() {
-            return self.tell(node, &Message::Between(message), bulk);
+        if node != self.links().node() {
+            self.sending.tell(node, &Message::Between(message), bulk);
+            return;
         }
         let Some(server) = self.server.read().clone() else { return };
         let generation = server.generation();
@@ -116,13 +109,22 @@ impl DiskWorld for Outside {
     }
 
     fn keep(&self, node: NodeId, address: &str) {
-        self.links.keep(node, address);
+        self.links().keep(node, address);
+    }
+
+    fn forget(&self, node: NodeId) {
+        let links = self.links();
+        links.forget(node);
+        let Some(peer) = links.peer(node) else { return };
+        if !peer.identity().name.roles.contain(Role::Manager) {
+            peer.cut("it is no disk server of this cluster any more, as far as the manager says");
+        }
     }
 
     fn cut_others(&self) {
-        for peer in self.links.connected() {
+        for peer in self.links().connected() {
             if !peer.name.roles.contain(Role::Manager)
-                && let Some(peer) = self.links.peer(peer.name.node)
+                && let Some(peer) = self.links().peer(peer.name.node)
             {
                 peer.cut("a new session with the manager begins");
             }
@@ -145,6 +147,16 @@ impl Inbox {
 impl Receiver for Inbox {
     fn buffer(&self, _from: NodeId, arriving: &Arriving<'_>) -> Option<Buffer> {
         self.server().map(|server| server.room_for(arriving.header.bulk_len as usize))
+    }
+
+    /// A certificate says who somebody is, and not that it still belongs to the cluster: of disk servers the manager says which do. One that has
+    /// just joined may come before it has said so; it dials again and again.
+    fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
+        let node = peer.name.node;
+        if peer.name.roles.contain(Role::Manager) || self.server().is_some_and(|server| server.knows(node)) {
+            return Ok(());
+        }
+        Err(format!("the manager has not told node {} that node {node} is in the cluster", self.0.links().node()))
     }
 
     fn connected(&self, node: NodeId, peer: &Peer) {
@@ -193,7 +205,7 @@ impl DiskNode {
     /// When no thread can be had.
     pub fn start(settings: DiskSettings, stores: Vec<StoreAt>, links: &Arc<Links>) -> io::Result<Self> {
         let outside = Arc::new(Outside {
-            links: Arc::clone(links),
+            sending: Sending::new(links),
             clock: Clock::start(),
             jobs: Jobs::default(),
             own: Jobs::default(),

@@ -14,7 +14,7 @@ use types::{
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
     About, Activity, Between, ChangeHead, EndWriter, FromDisk, FromManager, Hello, Keys, Message, NotSummed,
-    StoreReport, SumRequest, Way,
+    StoreReport, SumRequest, Way, WaysPage,
 };
 
 /// The forms of the version that its first line names.
@@ -190,7 +190,12 @@ fn from_managers() -> Vec<FromManager> {
             incarnation: Incarnation(3),
             manager: Some(("manager".to_owned(), 1094)),
         }),
-        FromManager::Ways(vec![Way { store: STORE, node: NODE, nodes_at: "disk:1095".to_owned() }]),
+        FromManager::Ways(WaysPage {
+            number: 6,
+            page: 0,
+            is_last: true,
+            ways: vec![Way { store: STORE, node: NODE, nodes_at: "disk:1095".to_owned() }],
+        }),
         FromManager::WhoLeads { store: STORE, writers: vec![WRITER] },
         FromManager::End(EndWriter { capability: capability.clone(), path: path.clone(), expected_len: Some(100) }),
         FromManager::WhatHas { store: STORE, after: None },

@@ -14,6 +14,7 @@ mod manager_node;
 mod message;
 mod opening;
 pub mod renewal;
+mod sending;
 mod ticker;
 pub mod tokens;
 
@@ -33,6 +34,6 @@ pub use manager::{
 pub use manager_node::{ManagerError, ManagerNode};
 pub use message::{
     About, Activity, Between, ChangeHead, EndWriter, FromDisk, FromManager, Hello, Keys, Message, NotSummed,
-    StoreReport, SumRequest, Way,
+    StoreReport, SumRequest, Way, WaysPage,
 };
 pub use opening::{Asking, OpeningError, Redirect};

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use cluster::Time;
-use link::{LinkError, Outgoing, Role, Room};
+use link::{Arriving, LinkError, Role};
 use namespace::{Namespace, NsError};
 use parking_lot::Mutex;
 use rand::Rng as _;
@@ -12,9 +12,10 @@ use rand::TryRngCore as _;
 use rand::rngs::OsRng;
 use types::{NodeId, Timestamp};
 
-use crate::links::{Links, Peer, Received, Receiver};
+use crate::links::{Buffer, Links, Peer, Received, Receiver};
 use crate::manager::{Manager, ManagerSettings, World};
 use crate::message::{FromManager, Message};
+use crate::sending::Sending;
 use crate::ticker::{Clock, Ticker, wall_clock};
 
 /// Why a manager does not start.
@@ -35,7 +36,7 @@ pub struct ManagerNode {
 }
 
 struct Outside {
-    links: Arc<Links>,
+    sending: Sending,
     clock: Clock,
 }
 
@@ -58,15 +59,16 @@ impl World for Outside {
     }
 
     fn is_up(&self, node: NodeId) -> bool {
-        self.links.is_up(node)
+        self.sending.links.is_up(node)
     }
 
-    fn send(&self, to: NodeId, message: FromManager) {
-        let sent = link::encode(&Message::FromManager(message))
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| self.links.tell(to, Outgoing::new(bytes), Room::Try).map_err(|error| error.to_string()));
-        if let Err(error) = sent {
-            tracing::debug!(node = %to, error, "a message was not sent");
+    fn send(&self, to: NodeId, message: FromManager) -> bool {
+        self.sending.tell(to, &Message::FromManager(message), None)
+    }
+
+    fn cut(&self, node: NodeId, why: &str) {
+        if let Some(peer) = self.sending.links.peer(node) {
+            peer.cut(why);
         }
     }
 }
@@ -74,6 +76,11 @@ impl World for Outside {
 struct Inbox(Arc<Manager>);
 
 impl Receiver for Inbox {
+    /// Nothing that a manager is told has any, so no room is made for it.
+    fn buffer(&self, _from: NodeId, _arriving: &Arriving<'_>) -> Option<Buffer> {
+        None
+    }
+
     fn connected(&self, node: NodeId, peer: &Peer) {
         if peer.identity().name.roles.contain(Role::Disk) {
             self.0.connected(node, peer.identity().address.ip());
@@ -106,7 +113,7 @@ impl ManagerNode {
         settings: ManagerSettings,
         links: &Arc<Links>,
     ) -> Result<Self, ManagerError> {
-        let outside = Outside { links: Arc::clone(links), clock: Clock::start() };
+        let outside = Outside { sending: Sending::new(links), clock: Clock::start() };
         let manager = Manager::start(namespace, settings, Box::new(outside))?;
         let ticking = Arc::clone(&manager);
         let ticker = Ticker::start("manager", move || ticking.tick())?;

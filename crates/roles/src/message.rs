@@ -104,8 +104,8 @@ pub struct Activity {
 pub enum FromManager {
     /// With which key the permissions of its clients are made from now on.
     Keys(Keys),
-    /// Who serves which store: all of them.
-    Ways(Vec<Way>),
+    /// Who serves which store: all of them, in pages.
+    Ways(WaysPage),
     /// Which of these it leads.
     WhoLeads {
         /// The store.
@@ -174,6 +174,22 @@ impl std::fmt::Debug for EndWriter {
         write!(f, "EndWriter({})", self.path.escape_ascii())
     }
 }
+
+/// Some of all [`Way`]s: those of thousands of nodes do not fit into one message.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WaysPage {
+    /// The manager's number of this telling: pages of another one do not go with it.
+    pub number: u64,
+    /// Which page of it, from 0.
+    pub page: u32,
+    /// No other one follows.
+    pub is_last: bool,
+    /// At most [`WAYS_MAX`].
+    pub ways: Vec<Way>,
+}
+
+/// Ways on one page: with the longest addresses about half of what a message may have.
+pub const WAYS_MAX: usize = 2048;
 
 /// How the server of a store is reached.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

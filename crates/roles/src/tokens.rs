@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use link::token::{Admission, check};
 use link::{
-    Fingerprint, JoinToken, Presented, RandomError, Roles, TakeError, TokenError, TokenId, TokenRecord, TokenStore,
-    Used, Wish,
+    Fingerprint, JoinToken, Joined, Presented, RandomError, Roles, TakeError, TokenError, TokenId, TokenRecord,
+    TokenStore, Used, Wish,
 };
 use namespace::{Actor, Durability, JoinNode, MakeToken, Namespace, NsError, RemoveToken, TokenEntry};
 use serde::{Deserialize, Serialize};
@@ -137,7 +137,26 @@ impl Tokens {
             return Err(RevokeTokenError::Used(node));
         }
         let ctx = self.namespace.context(now, &Actor::admin(), None);
-        Ok(self.namespace.change_wait(Durability::Synced, ctx, RemoveToken { id: entry.id })?)
+        match self.namespace.change_wait(Durability::Synced, ctx, RemoveToken { id: entry.id }) {
+            // Somebody has just joined with it.
+            Err(error) if error.code() == ErrorCode::Stale => {
+                let now = self.namespace.read(|read| namespace::token(read, &entry.id))?;
+                Err(now.and_then(|now| now.used).map_or(error.into(), |(node, _)| RevokeTokenError::Used(node)))
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+impl Tokens {
+    /// As what a node has joined, that asks again.
+    fn again(&self, id: TokenId, node: NodeId) -> Result<Joined, TakeError> {
+        let member = self.namespace.read(|read| namespace::member(read, node));
+        let member = member.map_err(|error| TakeError::Failed(error.to_string()))?;
+        let member = member.ok_or(TokenError::Removed { id, node })?;
+        let unknown =
+            || TakeError::Failed(format!("node {node} has joined as something that this version does not know"));
+        Ok(Joined { node, roles: Roles::from_bits(member.roles).ok_or_else(unknown)? })
     }
 }
 
@@ -165,21 +184,21 @@ fn record_of(entry: &TokenEntry) -> Option<TokenRecord> {
 }
 
 impl TokenStore for Tokens {
-    fn take(&self, presented: &Presented, wish: &Wish, now: Timestamp) -> Result<NodeId, TakeError> {
+    fn take(&self, presented: &Presented, wish: &Wish, now: Timestamp) -> Result<Joined, TakeError> {
         let failed = |error: NsError| TakeError::Failed(error.to_string());
         for _ in 0..TRIES {
             let entry = self.namespace.read(|read| namespace::token(read, &presented.id.0)).map_err(failed)?;
             let record = entry.as_ref().and_then(record_of);
             let token = match (check(record.as_ref(), presented, wish, now)?, entry) {
                 // It has joined already, and its answer was lost.
-                (Admission::Again(node), _) => return Ok(node),
+                (Admission::Again(node), _) => return self.again(presented.id, node),
                 (Admission::New, Some(entry)) => entry,
                 (Admission::New, None) => return Err(TokenError::Unknown { id: presented.id }.into()),
             };
             let request = JoinNode { token, roles: wish.roles.bits(), name: wish.name.clone(), key: wish.key };
             let ctx = self.namespace.context(now, &Actor::admin(), None);
             match self.namespace.change_wait(Durability::Synced, ctx, request) {
-                Ok(node) => return Ok(node),
+                Ok(node) => return Ok(Joined { node, roles: wish.roles }),
                 Err(error) if error.code() == ErrorCode::Stale => {}
                 Err(error) => return Err(failed(error)),
             }

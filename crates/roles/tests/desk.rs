@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kv::MemoryKv;
 use link::{
-    Authority, Credentials, Door, Identity, JoinToken, LinkError, Listener, NewKey, Roles, Settings, TokenError,
-    TokenStore as _, Us, Wish,
+    Authority, Credentials, Door, Identity, JoinToken, Joined, LinkError, Listener, NewKey, Roles, Settings,
+    TokenError, TokenStore as _, Us, Wish,
 };
 use namespace::{Actor, Durability, FoundCluster, Namespace, NamespaceConfig, RemoveMember};
 use roles::desk::{self, DeskError, ManagersDesk, Registration, StoreClaim};
@@ -140,10 +140,44 @@ fn nodes_join_with_tokens_that_the_namespace_keeps() {
     let take = |wish: &Wish, at| cluster.tokens.take(&token.presented(), wish, at).map_err(|error| error.to_string());
     assert!(take(&wish(&key, Roles::MANAGER), now()).unwrap_err().contains("as disk, not as manager"));
     assert!(take(&wish(&key, Roles::DISK), now().plus(2 * HOUR)).unwrap_err().contains("expired"));
-    assert_eq!(take(&wish(&key, Roles::DISK), now()), Ok(NodeId(3)));
-    assert_eq!(take(&wish(&key, Roles::DISK), now()), Ok(NodeId(3)), "its answer was lost");
+    let joined = Joined { node: NodeId(3), roles: Roles::DISK };
+    assert_eq!(take(&wish(&key, Roles::DISK), now()), Ok(joined));
+    assert_eq!(take(&wish(&key, Roles::DISK), now()), Ok(joined), "its answer was lost");
     let other = NewKey::draw().unwrap();
     assert!(take(&wish(&other, Roles::DISK), now()).unwrap_err().contains("was used already, by node 3"));
+}
+
+#[test]
+fn who_asks_again_is_what_it_has_joined_as_and_nothing_once_it_was_removed() {
+    let cluster = Cluster::new();
+    let (token, key) = (cluster.token(Roles::BOTH), NewKey::draw().unwrap());
+    let take = |roles| {
+        let wish = Wish { roles, name: "disk1".into(), key: key.public() };
+        cluster.tokens.take(&token.presented(), &wish, now())
+    };
+    let joined = Joined { node: NodeId(2), roles: Roles::DISK };
+    assert_eq!(take(Roles::DISK), Ok(joined));
+    assert_eq!(take(Roles::BOTH), Ok(joined), "the token would have let it be more");
+    cluster.remove(NodeId(2));
+    let removed = take(Roles::DISK).unwrap_err();
+    assert!(removed.to_string().contains("used by node 2, which was removed from this cluster"), "{removed}");
+}
+
+#[test]
+fn a_token_is_not_revoked_under_a_node_that_joins_with_it() {
+    let cluster = Cluster::new();
+    for number in 0..20 {
+        let token = cluster.token(Roles::DISK);
+        let (joined, revoked) = std::thread::scope(|scope| {
+            let join = scope.spawn(|| {
+                let wish = Wish { roles: Roles::DISK, name: "d".into(), key: NewKey::draw().unwrap().public() };
+                cluster.tokens.take(&token.presented(), &wish, now())
+            });
+            let revoked = cluster.tokens.revoke(&token.presented().id.to_string(), now());
+            (join.join().unwrap(), revoked)
+        });
+        assert!(joined.is_ok() != revoked.is_ok(), "{number}: {joined:?}, {revoked:?}");
+    }
 }
 
 #[test]
@@ -186,6 +220,37 @@ fn a_disk_server_says_where_it_is_and_what_it_has() {
 }
 
 #[test]
+fn where_a_node_is_reached_has_to_be_an_address() {
+    let cluster = Cluster::new();
+    let disk = Disk::new(&cluster, us(&cluster.disk("disk1")));
+    for good in ["ds1.example.org:1095", "[2001:db8::1]:1", "10.0.0.1:65535"] {
+        disk.register(&Registration { for_clients: vec![good.into()], ..with_store(77, "a/b/c") }).unwrap();
+    }
+    for wrong in [
+        "ds1",
+        "ds1:",
+        ":5",
+        "ds1:0",
+        "ds1:65536",
+        "ds1:+5",
+        "ds 1:5",
+        "a\u{1b}[2J:5",
+        "::1:5",
+        "[x]:5",
+        "a/b:5",
+        "ä:5",
+    ] {
+        let node = Registration { for_nodes: vec![wrong.into()], ..with_store(77, "a/b/c") };
+        let client = Registration { for_clients: vec![wrong.into()], ..with_store(77, "a/b/c") };
+        for registration in [node, client] {
+            let refused = disk.register(&registration).unwrap_err();
+            assert!(matches!(&refused, DeskError::Refused { reason, .. } if reason.contains("host:port")), "{refused}");
+            assert!(!refused.to_string().contains('\u{1b}'), "{refused}");
+        }
+    }
+}
+
+#[test]
 fn a_store_that_another_node_has_is_refused_with_its_name() {
     let cluster = Cluster::new();
     let one = Disk::new(&cluster, us(&cluster.disk("disk1")));
@@ -218,6 +283,19 @@ fn who_was_removed_is_told_so_and_stays_out() {
     cluster.remove(NodeId(2));
     let refused = link::connect::<Vec<u8>>(&us(&identity), cluster.address, link::Expect::default()).unwrap_err();
     assert!(refused.to_string().contains("node 2 is not in this cluster any more"), "{refused}");
+}
+
+#[test]
+fn who_was_removed_while_it_is_connected_gets_nothing_more_at_the_desk() {
+    let cluster = Cluster::new();
+    let identity = cluster.disk("disk1");
+    let disk = Disk::new(&cluster, us(&identity));
+    let request = NewKey::draw().unwrap().renewal(identity.name()).unwrap();
+    desk::renew(&disk.0, NodeId(1), &request).unwrap();
+    cluster.remove(NodeId(2));
+    let refused = desk::renew(&disk.0, NodeId(1), &request).unwrap_err();
+    assert!(refused.to_string().contains("node 2 is not in this cluster any more"), "{refused}");
+    assert!(matches!(disk.register(&with_store(77, "a/b/c")), Err(DeskError::Refused { .. })));
 }
 
 #[test]

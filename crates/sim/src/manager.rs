@@ -126,9 +126,13 @@ impl roles::World for World {
         true
     }
 
-    fn send(&self, to: NodeId, message: FromManager) {
+    fn send(&self, to: NodeId, message: FromManager) -> bool {
         lock(&self.0).told.push((to, message));
+        true
     }
+
+    /// Nobody is removed here.
+    fn cut(&self, _node: NodeId, _why: &str) {}
 }
 
 /// What an administrator says of a store.

@@ -247,7 +247,7 @@ pub struct TokenCreateArgs {
     /// The data directory of the running manager.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
-    /// What the node may become.
+    /// What the node may become; a second manager cannot join yet.
     #[arg(long, value_name = "ROLE", default_value = "disk")]
     pub role: ClusterRole,
     /// For how long it is good, as in 1h; at most 30d.

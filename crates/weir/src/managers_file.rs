@@ -1,8 +1,9 @@
 //! `node/managers`: where managers were when a disk server joined, so that it finds them again. Text: `weir managers 1`, an address on each line, the
 //! checksum of all that in the last.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use types::Crc32c;
@@ -21,7 +22,8 @@ const LENGTH_MAX: u64 = 16 << 10;
 pub(crate) fn write(data: &Path, managers: &[String]) -> Result<(), Failure> {
     let text = to_text(managers);
     let written = (|| {
-        fs::create_dir_all(data.join(FOLDER))?;
+        // The node's secrets go there, too.
+        DirBuilder::new().recursive(true).mode(0o700).create(data.join(FOLDER))?;
         let mut file = File::create(data.join(UNFINISHED))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
@@ -61,6 +63,8 @@ fn from_text(text: &str) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -69,6 +73,7 @@ mod tests {
         let managers = vec!["mgr1.example.org:1095".to_owned(), "[::1]:1095".to_owned()];
         assert_eq!(read(temp.path()).unwrap_err().exit, Exit::DataDirectory);
         write(temp.path(), &managers).unwrap();
+        assert_eq!(fs::metadata(temp.path().join(FOLDER)).unwrap().permissions().mode() & 0o777, 0o700);
         assert_eq!(read(temp.path()).unwrap(), managers);
         let text = to_text(&managers);
         assert_eq!(text, "weir managers 1\nmgr1.example.org:1095\n[::1]:1095\ncrc32c 1e27ca76\n");

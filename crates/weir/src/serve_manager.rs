@@ -34,6 +34,10 @@ use crate::{Failure, cluster_role, listen, manager_office, metrics, signals, sup
 const CLUSTER_DIR: &str = "cluster";
 const IDENTITY_FILE: &str = "cluster/identity";
 
+/// Why no token is made for one.
+const NO_SECOND_MANAGER: &str =
+    "a cluster has one manager, and a second one cannot join yet: tokens are for disk servers";
+
 /// What the role of a manager stands on.
 pub(crate) struct ManagerParts<'a> {
     pub(crate) config: &'a Config,
@@ -261,7 +265,8 @@ impl Office {
         match ask {
             Ask::MakeToken { role, valid_millis } => {
                 let roles = match role {
-                    ClusterRole::Manager => Roles::MANAGER,
+                    // Whoever had it could pass for the manager at every disk server, and nobody could use it for anything else.
+                    ClusterRole::Manager => return Reply::Refused(NO_SECOND_MANAGER.into()),
                     ClusterRole::Disk => Roles::DISK,
                 };
                 let valid = std::time::Duration::from_millis(*valid_millis);

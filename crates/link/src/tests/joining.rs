@@ -18,16 +18,17 @@ struct Tokens {
 }
 
 impl TokenStore for Tokens {
-    fn take(&self, presented: &Presented, wish: &Wish, now: Timestamp) -> Result<NodeId, TakeError> {
+    fn take(&self, presented: &Presented, wish: &Wish, now: Timestamp) -> Result<Joined, TakeError> {
         let mut kept = self.kept.lock();
         let (records, next) = &mut *kept;
         match check(records.get(&presented.id), presented, wish, now)? {
-            Admission::Again(node) => Ok(node),
+            // Whatever it wants to be now.
+            Admission::Again(node) => Ok(Joined { node, roles: Roles::DISK }),
             Admission::New => {
                 *next += 1;
                 let node = NodeId(100 + *next);
                 records.get_mut(&presented.id).unwrap().used = Some(Used { node, key: wish.key });
-                Ok(node)
+                Ok(Joined { node, roles: wish.roles })
             }
         }
     }

@@ -249,6 +249,7 @@ mod tests {
 
         fn to_node(&self, _: NodeId, _: Between, _: Option<Arc<BulkBytes>>) {}
         fn keep(&self, _: NodeId, _: &str) {}
+        fn forget(&self, _: NodeId) {}
         fn cut_others(&self) {}
         fn run(&self, _: Box<dyn FnOnce() + Send>) {}
     }

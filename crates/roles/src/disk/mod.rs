@@ -9,6 +9,7 @@ mod granted;
 mod piece;
 mod placed;
 mod store_shell;
+mod ways;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +24,7 @@ use types::capability::{CapabilityKey, CapabilityKeys};
 use types::{BodyId, BootId, Incarnation, NodeId, NsPath, PieceId, SessionId, StoreId, WriterToken};
 
 use crate::bulk::{BulkBytes, BulkPool};
-use crate::message::{Between, EndWriter, FromDisk, FromManager, Hello, StoreReport, Way};
+use crate::message::{Between, EndWriter, FromDisk, FromManager, Hello, StoreReport, WaysPage};
 
 pub use activity::{DiskFigures, Door, DoorFigures, StoreFigures, Summer};
 pub use granted::{Granted, ReadGrant, StripedGrant, WriteGrant};
@@ -31,6 +32,7 @@ use piece::Change;
 pub use placed::{Permit, Placed, PlacedError, Writing};
 pub use store_shell::StoreAt;
 use store_shell::StoreShell;
+use ways::Ways;
 
 /// What a disk server is handed from outside: a clock, and the ways to others. None of it may wait, but for [`DiskWorld::run`].
 pub trait DiskWorld: Send + Sync {
@@ -42,6 +44,8 @@ pub trait DiskWorld: Send + Sync {
     fn to_node(&self, node: NodeId, message: Between, bulk: Option<Arc<BulkBytes>>);
     /// From now on there is to be a connection with this disk server.
     fn keep(&self, node: NodeId, address: &str);
+    /// From now on there is to be none with it, whoever dialed it: it is no disk server of this cluster any more.
+    fn forget(&self, node: NodeId);
     /// Ends all connections with other disk servers: what is on its way on them must not arrive any more.
     fn cut_others(&self);
     /// Has `job` done in a thread that may wait for disks.
@@ -62,8 +66,7 @@ pub struct DiskSettings {
 /// What is known of the cluster beside one's own stores.
 #[derive(Default)]
 struct Others {
-    /// Who serves which store.
-    ways: BTreeMap<StoreId, Way>,
+    ways: Ways,
     incarnation: Incarnation,
 }
 
@@ -200,14 +203,7 @@ impl DiskServer {
                 self.others.write().incarnation = keys.incarnation;
                 *self.manager.write() = keys.manager;
             }
-            FromManager::Ways(ways) => {
-                for way in &ways {
-                    if way.node != self.settings.node {
-                        self.world.keep(way.node, &way.nodes_at);
-                    }
-                }
-                self.others.write().ways = ways.into_iter().map(|way| (way.store, way)).collect();
-            }
+            FromManager::Ways(page) => self.hear_ways(page),
             FromManager::WhoLeads { store, writers } => {
                 let Some(shell) = self.stores.get(&store) else { return };
                 let led = {
@@ -272,11 +268,37 @@ impl DiskServer {
         }
     }
 
+    /// The manager says who serves which store.
+    fn hear_ways(&self, page: WaysPage) {
+        let Some(gone) = self.others.write().ways.take(page) else { return };
+        for node in gone {
+            self.arrivals.write().of.remove(&node);
+            self.world.forget(node);
+        }
+        let others = self.others.read();
+        for (node, nodes_at) in others.ways.nodes().filter(|(node, _)| **node != self.settings.node) {
+            self.world.keep(*node, nodes_at);
+        }
+    }
+
+    /// Whether the manager has said that this is a disk server of the cluster.
+    #[must_use]
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.others.read().ways.knows(node)
+    }
+
     /// A connection with another disk server is up.
     pub fn node_connected(&self, node: NodeId) {
-        let mut arrivals = self.arrivals.write();
-        let generation = arrivals.generation;
-        arrivals.of.insert(node, generation);
+        {
+            let mut arrivals = self.arrivals.write();
+            // The manager may have said otherwise since it was let in.
+            if self.knows(node) {
+                let generation = arrivals.generation;
+                arrivals.of.insert(node, generation);
+                return;
+            }
+        }
+        self.world.forget(node);
     }
 
     /// In which session of this server something is said, for [`DiskServer::receive_own`].
@@ -315,7 +337,7 @@ impl DiskServer {
             BetweenStores::Fetched { .. } => None,
         };
         // Who speaks for a store has to serve it.
-        if from.is_some_and(|from| self.others.read().ways.get(&from).is_none_or(|way| way.node != node)) {
+        if from.is_some_and(|from| self.others.read().ways.node_of(from) != Some(node)) {
             tracing::debug!(%node, ?from, "somebody speaks for a store that it does not serve, as far as is known here");
             return;
         }
@@ -357,7 +379,7 @@ impl DiskServer {
     }
 
     fn to_store(&self, to: StoreId, between: Between, bulk: Option<Arc<BulkBytes>>) {
-        let node = self.others.read().ways.get(&to).map(|way| way.node);
+        let node = self.others.read().ways.node_of(to);
         match node {
             // Two stores of one server speak through it as well.
             Some(node) => self.world.to_node(node, between, bulk),

@@ -7,7 +7,7 @@ use cluster::message::ToStore;
 use cluster::replication::Epoch;
 use cluster::{Fence, FenceId, Time};
 use namespace::{Durability, NsError, PlaceWriter, WriterKind, WriterRecord, WriterToken};
-use types::{NodeId, Participant, PieceId, StoreId};
+use types::{ErrorCode, NodeId, Participant, PieceId, StoreId};
 
 use super::{Manager, told};
 
@@ -144,7 +144,7 @@ impl Manager {
                 // The same, asked again: the latest question is answered.
                 for waiting in &mut state.waiting {
                     if let After::Place(before) = &mut waiting.after
-                        && (before.piece, before.writer) == (placing.piece, placing.writer)
+                        && (before.piece, before.writer, before.store) == (placing.piece, placing.writer, placing.store)
                         && before.participants == placing.participants
                     {
                         before.request = placing.request;
@@ -159,6 +159,14 @@ impl Manager {
             // It asks again.
             Err(error) => return tracing::error!(%error, "cannot read who writes"),
         };
+        // Whoever does not order its changes has nobody fenced, and nothing written down in the name of another one.
+        let says = placing.participants.first().map(|one| one.store);
+        let may_say = |writer: &WriterRecord| {
+            writer.piece() == placing.piece && writer.primary().is_some_and(|one| one.store == placing.store)
+        };
+        if says != Some(placing.store) || writer.as_ref().is_some_and(|writer| !may_say(writer)) {
+            return self.tell_placed(&placing, Err(ErrorCode::Stale));
+        }
         let was_there = writer.as_ref().map_or(Ok(false), |writer| self.was_there(writer));
         let left_out: Vec<StoreId> = match (&writer, was_there) {
             (Some(writer), Ok(true)) => {
@@ -179,15 +187,19 @@ impl Manager {
     }
 
     fn placed(self: &Arc<Self>, placing: Placing, ended: Option<Ended>) {
-        let Placing { node, store, piece, writer, participants, request } = placing;
-        let op = PlaceWriter { writer, participants, takes_over: false };
+        let Placing { writer, ref participants, .. } = placing;
+        let op = PlaceWriter { writer, participants: participants.clone(), takes_over: false };
         let this = Arc::clone(self);
         self.change(Durability::Synced, op, move |result| {
             if let Some(result) = told(result.map(drop)) {
-                let epoch = Epoch(writer.epoch);
-                this.tell_store(node, store, ToStore::Placed { piece, epoch, request, result });
+                this.tell_placed(&placing, result);
             }
             drop(ended);
         });
+    }
+
+    fn tell_placed(&self, placing: &Placing, result: Result<(), ErrorCode>) {
+        let Placing { node, store, piece, writer, request, .. } = *placing;
+        self.tell_store(node, store, ToStore::Placed { piece, epoch: Epoch(writer.epoch), request, result });
     }
 }

@@ -9,7 +9,7 @@ use cluster::server::GrantRights;
 use cluster::{Presence, Time};
 use namespace::{
     Durability, How, Interrupt, InterruptPlaced, NsError, OpenWrite, UnitsWritten, WriterKey, WriterKind, WriterRecord,
-    WriterToken,
+    WriterToken, WritersPage,
 };
 use types::capability::PathMark;
 use types::{BodyId, GroupId, NodeId, NsPath, StoreId};
@@ -34,6 +34,8 @@ pub(super) struct Graces {
     alone: BTreeMap<(WriterKey, BodyId), (u32, Time)>,
     /// Of striped files those of which somebody has been seen to write a unit, in this epoch.
     begun: BTreeMap<(WriterKey, BodyId), u32>,
+    /// Of these it was said that they cannot be read.
+    damaged: BTreeSet<(WriterKey, BodyId)>,
 }
 
 impl Manager {
@@ -47,10 +49,11 @@ impl Manager {
             graces.next_look = now + LOOK;
             graces.looked
         };
-        let found = match self.namespace.read(|read| namespace::writers(read, after, PAGE)) {
-            Ok(found) => found,
+        let page = match self.namespace.read(|read| namespace::writers_page(read, after, PAGE)) {
+            Ok(page) => page,
             Err(error) => return tracing::error!(%error, "cannot read who writes"),
         };
+        let WritersPage { writers: found, damaged, next } = page;
         let mut ask: BTreeMap<(NodeId, StoreId), Vec<WriterToken>> = BTreeMap::new();
         let mut due = Vec::new();
         // A striped file is written as long as one of its units is. When its client is gone, each unit's server has waited a grace period for it
@@ -67,14 +70,13 @@ impl Manager {
             let mut state = self.state();
             // Those that have ended otherwise are forgotten: whoever should be on this page and is not.
             let there: BTreeSet<_> = found.iter().map(|writer| (writer.key, writer.body)).collect();
-            let last = if found.len() < PAGE { None } else { there.last().copied() };
             let is_here = |writer: &(WriterKey, BodyId)| {
-                after.is_none_or(|after| *writer > after) && last.is_none_or(|last| *writer <= last)
+                after.is_none_or(|after| *writer > after) && next.is_none_or(|next| *writer <= next)
             };
             state.graces.alone.retain(|writer, _| !is_here(writer) || there.contains(writer));
             state.graces.begun.retain(|writer, _| !is_here(writer) || there.contains(writer));
-            state.graces.looked =
-                if found.len() < PAGE { None } else { found.last().map(|last| (last.key, last.body)) };
+            state.graces.looked = next;
+            state.graces.step_over(&damaged);
             for writer in found {
                 match striped.get(&writer.body) {
                     Some(UnitsWritten::Still) => {
@@ -90,7 +92,7 @@ impl Manager {
                     }
                     Some(UnitsWritten::NotAll | UnitsWritten::All) | None => {}
                 }
-                let primary = writer.placement.participants.first().map(|one| one.store);
+                let primary = writer.primary().map(|one| one.store);
                 let is_there = primary.is_some_and(|store| {
                     state.standing(now, store).is_some_and(|standing| standing.presence != Presence::Away)
                 });
@@ -118,33 +120,37 @@ impl Manager {
         }
     }
 
-    /// A disk server says which of the writers that it was asked about it leads.
-    pub(super) fn led(self: &Arc<Self>, asked: &[WriterToken], led: &[WriterToken]) {
+    /// A disk server says which of the writers that it was asked about it leads. Of those whose primary it has: it was asked about no others, and is
+    /// not believed what it says of them.
+    pub(super) fn led(self: &Arc<Self>, node: NodeId, asked: &[WriterToken], led: &[WriterToken]) {
         let now = self.world.now();
+        let records = self.namespace.read(|read| {
+            let of = |writer: &WriterToken| namespace::writer_of(read, writer.key, writer.body);
+            asked.iter().take(PAGE).map(of).collect::<Result<Vec<_>, _>>()
+        });
+        let records = match records {
+            Ok(records) => records,
+            // It is asked again.
+            Err(error) => return tracing::error!(%error, "cannot read who writes"),
+        };
         let mut over = Vec::new();
         {
             let mut state = self.state();
-            for writer in asked {
+            for (writer, record) in asked.iter().zip(records) {
+                let Some(record) = record else { continue };
+                if record.primary().and_then(|one| state.node_of(one.store)) != Some(node) {
+                    continue;
+                }
                 if led.contains(writer) {
                     state.graces.alone.remove(&(writer.key, writer.body));
-                } else if state.graces.is_over(now, writer) {
-                    over.push(*writer);
+                } else if state.graces.is_over(now, writer) && record.token() == *writer {
+                    over.push(record);
                 } else {
                     state.graces.nobody_leads(now, writer);
                 }
             }
         }
-        for token in over {
-            match self.namespace.read(|read| namespace::writer_of(read, token.key, token.body)) {
-                Ok(writer) => {
-                    // One that has ended or was fenced meanwhile is not what was asked about.
-                    if let Some(writer) = writer.filter(|writer| writer.token() == token) {
-                        self.end_writer(&writer);
-                    }
-                }
-                Err(error) => tracing::error!(%error, "cannot read who writes"),
-            }
-        }
+        over.iter().for_each(|writer| self.end_writer(writer));
     }
 
     /// As if its client came back: another epoch, so that nobody else goes on with it, and whoever knows all that was acknowledged. That one ends it.
@@ -224,7 +230,7 @@ impl Manager {
     }
 
     fn end_with_nothing(&self, path: &NsPath, writer: WriterToken, why: &'static str) {
-        let op = InterruptPlaced { interrupt: Interrupt { writer, kept_len: 0 }, holders: Vec::new() };
+        let op = InterruptPlaced { interrupt: Interrupt { writer, kept_len: 0 }, by: None, holders: Vec::new() };
         let path = path.clone();
         self.change(Durability::Synced, op, move |result: Result<_, NsError>| match result {
             Ok(_) => tracing::warn!(%path, "{why}"),
@@ -235,7 +241,23 @@ impl Manager {
 
 impl Graces {
     pub(super) fn new(grace: Duration) -> Self {
-        Self { grace, next_look: Time::default(), looked: None, alone: BTreeMap::new(), begun: BTreeMap::new() }
+        Self {
+            grace,
+            next_look: Time::default(),
+            looked: None,
+            alone: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            damaged: BTreeSet::new(),
+        }
+    }
+
+    /// Some cannot be read. Nobody can end them, and all others are to be ended all the same; it is said once of each.
+    fn step_over(&mut self, damaged: &[((WriterKey, BodyId), NsError)]) {
+        for ((key, body), error) in damaged {
+            if self.damaged.insert((*key, *body)) {
+                tracing::error!(%body, %error, "what is kept of a writer cannot be read; it is stepped over, and its file stays as it is");
+            }
+        }
     }
 
     /// What is known of a writer that is being ended: where that comes to nothing, it is waited for anew.

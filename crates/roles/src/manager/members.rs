@@ -8,6 +8,9 @@ use types::{NodeId, StoreId};
 
 use super::Manager;
 
+/// Why a connection ends.
+const REMOVED: &str = "it is not in this cluster any more";
+
 /// Why nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
@@ -74,13 +77,42 @@ impl Manager {
         if member.node == FIRST_NODE {
             return Err(MemberError::IsManager(member.name));
         }
-        let presence = self.state().sessions.presence(self.world.now(), member.node);
-        if presence != Presence::Away {
-            return Err(MemberError::IsThere { name: member.name, presence });
+        {
+            let mut state = self.state();
+            let presence = state.sessions.presence(self.world.now(), member.node);
+            if presence != Presence::Away {
+                return Err(MemberError::IsThere { name: member.name, presence });
+            }
+            // It gets no session from here on: who has come back is not removed, and who is removed does not come back meanwhile.
+            state.servers.goes(member.node);
         }
-        self.change_members(RemoveMember { node: member.node })?;
+        let removed = self.change_members(RemoveMember { node: member.node });
+        {
+            let mut state = self.state();
+            state.servers.goes_no_more(member.node);
+            if removed.is_ok() {
+                state.sessions.forget(member.node);
+            }
+        }
+        removed?;
+        self.world.cut(member.node, REMOVED);
         tracing::info!(node = %member.node, name = %member.name, "a node was taken off the list");
         Ok(())
+    }
+
+    /// Whether a node belongs to the cluster. It did when it connected: one that was removed since is cut off.
+    pub(super) fn has_member(&self, node: NodeId) -> bool {
+        match self.state().servers.has(&self.namespace, node) {
+            Ok(true) => return true,
+            Ok(false) => {}
+            Err(error) => {
+                tracing::error!(%node, %error, "cannot read whether a node is in the cluster");
+                return false;
+            }
+        }
+        tracing::warn!(%node, "a node that is not in the cluster is cut off");
+        self.world.cut(node, REMOVED);
+        false
     }
 
     pub(super) fn wanted_state(&self, store: StoreId) -> Result<WantedState, NsError> {

@@ -69,8 +69,10 @@ pub trait World: Send + Sync {
     /// Whether the connection with a disk server is up at this moment. When a server dies, its clients notice it as soon as this manager does, and
     /// come here at once; whoever is sent to a dead server again waits there for minutes, as stock clients do.
     fn is_up(&self, node: NodeId) -> bool;
-    /// Tells a disk server something; whether it arrives is not told.
-    fn send(&self, to: NodeId, message: FromManager);
+    /// Tells a disk server something: whether it is on its way. Whether it arrives is not told.
+    fn send(&self, to: NodeId, message: FromManager) -> bool;
+    /// Ends the connection with a disk server at once, if there is one.
+    fn cut(&self, node: NodeId, why: &str);
 }
 
 /// How a manager works.
@@ -103,6 +105,8 @@ pub struct Manager {
     settings: ManagerSettings,
     world: Box<dyn World>,
     state: Mutex<State>,
+    /// Taken before `state`: what is told last has to be what was looked at last.
+    telling_ways: Mutex<()>,
     /// Where clients reach it, `host:port`.
     clients_at: RwLock<Option<(String, u16)>>,
     clients_places: RwLock<PlaceRanges>,
@@ -202,7 +206,8 @@ impl Manager {
             summing: Summing::new(world.random()),
         };
         let (state, clients_at, clients_places) = (Mutex::new(state), RwLock::default(), RwLock::default());
-        let this = Self { namespace, settings, world, state, clients_at, clients_places };
+        let this =
+            Self { namespace, settings, world, state, telling_ways: Mutex::default(), clients_at, clients_places };
         // Of stores that nothing was heard of yet it is known that they are.
         this.make_map(&mut this.state());
         Ok(Arc::new(this))
@@ -284,10 +289,13 @@ impl Manager {
 
     /// A disk server has said something. `node`: who it has proved to be.
     pub fn receive(self: &Arc<Self>, node: NodeId, message: FromDisk) {
+        if !self.has_member(node) {
+            return;
+        }
         match message {
             FromDisk::Hello(hello) => self.hello(node, hello),
             FromDisk::Report(reports) => self.report(node, reports),
-            FromDisk::Leads { asked, led } => self.led(&asked, &led),
+            FromDisk::Leads { asked, led } => self.led(node, &asked, &led),
             FromDisk::Has { store, after, pieces } => self.has(node, store, after, pieces),
             FromDisk::Cluster(message) => self.receive_of_cluster(node, message),
             FromDisk::Activity(said) => self.active(node, said),
@@ -332,14 +340,14 @@ impl Manager {
                     ClosedBy::Client => Completion::ByClient,
                     ClosedBy::GraceEnd => Completion::AtGraceEnd,
                 };
-                self.end_writing(&holders);
-                let op = CommitPlaced { commit: Commit { writer, content, completion }, group, holders };
-                self.end(node, store, (piece, writer, request), op);
+                let commit = Commit { writer, content, completion };
+                let op = CommitPlaced { commit, group, by: store, holders: holders.clone() };
+                self.end(node, store, (piece, writer, request), holders, op);
             }
             FromStore::Interrupt { piece, writer, kept_len, holders, request } => {
-                self.end_writing(&holders);
-                let op = InterruptPlaced { interrupt: Interrupt { writer, kept_len }, holders };
-                self.end(node, store, (piece, writer, request), op);
+                let interrupt = Interrupt { writer, kept_len };
+                let op = InterruptPlaced { interrupt, by: Some(store), holders: holders.clone() };
+                self.end(node, store, (piece, writer, request), holders, op);
             }
             FromStore::Fenced(fence) => {
                 let is_news = (fence.node, fence.store) == (node, store) && self.state().fences.answered(&fence);
@@ -353,13 +361,23 @@ impl Manager {
     }
 
     /// A writing has come to its end, and the namespace is to say so. Nothing of what is decided here hangs on the manager's state.
-    fn end<O>(self: &Arc<Self>, node: NodeId, store: StoreId, what: (PieceId, WriterToken, u64), op: O)
-    where
+    fn end<O>(
+        self: &Arc<Self>,
+        node: NodeId,
+        store: StoreId,
+        what: (PieceId, WriterToken, u64),
+        holders: Vec<StoreId>,
+        op: O,
+    ) where
         O: Operation + Send + 'static,
     {
         let (piece, writer, request) = what;
         let this = Arc::clone(self);
         self.change(Durability::Synced, op, move |result| {
+            // Who may not end it has ended nothing.
+            if result.is_ok() {
+                this.end_writing(&holders);
+            }
             if let Some(result) = told(result.map(drop)) {
                 let epoch = Epoch(writer.epoch);
                 this.tell_store(node, store, ToStore::Ended { piece, epoch, request, result });

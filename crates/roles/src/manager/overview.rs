@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cluster::Presence;
 use cluster::placement::{StoreInfo, StoreState};
 use link::Roles;
-use namespace::{MemberEntry, NsError, WriterRecord};
+use namespace::{MemberEntry, NsError};
 use serde::{Deserialize, Serialize};
 use types::NodeId;
 
@@ -210,10 +210,9 @@ impl Manager {
     }
 
     fn count_writers(&self, most: u64) -> Result<Counted, NsError> {
-        count(most, |after: Option<WriterRecord>| {
-            let after = after.map(|writer| (writer.key, writer.body));
-            let mut page = self.namespace.read(|read| namespace::writers(read, after, PAGE))?;
-            Ok((page.len() as u64, page.pop()))
+        count(most, |after| {
+            let page = self.namespace.read(|read| namespace::writers_page(read, after, PAGE))?;
+            Ok((page.writers.len() as u64, page.next))
         })
     }
 

@@ -16,7 +16,7 @@ use types::{BodyId, Group, GroupId, Incarnation, Ino, Member, NodeId, Place, Sto
 use super::activity::{ActivityView, Heard};
 use super::writers_room::WritersRoom;
 use super::{Manager, State};
-use crate::message::{Activity, FromManager, Hello, Keys, StoreReport, Way};
+use crate::message::{Activity, FromManager, Hello, Keys, StoreReport, WAYS_MAX, Way, WaysPage};
 
 /// Groups that are read at a time.
 const PAGE: usize = 1024;
@@ -38,13 +38,18 @@ struct Server {
     is_connected: bool,
     /// Its stores that are there, as it said last; `None`: it has not said so to this manager.
     serves: Option<BTreeSet<StoreId>>,
+    /// It was told who serves which store, as that is now.
+    is_told: bool,
     key: Option<CapabilityKey>,
     heard: Heard,
     writers: WritersRoom,
 }
 
 pub(super) struct Servers {
+    /// The members of the cluster.
     nodes: BTreeMap<NodeId, Server>,
+    /// Those of them that are just being removed.
+    going: BTreeSet<NodeId>,
     stores: BTreeMap<StoreId, StoreInfo>,
     /// Where the hosts of disk servers stand.
     places: BTreeMap<IpAddr, Place>,
@@ -53,8 +58,10 @@ pub(super) struct Servers {
     is_changed: bool,
     /// How much space or load there is, since then: every store says so every second, and the map is not made anew for each.
     has_new_figures: bool,
-    /// The servers have not been told yet who serves which store.
+    /// Somebody has not been told yet who serves which store, as that is now.
     is_news: bool,
+    /// Counts how often somebody was told.
+    tellings: u64,
     next_look: Time,
     groups: BTreeMap<GroupId, Group>,
     /// Those that nobody leaves, by their stores, in order. Of several with the same stores, one.
@@ -87,12 +94,14 @@ impl Servers {
         }
         let mut servers = Self {
             nodes: BTreeMap::new(),
+            going: BTreeSet::new(),
             stores: BTreeMap::new(),
             places: BTreeMap::new(),
             map: Arc::default(),
             is_changed: false,
             has_new_figures: false,
             is_news: false,
+            tellings: 0,
             next_look: Time::default(),
             left: BTreeMap::new(),
             may_have_left: None,
@@ -112,7 +121,10 @@ impl Servers {
     /// Looks which nodes and stores there are.
     fn look(&mut self, namespace: &Namespace) -> Result<(), NsError> {
         let (members, stores) = namespace.read(|read| Ok((namespace::members(read)?, namespace::stores(read)?)))?;
-        let mut is_changed = false;
+        let members_there: BTreeSet<NodeId> = members.iter().map(|member| member.node).collect();
+        let nodes_before = self.nodes.len();
+        self.nodes.retain(|node, _| members_there.contains(node));
+        let mut is_changed = self.nodes.len() != nodes_before;
         for member in members {
             let server = self.nodes.entry(member.node).or_default();
             let address = member.for_clients.first().and_then(|address| split(address));
@@ -159,7 +171,29 @@ impl Servers {
         }
         self.is_changed |= is_changed;
         self.is_news |= is_changed;
+        if is_changed {
+            self.nodes.values_mut().for_each(|server| server.is_told = false);
+        }
         Ok(())
+    }
+
+    /// Whether a node is a member of the cluster, and not just being removed.
+    pub(super) fn has(&mut self, namespace: &Namespace, node: NodeId) -> Result<bool, NsError> {
+        // It may have just joined.
+        if !self.nodes.contains_key(&node) {
+            self.look(namespace)?;
+        }
+        Ok(self.nodes.contains_key(&node) && !self.going.contains(&node))
+    }
+
+    /// A node is being removed.
+    pub(super) fn goes(&mut self, node: NodeId) {
+        self.going.insert(node);
+    }
+
+    /// That has come to its end.
+    pub(super) fn goes_no_more(&mut self, node: NodeId) {
+        self.going.remove(&node);
     }
 
     /// Where the hosts of disk servers stand; of a host with several, that of the first.
@@ -376,8 +410,26 @@ impl Servers {
         }
     }
 
+    /// Who serves which store, as it is told.
+    fn pages_of_ways(&self) -> Vec<WaysPage> {
+        let way = |info: &StoreInfo| {
+            let nodes_at = self.nodes.get(&info.node)?.nodes_at.clone()?;
+            Some(Way { store: info.store, node: info.node, nodes_at })
+        };
+        let ways: Vec<Way> = self.stores.values().filter_map(way).collect();
+        let count = ways.len().div_ceil(WAYS_MAX).max(1);
+        let mut pages = ways.chunks(WAYS_MAX).map(<[Way]>::to_vec);
+        let page = |page: usize| WaysPage {
+            number: self.tellings,
+            page: u32::try_from(page).unwrap_or(u32::MAX),
+            is_last: page + 1 == count,
+            ways: pages.next().unwrap_or_default(),
+        };
+        (0..count).map(page).collect()
+    }
+
     fn set_connected(&mut self, node: NodeId, is_connected: bool) {
-        let server = self.nodes.entry(node).or_default();
+        let Some(server) = self.nodes.get_mut(&node) else { return };
         if server.is_connected != is_connected {
             server.is_connected = is_connected;
             self.is_changed = true;
@@ -388,9 +440,11 @@ impl Servers {
 impl Manager {
     /// A connection to a node is up, which is at this address.
     pub fn connected(&self, node: NodeId, address: IpAddr) {
-        let mut state = self.state();
-        state.servers.is_seen_at(node, address);
-        state.servers.set_connected(node, true);
+        if self.has_member(node) {
+            let mut state = self.state();
+            state.servers.is_seen_at(node, address);
+            state.servers.set_connected(node, true);
+        }
     }
 
     /// It has ended: nobody is sent there any more. Its session goes on until its lease ends.
@@ -411,18 +465,19 @@ impl Manager {
         let seconds = u32::try_from(self.world.wall().secs()).unwrap_or(0);
         let id = {
             let mut state = self.state();
-            let server = state.servers.nodes.entry(node).or_default();
+            let Some(server) = state.servers.nodes.get_mut(&node) else { return };
             server.heard.connects();
             let before = server.key.as_ref().map_or(0, |key| key.id).max(hello.key);
             let id = before.saturating_add(1).max(seconds);
             server.key = Some(CapabilityKey::new(id, &secret));
+            // It does not know who the others are.
+            server.is_told = false;
             id
         };
         self.look_at_newest(node, hello.newest);
         let (manager, incarnation) = (self.clients_at.read().clone(), self.namespace.incarnation());
         self.world.send(node, FromManager::Keys(Keys { id, secret, incarnation, manager }));
         self.report(node, hello.stores);
-        // It does not know who the others are.
         self.tell_ways();
     }
 
@@ -446,20 +501,30 @@ impl Manager {
         });
     }
 
-    /// Tells all servers who serves which store.
+    /// Tells those servers who serves which store that have not been told, or not as it is now.
     fn tell_ways(&self) {
-        let (ways, nodes): (Vec<Way>, Vec<NodeId>) = {
-            let state = self.state();
-            let servers = &state.servers;
-            let way = |info: &StoreInfo| {
-                let nodes_at = servers.nodes.get(&info.node)?.nodes_at.clone()?;
-                Some(Way { store: info.store, node: info.node, nodes_at })
-            };
-            let nodes = servers.nodes.iter().filter(|(_, server)| server.is_connected).map(|(node, _)| *node);
-            (servers.stores.values().filter_map(way).collect(), nodes.collect())
+        let _one_after_the_other = self.telling_ways.lock();
+        let (pages, nodes) = {
+            let mut state = self.state();
+            let servers = &mut state.servers;
+            let untold = servers.nodes.iter_mut().filter(|(_, server)| server.is_connected && !server.is_told);
+            let nodes: Vec<NodeId> = untold
+                .map(|(node, server)| {
+                    server.is_told = true;
+                    *node
+                })
+                .collect();
+            if nodes.is_empty() {
+                return;
+            }
+            servers.tellings += 1;
+            (servers.pages_of_ways(), nodes)
         };
         for node in nodes {
-            self.world.send(node, FromManager::Ways(ways.clone()));
+            let are_sent = pages.iter().all(|page| self.world.send(node, FromManager::Ways(page.clone())));
+            if !are_sent && let Some(server) = self.state().servers.nodes.get_mut(&node) {
+                server.is_told = false;
+            }
         }
     }
 
@@ -493,14 +558,16 @@ impl Manager {
     /// Sees who came and went.
     pub(super) fn look_at_servers(&self, now: Time) {
         let mut state = self.state();
+        let mut is_news = std::mem::take(&mut state.servers.is_news);
         if now >= state.servers.next_look {
+            // Who could not be told is tried again now and then.
+            is_news = true;
             state.servers.next_look = now + LOOK;
             state.servers.is_changed |= state.servers.has_new_figures;
             if let Err(error) = state.servers.look(&self.namespace) {
                 tracing::error!(%error, "cannot read which nodes and stores there are");
             }
         }
-        let is_news = std::mem::take(&mut state.servers.is_news);
         let shown: BTreeMap<StoreId, StoreState> =
             state.servers.map.stores().iter().map(|info| (info.store, info.state)).collect();
         let changed = state.servers.stores.values().any(|info| {
@@ -518,9 +585,12 @@ impl Manager {
 
     /// Sees at once what was changed in the namespace.
     pub(super) fn look_again(&self) -> Result<(), NsError> {
-        let mut state = self.state();
-        state.servers.look(&self.namespace)?;
-        self.make_map(&mut state);
+        {
+            let mut state = self.state();
+            state.servers.look(&self.namespace)?;
+            self.make_map(&mut state);
+        }
+        self.tell_ways();
         Ok(())
     }
 
@@ -548,7 +618,12 @@ impl Manager {
 
     fn give_session(&self, request: &Register, kept: Option<types::NodeRecord>) {
         let now = self.world.now();
-        let registered = self.state().sessions.register(now, request, kept);
+        let registered = {
+            let mut state = self.state();
+            // It may have been removed since it asked.
+            let is_member = state.servers.has(&self.namespace, request.node).unwrap_or(false);
+            if is_member { state.sessions.register(now, request, kept) } else { None }
+        };
         if let Some(registered) = registered {
             tracing::info!(node = %request.node, session = %registered.session, era = registered.era.0, "a disk server is there");
             let (terms, wall) = (self.settings.terms, self.world.wall());

@@ -12,6 +12,8 @@ use super::Manager;
 use crate::message::{FromManager, NotSummed, SumRequest};
 use crate::opening::{Asking, OpeningError};
 
+/// Characters of what a disk server says that are shown.
+const TEXT_MAX: usize = 512;
 /// How often a disk server is asked for the same.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -56,6 +58,11 @@ impl SumError {
 /// Whoever asks again is told what is there now.
 fn gone() -> SumError {
     OpeningError::wait("its name is not that of the same file any more").into()
+}
+
+/// What a disk server says to people: so much of it, and nothing that a terminal would take for something else.
+fn shown(text: &str) -> String {
+    link::printable(text.chars().take(TEXT_MAX).collect::<String>().as_bytes())
 }
 
 /// Who is told what was found.
@@ -128,6 +135,8 @@ impl Manager {
 
     /// A disk server has read one, or not.
     pub(super) fn summed(&self, node: NodeId, number: u64, found: Result<Whole, NotSummed>) {
+        // It goes to a client, and into the log.
+        let found = found.map_err(|why| NotSummed { text: shown(&why.text), ..why });
         let asked = {
             let mut state = self.state();
             // Nobody else was asked.

@@ -1,9 +1,9 @@
 //! The node's side of the socket.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,12 +50,19 @@ impl Control {
             let path = path.clone();
             move |source| ControlError { what, path, source }
         };
-        // Nobody may open it before it is the owner's alone.
-        let new = format!("{SOCKET}.new");
-        let _ = fs::remove_file(data.join(&new));
-        let listener = within(data, &new, |short| UnixListener::bind(short)).map_err(failed("make"))?;
-        fs::set_permissions(data.join(&new), Permissions::from_mode(0o600)).map_err(failed("protect"))?;
-        fs::rename(data.join(&new), &path).map_err(failed("name"))?;
+        // A socket can be connected to as soon as it is made, and whoever has connected stays: it is made where nobody else can come, and moved when it is
+        // the owner's alone.
+        let folder = data.join(format!("{SOCKET}.new"));
+        forget(&folder);
+        DirBuilder::new().mode(0o700).create(&folder).map_err(failed("make a folder for"))?;
+        let made =
+            within(&folder, SOCKET, |short| UnixListener::bind(short)).map_err(failed("make")).and_then(|made| {
+                fs::set_permissions(folder.join(SOCKET), Permissions::from_mode(0o600)).map_err(failed("protect"))?;
+                fs::rename(folder.join(SOCKET), &path).map_err(failed("name"))?;
+                Ok(made)
+            });
+        forget(&folder);
+        let listener = made?;
         let shared = Arc::new(Shared { answer, stopping: AtomicBool::new(false), connections: AtomicUsize::new(0) });
         let inner = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("control".into()).stack_size(256 << 10);
@@ -86,6 +93,13 @@ impl Drop for Control {
     fn drop(&mut self) {
         self.stop(Duration::ZERO);
     }
+}
+
+/// Takes away what a start has made, or has left.
+fn forget(folder: &Path) {
+    let _ = fs::remove_file(folder.join(SOCKET));
+    // One that was left by a version that made the socket there.
+    let _ = fs::remove_dir(folder).or_else(|_| fs::remove_file(folder));
 }
 
 /// A connection to the node that serves `data`.
@@ -184,6 +198,29 @@ mod tests {
         })
     }
 
+    /// Tries to connect to whatever is there, all the time.
+    #[test]
+    fn nobody_else_can_connect_before_it_is_the_owners_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let (seen, done) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    // Others reach what is in a folder only if that lets them.
+                    let at = |path: PathBuf| fs::metadata(path).map(|found| found.permissions().mode());
+                    let socket = [SOCKET.to_owned(), format!("{SOCKET}.new")].map(|name| at(temp.path().join(name)));
+                    let is_open = socket.into_iter().flatten().any(|mode| mode & 0o077 != 0);
+                    seen.fetch_or(is_open, Ordering::SeqCst);
+                }
+            });
+            for _ in 0..300 {
+                drop(Control::start(temp.path(), answering()).unwrap());
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+        assert!(!seen.load(Ordering::SeqCst));
+    }
+
     #[test]
     fn requests_are_answered_and_what_is_not_known_is_refused() {
         let temp = tempfile::tempdir().unwrap();
@@ -212,6 +249,13 @@ mod tests {
         control.stop(Duration::from_secs(1));
         assert!(!data.join(SOCKET).exists());
         fs::write(data.join(SOCKET), "").unwrap();
+        let left = data.join(format!("{SOCKET}.new"));
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join(SOCKET), "").unwrap();
+        let again = Control::start(&data, answering()).unwrap();
+        assert!(!left.exists());
+        drop(again);
+        fs::write(&left, "of a version before").unwrap();
         let _again = Control::start(&data, answering()).unwrap();
         client::ask(&data, &Ask::ScrubStatus).unwrap();
     }

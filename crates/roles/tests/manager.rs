@@ -1,0 +1,357 @@
+//! What a manager does with what disk servers tell it, without connections: its clock and its ways to them are the test's.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::message::{FromStore, ToManager, ToServer, ToStore};
+use cluster::{Life, Presence, Register, Time};
+use kv::MemoryKv;
+use namespace::{
+    Actor, Durability, FoundCluster, How, JoinNode, MakeToken, Namespace, NamespaceConfig, OpenWrite, OpenedWrite,
+    Operation, PutGroup, PutStore, SetAddresses, TokenEntry,
+};
+use parking_lot::Mutex;
+use roles::{FromDisk, FromManager, Hello, Manager, ManagerSettings, MemberError, WaysPage, World as Outside};
+use types::{
+    BodyId, BootId, ClientIdentity, Era, ErrorCode, Group, GroupId, Member, NodeId, NsPath, Participant, Placement,
+    SessionId, StoreId, Timestamp, WriterToken,
+};
+
+const GROUP: GroupId = GroupId(7);
+
+/// What the manager is handed, and what it has said.
+#[derive(Default)]
+struct Told {
+    now: Mutex<Time>,
+    sent: Mutex<Vec<(NodeId, FromManager)>>,
+    cut: Mutex<Vec<NodeId>>,
+    /// Messages for these do not go out.
+    full: Mutex<BTreeSet<NodeId>>,
+}
+
+struct World(Arc<Told>);
+
+impl Outside for World {
+    fn now(&self) -> Time {
+        *self.0.now.lock()
+    }
+    fn wall(&self) -> Timestamp {
+        Timestamp(1_000_000_000)
+    }
+    fn random(&self) -> u64 {
+        4
+    }
+    fn secret(&self) -> Option<[u8; 32]> {
+        Some([9; 32])
+    }
+    fn is_up(&self, _: NodeId) -> bool {
+        true
+    }
+    fn send(&self, to: NodeId, message: FromManager) -> bool {
+        let is_sent = !self.0.full.lock().contains(&to);
+        if is_sent {
+            self.0.sent.lock().push((to, message));
+        }
+        is_sent
+    }
+    fn cut(&self, node: NodeId, _: &str) {
+        self.0.cut.lock().push(node);
+    }
+}
+
+struct Cluster {
+    namespace: Arc<Namespace>,
+    told: Arc<Told>,
+    manager: Arc<Manager>,
+}
+
+impl Cluster {
+    /// With a manager and no disk server.
+    fn new() -> Self {
+        let config = NamespaceConfig::default();
+        let namespace = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), config).unwrap();
+        change(&namespace, FoundCluster { roles: 1, name: "mgr".into(), key: [0; 32] });
+        let told = Arc::new(Told::default());
+        let world = Box::new(World(Arc::clone(&told)));
+        let manager = Manager::start(Arc::clone(&namespace), ManagerSettings::default(), world).unwrap();
+        Self { namespace, told, manager }
+    }
+
+    /// A node joins, and registers a store of its number.
+    fn joins(&self, number: u8) -> NodeId {
+        let (id, key, expires) = ([number; 16], [number; 32], Timestamp(i64::MAX));
+        let token = TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, used: None };
+        change(&self.namespace, MakeToken { token: token.clone() });
+        let node = change(&self.namespace, JoinNode { token, roles: 2, name: format!("disk{number}"), key });
+        let (for_nodes, for_clients) = (vec![format!("disk{number}:2")], vec![format!("disk{number}:1")]);
+        change(&self.namespace, SetAddresses { node, for_nodes, for_clients });
+        self.has_store(node, u64::from(number));
+        node
+    }
+
+    fn has_store(&self, node: NodeId, store: u64) {
+        let place = format!("site/rack/host{store}").parse().unwrap();
+        change(&self.namespace, PutStore { store: StoreId(store), node, place, class: None });
+    }
+
+    /// A connection with it is up.
+    fn comes(&self, node: NodeId) {
+        self.manager.connected(node, std::net::Ipv4Addr::LOCALHOST.into());
+        self.manager.receive(node, FromDisk::Hello(Hello { key: 0, stores: Vec::new(), newest: types::BodyId(0) }));
+    }
+
+    fn registers(&self, node: NodeId) -> Option<SessionId> {
+        let request = Register { node, life: Life(1), boot: BootId(1), number: 1 };
+        self.manager.receive(node, FromDisk::Cluster(ToManager::Register(request)));
+        let session = |message: &FromManager| match message {
+            FromManager::Cluster(ToServer::Registered { registered, .. }) => Some(registered.session),
+            _ => None,
+        };
+        self.sent(node).iter().find_map(session)
+    }
+
+    fn disk(&self, number: u8) -> (NodeId, SessionId) {
+        let node = self.joins(number);
+        self.comes(node);
+        (node, self.registers(node).unwrap())
+    }
+
+    /// What was said to a node since this was asked last.
+    fn sent(&self, to: NodeId) -> Vec<FromManager> {
+        let mut sent = self.told.sent.lock();
+        sent.extract_if(.., |(node, _)| *node == to).map(|(_, message)| message).collect()
+    }
+
+    /// The nodes that a node was told of last.
+    fn ways(&self, to: NodeId) -> Option<Vec<u64>> {
+        let page = |message: FromManager| match message {
+            FromManager::Ways(page) => Some(page),
+            _ => None,
+        };
+        let last: WaysPage = self.sent(to).into_iter().filter_map(page).last()?;
+        assert!(last.is_last && last.page == 0);
+        Some(last.ways.iter().map(|way| way.node.0).collect())
+    }
+
+    fn passes(&self, secs: u64) {
+        let mut now = self.told.now.lock();
+        *now = *now + Duration::from_secs(secs);
+    }
+
+    /// Somebody writes a file on these stores, the first the primary.
+    fn writes(&self, stores: &[u64]) -> OpenedWrite {
+        let member = |store: &u64| Member { store: StoreId(*store), since: BodyId(1), through: BodyId(0) };
+        let members = [1, 2, 3].iter().map(member).collect();
+        change(&self.namespace, PutGroup { group: Group { group: GROUP, epoch: 1, members } });
+        let participants = participants(stores);
+        let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+        let open = OpenWrite::new(NsPath::parse(b"/f").unwrap(), How::NewOnly, client, BootId(1));
+        change(&self.namespace, OpenWrite { placement: Placement { group: GROUP, participants }, ..open })
+    }
+
+    fn says(&self, node: NodeId, store: u64, message: FromStore) -> Vec<FromManager> {
+        self.sent(node);
+        let store = StoreId(store);
+        self.manager.receive(node, FromDisk::Cluster(ToManager::OfStore { store, message }));
+        self.sent(node)
+    }
+
+    fn writers(&self) -> Vec<WriterToken> {
+        let writers = self.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
+        writers.iter().map(namespace::WriterRecord::token).collect()
+    }
+}
+
+fn participants(stores: &[u64]) -> Vec<Participant> {
+    stores.iter().map(|store| Participant { store: StoreId(*store), era: Era(1) }).collect()
+}
+
+fn change<O: Operation + Send + 'static>(namespace: &Namespace, op: O) -> O::Reply {
+    let ctx = namespace.context(Timestamp(1), &Actor::admin(), None);
+    namespace.change_wait(Durability::Synced, ctx, op).unwrap()
+}
+
+fn refusal(sent: &[FromManager]) -> Option<ErrorCode> {
+    sent.iter().find_map(|message| match message {
+        FromManager::Cluster(ToServer::ToStore {
+            message: ToStore::Placed { result, .. } | ToStore::Ended { result, .. },
+            ..
+        }) => result.err(),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_node_that_was_removed_is_cut_off_and_comes_back_as_nothing() {
+    let cluster = Cluster::new();
+    let (gone, _) = cluster.disk(1);
+    let (stays, _) = cluster.disk(2);
+    cluster.passes(100);
+    cluster.manager.remove_node("disk1").unwrap();
+    assert_eq!(*cluster.told.cut.lock(), [gone]);
+    assert_eq!(cluster.ways(stays), Some(vec![stays.0]), "the others are told at once");
+    // Its connection was let in before.
+    cluster.comes(gone);
+    assert_eq!(cluster.registers(gone), None);
+    assert!(cluster.sent(gone).is_empty() && cluster.told.cut.lock().len() > 1);
+    cluster.passes(1);
+    cluster.manager.tick();
+    assert_eq!(cluster.registers(gone), None);
+    assert!(cluster.registers(stays).is_some());
+}
+
+#[test]
+fn a_node_is_removed_or_it_is_there_and_never_both() {
+    let cluster = Cluster::new();
+    let (node, _) = cluster.disk(1);
+    for _ in 0..20 {
+        cluster.passes(100);
+        let (removed, session) = std::thread::scope(|scope| {
+            let removing = scope.spawn(|| cluster.manager.remove_node("disk1"));
+            let session = cluster.registers(node);
+            (removing.join().unwrap(), session)
+        });
+        let presence = cluster.manager.status_view().unwrap().nodes.iter().find(|one| one.node == node).cloned();
+        match removed {
+            Ok(()) => return assert!(session.is_none() && presence.is_none(), "{session:?}"),
+            Err(MemberError::IsThere { .. }) => assert_eq!(presence.unwrap().presence, Some(Presence::Online)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn who_is_not_a_member_is_not_heard() {
+    let cluster = Cluster::new();
+    let stranger = NodeId(77);
+    cluster.comes(stranger);
+    assert_eq!(cluster.registers(stranger), None);
+    assert!(cluster.told.cut.lock().contains(&stranger) && cluster.sent(stranger).is_empty());
+}
+
+#[test]
+fn who_joins_is_heard_at_once_and_told_to_the_others() {
+    let cluster = Cluster::new();
+    let (first, _) = cluster.disk(1);
+    let (second, _) = cluster.disk(2);
+    cluster.passes(2);
+    cluster.manager.tick();
+    assert_eq!(cluster.ways(first), Some(vec![first.0, second.0]));
+    // What could not be told is told later.
+    cluster.told.full.lock().insert(first);
+    let third = cluster.joins(3);
+    cluster.passes(2);
+    cluster.manager.tick();
+    assert_eq!(cluster.ways(first), None);
+    cluster.told.full.lock().clear();
+    cluster.passes(2);
+    cluster.manager.tick();
+    assert_eq!(cluster.ways(first), Some(vec![first.0, second.0, third.0]));
+    cluster.passes(2);
+    cluster.manager.tick();
+    assert_eq!(cluster.ways(first), None, "and not again and again");
+}
+
+#[test]
+fn ten_thousand_stores_are_told_in_pages_that_fit() {
+    let cluster = Cluster::new();
+    let mut nodes = Vec::new();
+    for number in 1..=11 {
+        let node = cluster.joins(number);
+        let at = format!("{}:1", "h".repeat(240));
+        change(&cluster.namespace, SetAddresses { node, for_nodes: vec![at], for_clients: vec!["h:1".into()] });
+        (1..=920).for_each(|store| cluster.has_store(node, u64::from(number) << 48 | store));
+        nodes.push(node);
+    }
+    cluster.comes(nodes[0]);
+    let page = |message: FromManager| match message {
+        FromManager::Ways(page) => Some(page),
+        _ => None,
+    };
+    cluster.passes(2);
+    cluster.manager.tick();
+    let pages: Vec<WaysPage> = cluster.sent(nodes[0]).into_iter().filter_map(page).collect();
+    let last = pages.last().unwrap().number;
+    let pages: Vec<WaysPage> = pages.into_iter().filter(|page| page.number == last).collect();
+    assert!(pages.iter().zip(0..).all(|(page, number)| page.page == number));
+    assert_eq!(pages.iter().filter(|page| page.is_last).count(), 1);
+    assert_eq!(pages.iter().map(|page| page.ways.len()).sum::<usize>(), 11 * 921);
+    for page in pages {
+        link::encode(&roles::Message::FromManager(FromManager::Ways(page))).unwrap();
+    }
+}
+
+#[test]
+fn a_store_speaks_for_writings_of_its_own_alone() {
+    let cluster = Cluster::new();
+    let disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
+    let opened = cluster.writes(&[1, 2]);
+    let (piece, writer) = (opened.piece, opened.writer);
+    let whole = cluster::replication::Whole { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
+    for other in [2, 3] {
+        let (node, session) = disks[other - 1];
+        let other = other as u64;
+        for named in [participants(&[1]), participants(&[other])] {
+            let place = FromStore::Place { session, piece, writer, participants: named, request: 1 };
+            assert_eq!(refusal(&cluster.says(node, other, place)), Some(ErrorCode::Stale));
+        }
+        let holders = vec![StoreId(other)];
+        let (mtime, by) = (None, cluster::message::ClosedBy::Client);
+        let commit = FromStore::Commit { piece, group: GROUP, writer, whole, holders, mtime, by, request: 2 };
+        assert_eq!(refusal(&cluster.says(node, other, commit)), Some(ErrorCode::Stale));
+        let interrupt = FromStore::Interrupt { piece, writer, kept_len: 0, holders: Vec::new(), request: 3 };
+        assert_eq!(refusal(&cluster.says(node, other, interrupt)), Some(ErrorCode::Stale));
+        // Nor is it believed what becomes of those that it does not lead.
+        cluster.manager.receive(node, FromDisk::Leads { asked: vec![writer], led: Vec::new() });
+    }
+    assert_eq!(cluster.writers(), [writer]);
+    let (node, session) = disks[0];
+    let place = FromStore::Place { session, piece, writer, participants: participants(&[1]), request: 1 };
+    assert_eq!(refusal(&cluster.says(node, 1, place)), None);
+    let holders = vec![StoreId(1), StoreId(3)];
+    let (mtime, by) = (None, cluster::message::ClosedBy::Client);
+    let commit = FromStore::Commit { piece, group: GroupId(99), writer, whole, holders, mtime, by, request: 2 };
+    assert_eq!(refusal(&cluster.says(node, 1, commit)), None);
+    assert!(cluster.writers().is_empty());
+    let holders = cluster.namespace.read(|read| namespace::holders(read, GROUP, opened.body)).unwrap();
+    assert_eq!(holders, [StoreId(1)], "what it says of a store that took no part does not count");
+}
+
+#[test]
+fn nobody_is_fenced_for_who_does_not_order_the_changes() {
+    let cluster = Cluster::new();
+    let disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
+    let opened = cluster.writes(&[1, 2]);
+    let whole = cluster::replication::Whole { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
+    let (mtime, by, holders) = (None, cluster::message::ClosedBy::Client, vec![StoreId(1), StoreId(2)]);
+    let (piece, writer) = (opened.piece, opened.writer);
+    let commit = FromStore::Commit { piece, group: GROUP, writer, whole, holders, mtime, by, request: 2 };
+    assert_eq!(refusal(&cluster.says(disks[0].0, 1, commit)), None);
+    // It is changed in place: who is left out of that is fenced.
+    let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+    let open = OpenWrite::new(NsPath::parse(b"/f").unwrap(), How::Update, client, BootId(1));
+    let placement = Placement { group: GROUP, participants: participants(&[1, 2]) };
+    let writer = change(&cluster.namespace, OpenWrite { placement, ..open }).writer;
+    let are_fenced = || {
+        let sent = std::mem::take(&mut *cluster.told.sent.lock());
+        let is_fence = |message: &FromManager| {
+            matches!(message, FromManager::Cluster(ToServer::ToStore { message: ToStore::Fence(_), .. }))
+        };
+        sent.iter().any(|(_, message)| is_fence(message))
+    };
+    let place = |by: usize, piece, named: &[u64]| {
+        let (node, session) = disks[by - 1];
+        let message = FromStore::Place { session, piece, writer, participants: participants(named), request: 1 };
+        cluster.manager.receive(node, FromDisk::Cluster(ToManager::OfStore { store: StoreId(by as u64), message }));
+    };
+    are_fenced();
+    place(2, piece, &[2]);
+    place(3, piece, &[3]);
+    place(1, types::PieceId::first(BodyId(1 << 40)), &[1]);
+    assert!(!are_fenced());
+    place(1, piece, &[1]);
+    assert!(are_fenced());
+}
