@@ -19,7 +19,7 @@ use crate::connection::{Connection, Stop};
 use crate::creates::{Create, Creates, PlacedCreate};
 use crate::fair::Class;
 use crate::gather::Gather;
-use crate::node::{Counters, Node, Role, wall_clock};
+use crate::node::{Counters, Node, Role};
 use crate::refusal::Refusal;
 use crate::requests::{parse_new_path, parse_path};
 
