@@ -12,7 +12,7 @@ import pytest
 import raw
 from clients import Xrdfs, run, start_xrdcp, xrdcp
 from cluster import Cluster, Node
-from content import MIB, content, write
+from content import MIB, content, page_sum, write
 from harness import WEIR_BIN, remove, until
 
 # How long a permission is good for, and a bit.
@@ -214,3 +214,30 @@ def test_a_permission_that_is_too_old_leads_to_the_manager(cluster, early, tmp_p
     # A stock client that comes with it gets the file, by way of the manager.
     xrdcp("-f", f"{disk.url}{path}?{permission}", tmp_path / "back").ok()
     assert (tmp_path / "back").read_bytes() == content("early", 200_000)
+
+
+@pytest.mark.parametrize("sent_again", [False, True])
+def test_a_page_that_came_damaged_is_missing_still_when_its_writer_has_opened_the_file_again(cluster, sent_again):
+    path = f"/one/refused-page-{sent_again}"
+    page = b"p" * 4096
+    good = struct.pack(">I", page_sum(page)) + page
+    with raw.Raw(cluster.manager.port) as manager:
+
+        def opened(options: int) -> tuple[raw.Raw, bytes]:
+            port, host, opaque = manager.ask_open(path, options).redirect
+            there = raw.Raw(port, host=host)
+            return there, there.open(f"{path}?{opaque}", options)
+
+        def put(there: raw.Raw, handle: bytes, offset: int, unit: bytes) -> None:
+            assert there.request(raw.PGWRITE, handle + struct.pack(">q", offset), unit).status == raw.STATUS
+
+        before, handle = opened(raw.OPEN_NEW | raw.OPEN_UPDATE)
+        with before:
+            put(before, handle, 0, good + good)
+            put(before, handle, 4096, bytes(4) + page)
+            again, handle = opened(raw.OPEN_UPDATE)
+        with again:
+            if sent_again:
+                put(again, handle, 4096, good)
+            assert again.close(handle).status == (raw.OK if sent_again else raw.ERROR)
+    until(lambda: cluster.file(path)["content"]["state"] == ("complete" if sent_again else "interrupted"))

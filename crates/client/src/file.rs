@@ -8,7 +8,7 @@ use wire::{FileHandle, Request};
 
 use crate::pace::Pace;
 use crate::session::Answer;
-use crate::{ClientError, Session, Settings, Url};
+use crate::{ClientError, Endpoint, Session, Settings, Url};
 
 /// The fastest connection that is thought of: 100 Gbit/s.
 const BYTES_PER_MICROSECOND: u128 = 12_500;
@@ -29,6 +29,8 @@ pub struct RemoteFile {
     stat: StatReply,
     /// Its connection broke, and it has not been opened again.
     pub(crate) lost: bool,
+    /// Servers whose copy is damaged where it is being read.
+    pub(crate) damaged: Vec<Endpoint>,
 }
 
 impl RemoteFile {
@@ -40,7 +42,19 @@ impl RemoteFile {
         options: OpenOptions,
         settings: Settings,
     ) -> Self {
-        Self { session, handle, url, origin, options, settings, fruitless: 0, moved: 0, stat, lost: false }
+        Self {
+            session,
+            handle,
+            url,
+            origin,
+            options,
+            settings,
+            fruitless: 0,
+            moved: 0,
+            stat,
+            lost: false,
+            damaged: Vec::new(),
+        }
     }
 
     /// `bytes` have been moved over this connection: losing it is no reason to give up.

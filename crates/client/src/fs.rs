@@ -464,6 +464,8 @@ impl Client {
     ) -> Result<Asked<T>, ClientError> {
         let what = format!("{what} {url}");
         let mut attempts = Attempts::new();
+        let is_open = matches!(request, Request::Open(_));
+        let mut first = url.clone();
         let (mut at, mut asked, mut redirects) = (url.clone(), request.clone(), 0);
         loop {
             let known = self.met.contains(&at.server);
@@ -496,9 +498,22 @@ impl Client {
             };
             // A connection that was kept may have been lost long ago: that says nothing of the server.
             if !(kept && repeatable && failed.is_connection()) {
-                attempts.next(failed, if reached { repeatable } else { known }, &self.settings)?;
+                // Whoever has led an open there knows who else can do it, and, told so, what of a new file is this client's own beginning.
+                let led = is_open && redirects > 0;
+                let again = match (reached, led) {
+                    (true, led) => repeatable || led,
+                    (false, true) => known || !first.has_tried(&at.server.host),
+                    (false, false) => known,
+                };
+                attempts.next(failed, again, &self.settings)?;
+                if led {
+                    first.add_tried(&at.server.host);
+                }
             }
-            (at, asked, redirects) = (url.clone(), request.clone(), 0);
+            (at, asked, redirects) = (first.clone(), request.clone(), 0);
+            if is_open {
+                retarget(&mut asked, &first);
+            }
         }
     }
 }

@@ -43,6 +43,8 @@ struct Pending<B> {
     got: usize,
     buffer: B,
     waits: Waits,
+    /// A server's copy of it is damaged: it is asked for again at another one.
+    damaged: bool,
 }
 
 impl<B: DerefMut<Target = [u8]>> Reader<B> {
@@ -85,7 +87,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
             self.pace = Pace::new(Instant::now());
         }
         let (stream, waits) = (StreamId::default(), Waits::default());
-        self.pending.push(Pending { stream, offset, want, got: 0, buffer, waits });
+        self.pending.push(Pending { stream, offset, want, got: 0, buffer, waits, damaged: false });
         let last = self.pending.len() - 1;
         match self.send(last).and_then(|()| self.file.session.flush()) {
             Ok(()) => Ok(()),
@@ -132,7 +134,11 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         match self.next() {
             Ok(Some(done)) => {
                 self.pace = Pace::new(Instant::now());
-                let Pending { offset, want, got, buffer, .. } = self.pending.swap_remove(done);
+                let Pending { offset, want, got, buffer, damaged, .. } = self.pending.swap_remove(done);
+                if damaged {
+                    // Elsewhere that server's copy may be the whole one.
+                    self.file.damaged.clear();
+                }
                 if got < want && !self.grows {
                     let (what, end) = (format!("read {}", self.file.url()), offset + got as u64);
                     return Err(ClientError::Shorter { what, end, expected: offset + want as u64 });
@@ -168,7 +174,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
                 Ok(None) | Err(ClientError::Refused { .. }) => {}
                 Err(_) => return None,
             }
-            self.pending.retain(|pending| pending.waits.until().is_none());
+            self.pending.retain(|pending| pending.waits.until().is_none() && !pending.damaged);
         }
         let mut session = self.file.close().ok()?;
         session.be_patient(usual);
@@ -177,7 +183,8 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
 
     fn again(&mut self, mut lost: ClientError) -> Result<(), ClientError> {
         loop {
-            self.file.recover(lost)?;
+            // What was refused has had its answer, unless it is asked for again.
+            self.file.recover(lost).inspect_err(|_| self.pending.retain(|pending| !pending.damaged))?;
             self.pace = Pace::new(Instant::now());
             let sent = (0..self.pending.len()).try_for_each(|index| self.send(index));
             match sent.and_then(|()| self.file.session.flush()) {
@@ -291,8 +298,10 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
             }
             other => {
                 let error = self.file.session.refused(&format!("read {}", self.file.url()), other);
-                // A refusal is its answer; where a server sends away it is asked for again.
-                if !error.is_connection() {
+                // A refusal is its answer; where a server sends away, or another copy may be whole, it is asked for again.
+                if self.file.may_be_whole_elsewhere(&error) {
+                    self.pending[index].damaged = true;
+                } else if !error.is_connection() {
                     self.pending.swap_remove(index);
                 }
                 Err(error)

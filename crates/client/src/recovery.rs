@@ -4,6 +4,8 @@
 //! As the stock client does it, so that servers know what it means: the same path for update, without what would empty
 //! the file or refuse it because it is there; the lost session is ended first. A server that has lost something
 //! that it had acknowledged refuses, and so does this.
+//!
+//! A reader whose server finds its copy damaged goes on with another one, if whoever has sent it there knows one.
 
 use std::time::Instant;
 
@@ -14,11 +16,15 @@ use wire::response::{OpenReply, Redirect, StatReply};
 
 use crate::fs::{PAUSES, follow};
 use crate::session::Answer;
-use crate::{ClientError, Kind, RemoteFile, Session, Url};
+use crate::{ClientError, Endpoint, Kind, RemoteFile, Session, Url};
 
 /// Connections that may be lost one after the other without anything moved over them. A server that takes a connection, opens the
 /// file and then ends it would be asked again for ever.
 const FRUITLESS_MAX: u32 = 5;
+
+/// How often it is asked for another copy. Servers that share a host cannot be told apart by what is said of them (`tried=`): which of them is
+/// meant is drawn anew each time.
+const OTHERS_MAX: usize = 8;
 
 /// One that falls silent counts for so many: that takes its time.
 const SILENT_COUNTS: u32 = 3;
@@ -31,12 +37,20 @@ impl RemoteFile {
             .any(|bit| self.options.has(*bit))
     }
 
+    /// Is it that copy which is damaged, so that another one may be whole? What was refused then is to be sent again after [`RemoteFile::recover`].
+    pub(crate) fn may_be_whole_elsewhere(&self, error: &ClientError) -> bool {
+        error.kind() == Kind::Checksum && !self.is_writer() && self.origin.server != self.url.server
+    }
+
     /// Opens it again after `lost`. All requests that were under way have to be sent again.
     ///
     /// # Errors
-    /// `lost` itself where that is no question of the connection, or the server cannot be reached in time; else why the
-    /// server does not go on with the file.
+    /// `lost` itself where that is no question of the connection or of one copy, the server cannot be reached in time, or no other copy is to be had; else
+    /// why the server does not go on with the file.
     pub(crate) fn recover(&mut self, lost: ClientError) -> Result<(), ClientError> {
+        if self.may_be_whole_elsewhere(&lost) {
+            return self.reopen_elsewhere(lost);
+        }
         self.lost |= lost.is_connection();
         self.fruitless += if matches!(lost, ClientError::Silent { .. }) { SILENT_COUNTS } else { 1 };
         if !lost.is_connection() || self.fruitless > FRUITLESS_MAX {
@@ -88,6 +102,45 @@ impl RemoteFile {
         origin.add_words(&format!("tried={}", self.url.server.host));
         tracing::info!(%lost, "asking {} who else has it", self.origin.server);
         self.reopen(origin)
+    }
+
+    /// At a server whose copy is not known to be damaged.
+    fn reopen_elsewhere(&mut self, damaged: ClientError) -> Result<(), ClientError> {
+        tracing::warn!(%damaged, "asking {} who else has it", self.origin.server);
+        self.damaged.push(self.url.server.clone());
+        let mut origin = self.origin.clone();
+        self.damaged.iter().for_each(|server| origin.add_tried(&server.host));
+        for _ in 0..OTHERS_MAX {
+            let (at, opened) = self.reopen_whole(origin.clone());
+            match opened {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) if error.is_connection() => origin.add_tried(&at.host),
+                Err(error) => {
+                    tracing::info!(%error, "no other copy is to be had");
+                    break;
+                }
+            }
+            self.settings.stop.check()?;
+        }
+        self.damaged.clear();
+        Err(damaged)
+    }
+
+    /// Where `origin` sends to, and whether it was opened there: not at a server whose copy is damaged.
+    fn reopen_whole(&mut self, origin: Url) -> (Endpoint, Result<bool, ClientError>) {
+        let mut at = origin;
+        for _ in 0..=self.settings.redirects_max {
+            if self.damaged.contains(&at.server) {
+                return (at.server, Ok(false));
+            }
+            match self.reopen_at(&at).and_then(|redirect| redirect.map(|to| follow(&at, &to)).transpose()) {
+                Ok(Some(to)) => at = to,
+                Ok(None) => return (at.server, Ok(true)),
+                Err(error) => return (at.server, Err(error)),
+            }
+        }
+        (at.server, Ok(false))
     }
 
     /// At `url`, or where that sends to.

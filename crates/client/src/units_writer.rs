@@ -219,16 +219,36 @@ struct Unit<B> {
     tell: Sender<Event<B>>,
 }
 
+/// Says that a unit's thread has ended without a word, so that nobody waits for it.
+struct Ending<B>(Option<Sender<Event<B>>>);
+
+impl<B> Ending<B> {
+    /// It has said, or says, how it ended.
+    fn said(mut self) {
+        self.0 = None;
+    }
+}
+
+impl<B> Drop for Ending<B> {
+    fn drop(&mut self) {
+        if let Some(tell) = self.0.take() {
+            let _ = tell.send(Event::Failed(ClientError::Stopped));
+        }
+    }
+}
+
 impl<B: Deref<Target = [u8]>> Unit<B> {
     fn run(mut self, file: Option<RemoteFile>, orders: &Receiver<Order<B>>) {
+        let ending = Ending(Some(self.tell.clone()));
         let ended = self.write(file, orders);
         let event = match ended {
             Ok(Some(sum)) => Event::Closed(self.number, sum),
             // The file was given up: its connection is cut, so that the server does not take the unit for complete.
-            Ok(None) => return,
+            Ok(None) => return ending.said(),
             Err(error) => Event::Failed(error),
         };
         let _ = self.tell.send(event);
+        ending.said();
     }
 
     fn open(&self) -> Result<Writer<Part<B>>, ClientError> {
@@ -314,5 +334,26 @@ impl<B: Deref<Target = [u8]>> Unit<B> {
             };
         }
         Ok(self.sums.whole(len).map(|sums| sums.crc32c))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_ends_without_a_word_is_heard_of() {
+        let (tell, events) = channel::<Event<Vec<u8>>>();
+        let guarded = tell.clone();
+        let thread = std::thread::spawn(move || {
+            let _ending = Ending(Some(guarded));
+            std::panic::resume_unwind(Box::new("gone"));
+        });
+        assert!(thread.join().is_err());
+        assert!(matches!(events.try_recv(), Ok(Event::Failed(ClientError::Stopped))));
+        Ending(Some(tell)).said();
+        assert!(events.try_recv().is_err(), "nothing more is said of one that has said how it ended");
     }
 }

@@ -170,6 +170,24 @@ impl Url {
         }
     }
 
+    /// Says to whoever decides where this leads that there was no getting on with `host` (`tried=`, as stock clients say it), beside those of which that is
+    /// said already.
+    pub(crate) fn add_tried(&mut self, host: &str) {
+        if self.has_tried(host) {
+            return;
+        }
+        let tried = match self.word("tried").filter(|before| !before.is_empty()) {
+            Some(before) => format!("tried={before},{host}"),
+            None => format!("tried={host}"),
+        };
+        self.add_words(&tried);
+    }
+
+    /// Is that said of `host`?
+    pub(crate) fn has_tried(&self, host: &str) -> bool {
+        self.word("tried").is_some_and(|before| before.split(',').any(|other| other == host))
+    }
+
     /// Takes a word (`key=value`) away.
     pub(crate) fn remove_word(&mut self, word: &str) {
         if let Some(opaque) = self.opaque.take() {
@@ -211,6 +229,16 @@ mod tests {
         url.remove_word("a=1");
         url.remove_word("b=2");
         assert_eq!(url.opaque, None);
+    }
+
+    #[test]
+    fn those_that_were_tried_gather() {
+        let mut url = Url::parse("root://host//file?a=1").unwrap();
+        for host in ["d1", "d2", "d1"] {
+            url.add_tried(host);
+            assert!(url.has_tried(host));
+        }
+        assert_eq!((url.word("tried"), url.word("a"), url.has_tried("d")), (Some("d1,d2"), Some("1"), false));
     }
 
     #[test]

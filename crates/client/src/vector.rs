@@ -64,6 +64,8 @@ impl RemoteFile {
                 Err(lost) => run.again(self, lost)?,
             }
         }
+        // Elsewhere a damaged copy may be the whole one.
+        self.damaged.clear();
         Ok(trips)
     }
 }
@@ -250,8 +252,8 @@ impl Run {
             }
             other => {
                 let error = file.session.refused(&format!("read {}", file.url), other);
-                // A refusal is its answer; where a server sends away it is asked for again.
-                if !error.is_connection() {
+                // A refusal is its answer; where a server sends away, or another copy may be whole, it is asked for again.
+                if !error.is_connection() && !file.may_be_whole_elsewhere(&error) {
                     self.under_way.swap_remove(index);
                 }
                 Err(error)

@@ -125,7 +125,7 @@ pub enum NsError {
         /// For how long, in seconds.
         kept_secs: u64,
     },
-    /// A unit of a striped file is not what its writer has sent.
+    /// A unit of a striped file is not what its writer has sent. The writing has ended, as interrupted: this error keeps its changes, as the next one.
     #[error(
         "unit {unit} of the striped content {body} has the CRC32C {found:08x}, and {sent:08x} was sent: something has changed it on its way; write the file again", found = .found.0, sent = .sent.0
     )]
@@ -138,6 +138,16 @@ pub enum NsError {
         found: Crc32c,
         /// As it was sent.
         sent: Crc32c,
+    },
+    /// A striped file has another length than its writer has announced, or says.
+    #[error("the striped content {body} has {found} bytes, and {sent} were sent; write the file again")]
+    NotAsLong {
+        /// The file's content.
+        body: BodyId,
+        /// As its units have it, in bytes.
+        found: u64,
+        /// As it was announced or sent, in bytes.
+        sent: u64,
     },
     /// A length, offset or value over what can be stored.
     #[error("{what}: {len} bytes; {bound} is the limit")]
@@ -225,7 +235,7 @@ impl NsError {
             NsError::Interrupted { .. } | NsError::LostBytes { .. } => ErrorCode::Interrupted,
             NsError::Stale { .. } => ErrorCode::Stale,
             NsError::UploadKept { code, .. } | NsError::Remembered { code, .. } => *code,
-            NsError::NotAsSent { .. } => ErrorCode::Checksum,
+            NsError::NotAsSent { .. } | NsError::NotAsLong { .. } => ErrorCode::Checksum,
             NsError::TooLarge { .. } => ErrorCode::TooLarge,
             NsError::OutOfNumbers => ErrorCode::Overloaded,
             NsError::Damaged { .. } => ErrorCode::Damaged,
@@ -239,6 +249,12 @@ impl NsError {
     /// Whether what the operation changed before it refused is part of the refusal and must be committed.
     #[must_use]
     pub fn keeps_changes(&self) -> bool {
-        matches!(self, NsError::UploadKept { .. } | NsError::LostBytes { marked: true, .. })
+        matches!(
+            self,
+            NsError::UploadKept { .. }
+                | NsError::LostBytes { marked: true, .. }
+                | NsError::NotAsSent { .. }
+                | NsError::NotAsLong { .. }
+        )
     }
 }

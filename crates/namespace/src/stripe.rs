@@ -154,7 +154,7 @@ pub(crate) fn drop_units(txn: &mut dyn Txn, ctx: &Context, body: BodyId) -> Resu
 struct Units {
     stripe: Stripe,
     lens: Vec<u64>,
-    /// All are complete.
+    /// All are complete, and nobody has gone away from one while it was changed.
     are_complete: bool,
     /// Somebody writes one.
     are_written: bool,
@@ -165,10 +165,12 @@ impl Units {
         let (stripe, units) = units_of(read, body)?;
         let contents: Vec<Content> = units.iter().filter_map(Inode::content).copied().collect();
         let is_written = |content: &Content| matches!(content.state, FileState::Open(_) | FileState::Updating(_));
+        // What was complete stays so when a change of it is interrupted, whatever is missing then: only an end that somebody answers for has checksums.
+        let is_whole = |content: &Content| content.state == FileState::Complete && content.sums.is_some();
         Ok(Self {
             stripe,
             lens: contents.iter().map(|content| content.len).collect(),
-            are_complete: contents.iter().all(|content| content.state == FileState::Complete),
+            are_complete: contents.iter().all(is_whole),
             are_written: contents.iter().any(is_written),
         })
     }
@@ -236,7 +238,8 @@ pub fn permit_writing(read: &dyn Read, writing: &StripedWriting) -> Result<(), N
     }
 }
 
-/// See [`CommitStriped`]. [`NsError::Stale`] if a unit is not complete, or the writer was fenced or has ended otherwise.
+/// See [`CommitStriped`]. [`NsError::Stale`] if a unit is not complete, or the writer was fenced or has ended otherwise. What is not as it was sent
+/// ([`NsError::NotAsSent`], [`NsError::NotAsLong`]) is interrupted at once: whoever ends the writing later would not know it any more.
 pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped) -> Result<CommitReply, NsError> {
     permit_writing(txn, &request.writing)?;
     let token = request.writing.writer;
@@ -250,24 +253,42 @@ pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped)
             }
         }
     }
-    if let Some(sent) = &request.unit_sums {
-        compare(&*txn, token.body, sent)?;
+    let writer = current_striped(txn, &token)?;
+    if let Some(len) = Units::of(txn, token.body)?.whole()
+        && let Err(other) = compare(&*txn, &writer, len, request)
+    {
+        interrupt(txn, ctx, &Interrupt { writer: token, kept_len: 0 })?;
+        return Err(other);
     }
     // The length is what the units have, whatever is said.
     let (len, sums) = request.sums.map_or((0, None), |(len, sums)| (len, Some(sums)));
     end(txn, ctx, token, Committed { len, sums, mtime: request.mtime }, Completion::ByClient)
 }
 
-/// Whether each unit is what was sent, as far as its server knows.
-fn compare(read: &dyn Read, body: BodyId, sent: &[Crc32c]) -> Result<(), NsError> {
+/// Whether the units, which make a file of `len` bytes, are what was announced and sent.
+fn compare(read: &dyn Read, writer: &WriterRecord, len: u64, request: &CommitStriped) -> Result<(), NsError> {
+    let body = writer.body;
+    let said = request.sums.map(|(len, _)| len);
+    if let Some(sent) = [writer.expected_len, said].into_iter().flatten().find(|sent| *sent != len) {
+        return Err(NsError::NotAsLong { body, found: len, sent });
+    }
     let (_, units) = units_of(read, body)?;
     let contents = units.iter().filter_map(Inode::content);
-    for ((unit, content), sent) in (0u64..).zip(contents).zip(sent) {
+    for ((unit, content), sent) in (0u64..).zip(contents).zip(request.unit_sums.iter().flatten()) {
         if let Some(sums) = content.sums.filter(|sums| sums.crc32c != *sent) {
             return Err(NsError::NotAsSent { body, unit, found: sums.crc32c, sent: *sent });
         }
     }
     Ok(())
+}
+
+fn current_striped(read: &dyn Read, writer: &WriterToken) -> Result<WriterRecord, NsError> {
+    let record = current_writer(read, writer)?;
+    if record.placement.group != GroupId::STRIPED {
+        let what = format!("body {:016x}", writer.body.0);
+        return Err(NsError::Invalid { what, why: "it is not striped: its stores end its writing" });
+    }
+    Ok(record)
 }
 
 fn end(
@@ -277,10 +298,7 @@ fn end(
     content: Committed,
     completion: Completion,
 ) -> Result<CommitReply, NsError> {
-    if current_writer(txn, &writer)?.placement.group != GroupId::STRIPED {
-        let what = format!("body {:016x}", writer.body.0);
-        return Err(NsError::Invalid { what, why: "it is not striped: its stores end its writing" });
-    }
+    current_striped(txn, &writer)?;
     commit(txn, ctx, &Commit { writer, content, completion })
 }
 

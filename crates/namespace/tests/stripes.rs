@@ -80,10 +80,30 @@ impl World {
     }
 
     fn close_unit(&self, opened: &ns::OpenedWrite, len: u64) {
-        let content = ns::Committed { len, sums: None, mtime: None };
+        self.close_unit_as(opened, len, 0);
+    }
+
+    fn close_unit_as(&self, opened: &ns::OpenedWrite, len: u64, crc: u32) {
+        let sums = Some(ns::Sums { adler32: Adler32(1), crc32c: Crc32c(crc) });
+        let content = ns::Committed { len, sums, mtime: None };
         let commit = ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient };
         let by = opened.participants[0].store;
         self.change(ns::CommitPlaced { commit, group: opened.group, by, holders: vec![by] }).unwrap();
+    }
+
+    /// Who writes it has gone away.
+    fn interrupt_unit(&self, opened: &ns::OpenedWrite, kept_len: u64) {
+        let interrupt = ns::Interrupt { writer: opened.writer, kept_len };
+        let by = opened.participants[0].store;
+        self.change(ns::InterruptPlaced { interrupt, by, holders: vec![by] }).unwrap();
+    }
+
+    /// The writer of a unit, whatever has become of that, for the writer of a file that is gone on with.
+    fn take_up_unit(&self, of: ns::WriterToken, unit: u8) -> ns::OpenedWrite {
+        let client = ns::unit_writer(of.body, unit);
+        let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
+        let placement = on(u64::from(unit) + 1);
+        self.change(ns::OpenWrite { unit_of: Some(of), resume: Some(ns::Resume::Visible), placement, ..open }).unwrap()
     }
 
     /// Writes all units of a file of `len` bytes.
@@ -141,44 +161,66 @@ fn a_file_is_complete_when_all_its_units_are() {
 }
 
 #[test]
-fn checksums_of_the_whole_are_kept_if_they_are_of_the_whole() {
+fn checksums_of_the_whole_are_kept_where_its_writer_knows_them() {
     let world = World::new();
-    let sums = ns::Sums { adler32: types::Adler32(1), crc32c: types::Crc32c(2) };
-    for (name, of, kept) in [("/f", 10, Some(sums)), ("/g", 11, None)] {
+    let sums = ns::Sums { adler32: Adler32(1), crc32c: Crc32c(2) };
+    for (name, said) in [("/f", Some(sums)), ("/g", None)] {
         let opened = world.change(open(name, How::NewOnly)).unwrap();
         for unit in 0..3 {
             let open = ns::OpenWrite::new(path(name), How::Update, ns::unit_writer(opened.body, unit), BootId(1));
             let part = world.change(ns::OpenWrite { unit_of: Some(opened.writer), ..open }).unwrap();
             world.close_unit(&part, if unit == 0 { 10 } else { 0 });
         }
-        world.change(ns::CommitStriped { sums: Some((of, sums)), ..close(opened.writer) }).unwrap();
-        assert_eq!((world.content(name).sums, world.content(name).len), (kept, 10), "{name}");
+        world.change(ns::CommitStriped { sums: said.map(|sums| (10, sums)), ..close(opened.writer) }).unwrap();
+        assert_eq!((world.content(name).sums, world.content(name).len), (said, 10), "{name}");
     }
 }
 
 #[test]
 fn a_unit_that_is_not_what_was_sent_makes_no_file() {
-    let world = World::new();
-    let opened = world.change(open("/f", How::NewOnly)).unwrap();
-    let sums = |crc| Some(ns::Sums { adler32: Adler32(1), crc32c: Crc32c(crc) });
-    // What its server does not know of the last one nobody compares.
-    for (unit, len, sums) in [(0, 10, sums(7)), (1, 0, sums(8)), (2, 0, None)] {
-        let part = world.open_unit(opened.writer, unit).unwrap();
-        let content = ns::Committed { len, sums, mtime: None };
-        let commit = ns::Commit { writer: part.writer, content, completion: ns::Completion::ByClient };
-        let by = part.participants[0].store;
-        world.change(ns::CommitPlaced { commit, group: part.group, by, holders: vec![by] }).unwrap();
-    }
-    let with = |sums: [u32; 3]| {
+    let with = |opened: &ns::OpenedWrite, sums: [u32; 3]| {
         let unit_sums = Some(sums.into_iter().map(Crc32c).collect());
         ns::CommitStriped { unit_sums, ..close(opened.writer) }
     };
-    for wrong in [[6, 8, 9], [7, 7, 9], [8, 7, 9]] {
-        assert_eq!(world.refused(with(wrong)), ErrorCode::Checksum);
-        assert!(matches!(world.content("/f").state, FileState::Open(_)));
+    let write = |world: &World, how| {
+        let opened = world.change(open("/f", how)).unwrap();
+        for (unit, len, crc) in [(0, 10, 7), (1, 0, 8), (2, 0, 9)] {
+            world.close_unit_as(&world.open_unit(opened.writer, unit).unwrap(), len, crc);
+        }
+        opened
+    };
+    for wrong in [[6, 8, 9], [7, 7, 9], [8, 7, 9], [7, 8, 8]] {
+        let world = World::new();
+        let opened = write(&world, How::NewOnly);
+        assert_eq!(world.refused(with(&opened, wrong)), ErrorCode::Checksum);
+        // Nor does the end of a grace period, which knows nothing of what was sent.
+        assert!(matches!(world.content("/f").state, FileState::Interrupted(_)));
+        assert_eq!(world.refused(ns::EndStriped { writer: opened.writer }), ErrorCode::Stale);
+        assert_eq!(world.refused(with(&opened, [7, 8, 9])), ErrorCode::Stale);
     }
-    world.change(with([7, 8, 9])).unwrap();
-    assert_eq!(world.content("/f").state, FileState::Complete);
+    let world = World::new();
+    let opened = write(&world, How::NewOnly);
+    world.change(with(&opened, [7, 8, 9])).unwrap();
+    let file = world.content("/f");
+    assert_eq!(file.state, FileState::Complete);
+    // What it was to take the place of stays.
+    let over = write(&world, How::Replace);
+    assert_eq!(world.refused(with(&over, [6, 8, 9])), ErrorCode::Checksum);
+    assert_eq!(world.refused(ns::EndStriped { writer: over.writer }), ErrorCode::Stale);
+    assert_eq!(world.content("/f"), file);
+}
+
+#[test]
+fn units_of_another_length_than_was_sent_make_no_file() {
+    let sums = ns::Sums { adler32: Adler32(1), crc32c: Crc32c(2) };
+    for (announced, said) in [(None, Some(11)), (Some(9), None), (Some(9), Some(10))] {
+        let world = World::new();
+        let opened = world.change(ns::OpenWrite { expected_len: announced, ..open("/f", How::NewOnly) }).unwrap();
+        world.write_units(opened.writer, 10);
+        let close = ns::CommitStriped { sums: said.map(|len| (len, sums)), ..close(opened.writer) };
+        assert_eq!(world.refused(close), ErrorCode::Checksum);
+        assert!(matches!(world.content("/f").state, FileState::Interrupted(_)));
+    }
 }
 
 #[test]
@@ -278,6 +320,41 @@ fn an_interrupted_one_is_gone_on_with_and_so_are_its_units_whether_they_are_comp
     assert_eq!(world.refused(open("/f", How::Update)), ErrorCode::Invalid, "what is complete is not changed");
     world.change(ns::Remove { path: path("/f") }).unwrap();
     assert_eq!(world.due().len(), 3);
+}
+
+#[test]
+fn a_complete_unit_whose_change_was_interrupted_is_complete_no_more() {
+    let world = World::new();
+    let len = 3 * CHUNK;
+    let opened = world.change(ns::OpenWrite { expected_len: Some(len), ..open("/f", How::NewOnly) }).unwrap();
+    for unit in 0..3 {
+        let part = world.open_unit(opened.writer, unit).unwrap();
+        if unit == 1 { world.close_unit(&part, CHUNK) } else { world.interrupt_unit(&part, 7) }
+    }
+    assert!(!world.change(ns::EndStriped { writer: opened.writer }).unwrap());
+    let update = ns::OpenWrite { stripe: None, expected_len: Some(len), ..open("/f", How::Update) };
+    let go_on = |world: &World| {
+        let again = ns::OpenWrite { resume: Some(ns::Resume::Visible), ..update.clone() };
+        world.change(again).unwrap().writer
+    };
+    // Who goes on has cut the second one, and goes away with a gap in it that is as long as it was.
+    let again = go_on(&world);
+    for unit in 0..3 {
+        let part = world.take_up_unit(again, unit);
+        if unit == 1 { world.interrupt_unit(&part, CHUNK) } else { world.close_unit(&part, CHUNK) }
+    }
+    assert_eq!(world.units(opened.body)[1].state, FileState::Complete, "as any content is that is changed in place");
+    assert_eq!(world.0.read(|read| ns::units_written(read, opened.body)).unwrap(), ns::UnitsWritten::NotAll);
+    assert_eq!(world.refused(close(again)), ErrorCode::Stale);
+    assert!(!world.change(ns::EndStriped { writer: again }).unwrap());
+    assert!(matches!(world.content("/f").state, FileState::Interrupted(_)));
+    // Until somebody closes it.
+    let again = go_on(&world);
+    for unit in 0..3 {
+        world.close_unit(&world.take_up_unit(again, unit), CHUNK);
+    }
+    world.change(close(again)).unwrap();
+    assert_eq!((world.content("/f").state, world.content("/f").len), (FileState::Complete, len));
 }
 
 #[test]

@@ -103,10 +103,12 @@ impl Manager {
         Ok(OwedPage { owed, end })
     }
 
-    /// Of those that hold a content whoever it can be copied from.
+    /// Of those that hold a content whoever it can be copied from: one that was given up, and is there all the same, where nobody else has it.
     fn sources(state: &State, now: Time, mut holders: Vec<StoreId>) -> Vec<StoreId> {
-        holders.retain(|store| state.is_online(now, *store) && !state.servers.is_given_up(*store));
-        holders
+        holders.retain(|store| state.is_online(now, *store));
+        let (given_up, others): (Vec<_>, Vec<_>) =
+            holders.into_iter().partition(|store| state.servers.is_given_up(*store));
+        if others.is_empty() { given_up } else { others }
     }
 
     fn copy(&self, now: Time, copy: CopyId, owed: &Owed) -> Option<()> {

@@ -114,7 +114,9 @@ impl Connection {
         let access = write_access(target)?;
         let total = usize::try_from(total(ranges)).unwrap_or(usize::MAX);
         let mut buffer = self.node.buffers.take_for_write(total);
-        let mut turn = self.node.transfers.of(&self.session, self.number, Class::Move, total);
+        // What waits for a striped file's units waits for servers that may need the turns here.
+        let in_turns = ranges.iter().map(|range| range.source.in_turns(total)).fold(target.in_turns(total), usize::min);
+        let mut turn = self.node.transfers.of(&self.session, self.number, Class::Move, in_turns);
         let mut result = Ok(());
         for range in ranges {
             let mut done = 0;

@@ -14,6 +14,7 @@ use crate::answer::Reply;
 use crate::connection::{Connection, Stop};
 use crate::endings;
 use crate::making::{Making, MakingError};
+use crate::missing::Missing;
 use crate::node::{Node, Role, wall_clock};
 use crate::open_file::{Access, Copying, Lease, LeaseFacts, LeaseState, OpenFile, Shown, WriteAccess};
 use crate::refusal::Refusal;
@@ -358,6 +359,7 @@ impl AtDisk {
             TakeUp::Wait => return Err(self.busy()),
             TakeUp::Unknown => None,
         };
+        let mut missing = Missing::default();
         if let Some(lease) = before {
             if lease.token() == writer {
                 let still = || self.node.writers.lock().is_attached(body, owner);
@@ -369,6 +371,8 @@ impl AtDisk {
                 };
             }
             lease.fence();
+            // What was refused then nobody has written since.
+            missing.clone_from(&lease.missing.lock());
         }
         let facts = LeaseFacts {
             path: self.path.clone(),
@@ -381,6 +385,7 @@ impl AtDisk {
         };
         let state = LeaseState { owner: Some(owner), token: writer, writer: Some(making) };
         let lease = Lease::new((ino, body), facts, state);
+        *lease.missing.lock() = missing;
         self.node.writers.lock().attach(body, owner, Arc::clone(&lease));
         Ok(lease)
     }

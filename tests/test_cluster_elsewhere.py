@@ -1,0 +1,83 @@
+"""weir's own client goes to another disk server where the one that it was sent to cannot be reached, or has a copy that is damaged."""
+
+import os
+
+import pytest
+from cluster import Cluster, Node
+from harness import weir
+from ports import free_port
+from test_damage import PAGE, flip, places_of
+
+MIB = 1 << 20
+
+
+class HalfReached(Cluster):
+    """Clients of the first disk server are sent to where nobody listens; its manager knows nothing of that."""
+
+    def __init__(self, home, disks):
+        super().__init__(home, disks)
+        first = self.disks[0]
+        first.flags = (*first.flags, "--advertise", f"{first.host}:{free_port(first.host)}")
+
+
+@pytest.fixture
+def cluster(base, request):
+    kind = request.param
+    with kind(base / request.node.name, 2) as cluster:
+        cluster.policy("/", "replica(2) sync=2 near=client")
+        yield cluster
+
+
+half_reached = pytest.mark.parametrize("cluster", [HalfReached], indirect=True)
+all_reached = pytest.mark.parametrize("cluster", [Cluster], indirect=True)
+
+
+def near(cluster: Cluster, disk: Node, path: str) -> str:
+    """A file, as who stands where the disk server is asks for it."""
+    return f"{cluster.url}{path}?weir.place=site{cluster.disks.index(disk) % 2 + 1}/rack1/disk{cluster.disks.index(disk) + 1}"
+
+
+def cp(*arguments) -> str:
+    done = weir("cp", *map(str, arguments))
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@half_reached
+def test_an_open_goes_on_where_a_server_can_be_reached(cluster, tmp_path):
+    source, back = tmp_path / "source", tmp_path / "back"
+    for number, size in enumerate((1000, 5 * MIB)):
+        source.write_bytes(os.urandom(size))
+        # Its first try has made the name, and must not be in the way of the second one.
+        cp(source, near(cluster, cluster.disks[0], f"/file{number}"))
+        assert cluster.file(f"/file{number}")["content"]["state"] == "complete"
+        for disk in cluster.disks:
+            cp("-f", near(cluster, disk, f"/file{number}"), back)
+            assert back.read_bytes() == source.read_bytes()
+
+
+@all_reached
+def test_a_damaged_page_is_read_from_another_copy(cluster, tmp_path):
+    source, back = tmp_path / "source", tmp_path / "back"
+    data = os.urandom(9 * MIB + 5)
+    source.write_bytes(data)
+    first, second = cluster.disks
+    cp(source, near(cluster, first, "/file"))
+
+    def damage(disk: Node, at: int) -> None:
+        (place,) = places_of(disk.data, data[at : at + PAGE])
+        flip(place[0], place[1] + 1000)
+
+    damage(first, 3 * MIB)
+    said = cp("--log", "info", "-f", near(cluster, first, "/file"), back)
+    assert back.read_bytes() == data and "who else has it" in said, said
+    # Each copy has a page that the other one has not.
+    damage(second, 7 * MIB)
+    for disk in cluster.disks:
+        said = cp("--log", "info", "-f", near(cluster, disk, "/file"), back)
+        assert back.read_bytes() == data and "who else has it" in said, said
+    damage(second, 3 * MIB)
+    for disk in cluster.disks:
+        done = weir("cp", "-f", near(cluster, disk, "/file"), str(back))
+        assert done.returncode != 0 and "checksum" in done.stderr.lower() and "/file" in done.stderr, done
+        assert back.read_bytes() == data, "what was there stays"
