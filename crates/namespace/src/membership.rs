@@ -340,10 +340,10 @@ pub fn put_store(txn: &mut dyn Txn, ctx: &Context, request: &PutStore) -> Result
     {
         return Err(NsError::StoreElsewhere { store: request.store, node: other.node, name: member.name });
     }
-    if there.as_ref().is_none_or(|there| there.node != request.node) {
-        if stores_of(txn, request.node)? >= STORES_OF_NODE_MAX {
-            return Err(NsError::TooMany { what: "stores of a node", bound: STORES_OF_NODE_MAX as u64 });
-        }
+    if there.as_ref().is_none_or(|there| there.node != request.node)
+        && stores_of(txn, request.node)? >= STORES_OF_NODE_MAX
+    {
+        return Err(NsError::TooMany { what: "stores of a node", bound: STORES_OF_NODE_MAX as u64 });
     }
     let PutStore { store, node, place, class } = request.clone();
     let state = there.as_ref().map_or(WantedState::Online, |there| there.state);

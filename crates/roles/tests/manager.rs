@@ -131,7 +131,7 @@ impl Cluster {
             FromManager::Ways(page) => Some(page),
             _ => None,
         };
-        let last: WaysPage = self.sent(to).into_iter().filter_map(page).last()?;
+        let last: WaysPage = self.sent(to).into_iter().rev().find_map(page)?;
         assert!(last.is_last && last.page == 0);
         Some(last.ways.iter().map(|way| way.node.0).collect())
     }
