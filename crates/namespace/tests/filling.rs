@@ -408,7 +408,7 @@ fn what_is_kept_hidden_is_owed_also_where_much_was_written_since() {
     });
     let replacing = replacing.unwrap();
     let interrupt = ns::Interrupt { writer: replacing.writer, kept_len: 1 };
-    world.change(ns::InterruptPlaced { interrupt, by: StoreId(1), holders: vec![StoreId(1), StoreId(2)] }).unwrap();
+    world.change(ns::InterruptPlaced { interrupt, by: Some(StoreId(1)), holders: vec![StoreId(1), StoreId(2)] }).unwrap();
     world.join(3, 2).unwrap();
     // A page in which the last ones that it is owed stand beside many that came after it.
     world.files(300);

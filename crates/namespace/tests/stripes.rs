@@ -95,7 +95,7 @@ impl World {
     fn interrupt_unit(&self, opened: &ns::OpenedWrite, kept_len: u64) {
         let interrupt = ns::Interrupt { writer: opened.writer, kept_len };
         let by = opened.participants[0].store;
-        self.change(ns::InterruptPlaced { interrupt, by, holders: vec![by] }).unwrap();
+        self.change(ns::InterruptPlaced { interrupt, by: Some(by), holders: vec![by] }).unwrap();
     }
 
     /// The writer of a unit, whatever has become of that, for the writer of a file that is gone on with.
