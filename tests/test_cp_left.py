@@ -12,10 +12,11 @@ import pytest
 from fakeserver import UNSUPPORTED, FakeServer
 from harness import WEIR_BIN, Xrootd, weir
 from proxy import UP, Proxy
-from raw import QUERY
+from raw import CLOSE, OPEN, QUERY, RM, STAT
 from test_cp import MIB, content, digest, ok, until
 
 STOPPED, EXISTS, NOT_FOUND = 9, 12, 11
+IN_PROGRESS = 3020
 
 
 @pytest.fixture
@@ -57,6 +58,44 @@ def test_a_stopped_copy_of_small_files_leaves_none_of_those_under_way(node, with
         assert copy.returncode == STOPPED, said
         left = weir("ls", f"{server.url}/left-{at}")
         assert left.stdout == "" and left.returncode == (NOT_FOUND if at == "batches" else 0), (said, left)
+
+
+@pytest.mark.parametrize("whose", ["ours", "somebody else's"])
+def test_what_was_begun_is_taken_back_whatever_the_clocks_say(tmp_path, whose):
+    """A cluster's servers say of the same file when it was made, and need not agree. Its server knows who has begun it."""
+    done, opens = [], []
+
+    def answers(peer, code, stream, parameters, data):
+        if code == OPEN:
+            opens.append(data)
+            if len(opens) == 1 or whose == "ours":
+                return False
+            peer.refuse(stream, 3018, "it is there")
+        elif code == STAT:
+            peer.answer(stream, b"7 0 48 1000000001 1000000001 1000000001 0644 u g\0")
+        elif code == QUERY and parameters[1] == 7:
+            peer.answer(stream, b"1\n" if data == b"weir.mtime" else data + b"\n")
+        elif code == QUERY:
+            peer.refuse(stream, IN_PROGRESS, "somebody writes it")
+        elif code == RM:
+            done.append("removed")
+            peer.answer(stream)
+        elif code == CLOSE:
+            done.append("closed")
+            return False
+        else:
+            return False
+        return True
+
+    with FakeServer(answers=answers) as server:
+        copy = subprocess.Popen([WEIR_BIN, "cp", "-", f"{server.url}/file"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        until(lambda: opens)
+        time.sleep(0.5)
+        copy.terminate()
+        # Its input ends after that: it must not be taken for all there is.
+        assert copy.wait(30) == STOPPED, copy.stderr.read()
+        copy.communicate()
+    assert len(opens) == 2 and b"tried=" in opens[1] and done == (["removed"] if whose == "ours" else []), (opens, done)
 
 
 def with_another_checksum(peer, code, stream, parameters, data):
