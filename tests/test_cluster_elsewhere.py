@@ -45,15 +45,25 @@ def cp(*arguments) -> str:
 
 @half_reached
 def test_an_open_goes_on_where_a_server_can_be_reached(cluster, tmp_path):
-    source, back = tmp_path / "source", tmp_path / "back"
-    for number, size in enumerate((1000, 5 * MIB)):
+    cluster.policy("/", "replica(2) sync=2")
+    source, back, sent_on = tmp_path / "source", tmp_path / "back", set()
+    for number, size in enumerate((1000, 5 * MIB) * 4):
         source.write_bytes(os.urandom(size))
-        # Its first try has made the name, and must not be in the way of the second one.
-        cp(source, near(cluster, cluster.disks[0], f"/file{number}"))
+        # Half of them are sent to the first server first. What that has made must not be in the way then.
+        sent_on.add("cannot connect" in cp("--log", "info", source, f"{cluster.url}/file{number}"))
         assert cluster.file(f"/file{number}")["content"]["state"] == "complete"
         for disk in cluster.disks:
             cp("-f", near(cluster, disk, f"/file{number}"), back)
             assert back.read_bytes() == source.read_bytes()
+    assert sent_on == {True, False}
+
+
+@half_reached
+def test_what_can_be_made_nowhere_else_is_not_called_somebody_elses(cluster, tmp_path):
+    """A wish of its policy leads to the same server each time."""
+    (tmp_path / "source").write_bytes(os.urandom(1000))
+    done = weir("cp", str(tmp_path / "source"), near(cluster, cluster.disks[0], "/file"))
+    assert done.returncode == 15 and "cannot connect" in done.stderr, done
 
 
 @all_reached

@@ -240,4 +240,4 @@ def test_a_page_that_came_damaged_is_missing_still_when_its_writer_has_opened_th
             if sent_again:
                 put(again, handle, 4096, good)
             assert again.close(handle).status == (raw.OK if sent_again else raw.ERROR)
-    until(lambda: cluster.file(path)["content"]["state"] == ("complete" if sent_again else "interrupted"))
+    until(lambda: cluster.file(path)["content"]["state"] == ("complete" if sent_again else "interrupted"), 20)

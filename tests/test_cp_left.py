@@ -1,6 +1,7 @@
 """What a copy leaves that is stopped, and that it goes on with nothing that nobody has compared."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -11,10 +12,11 @@ import pytest
 from fakeserver import UNSUPPORTED, FakeServer
 from harness import WEIR_BIN, Xrootd, weir
 from proxy import UP, Proxy
-from raw import QUERY
-from test_cp import MIB, content, digest, ok
+from raw import CLOSE, OPEN, QUERY, RM, STAT
+from test_cp import MIB, content, digest, ok, until
 
 STOPPED, EXISTS, NOT_FOUND = 9, 12, 11
+IN_PROGRESS = 3020
 
 
 @pytest.fixture
@@ -56,6 +58,90 @@ def test_a_stopped_copy_of_small_files_leaves_none_of_those_under_way(node, with
         assert copy.returncode == STOPPED, said
         left = weir("ls", f"{server.url}/left-{at}")
         assert left.stdout == "" and left.returncode == (NOT_FOUND if at == "batches" else 0), (said, left)
+
+
+@pytest.mark.parametrize("whose", ["ours", "somebody else's"])
+def test_what_was_begun_is_taken_back_whatever_the_clocks_say(tmp_path, whose):
+    """A cluster's servers say of the same file when it was made, and need not agree. Its server knows who has begun it."""
+    done, opens = [], []
+
+    def answers(peer, code, stream, parameters, data):
+        if code == OPEN:
+            opens.append(data)
+            if len(opens) == 1 or whose == "ours":
+                return False
+            peer.refuse(stream, 3018, "it is there")
+        elif code == STAT:
+            peer.answer(stream, b"7 0 48 1000000001 1000000001 1000000001 0644 u g\0")
+        elif code == QUERY and parameters[1] == 7:
+            peer.answer(stream, b"1\n" if data == b"weir.mtime" else data + b"\n")
+        elif code == QUERY:
+            peer.refuse(stream, IN_PROGRESS, "somebody writes it")
+        elif code == RM:
+            done.append("removed")
+            peer.answer(stream)
+        elif code == CLOSE:
+            done.append("closed")
+            return False
+        else:
+            return False
+        return True
+
+    with FakeServer(answers=answers) as server:
+        copy = subprocess.Popen([WEIR_BIN, "cp", "-", f"{server.url}/file"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        until(lambda: opens)
+        time.sleep(0.5)
+        copy.terminate()
+        # Its input ends after that: it must not be taken for all there is.
+        assert copy.wait(30) == STOPPED, copy.stderr.read()
+        copy.communicate()
+    assert len(opens) == 2 and b"tried=" in opens[1] and done == (["removed"] if whose == "ours" else []), (opens, done)
+
+
+def with_another_checksum(peer, code, stream, parameters, data):
+    """A server whose file is not what it says that it is."""
+    if code != QUERY or parameters[:2] not in (b"\0\3", b"\0\7"):
+        return False
+    summed = parameters[:2] == b"\0\3"
+    peer.answer(stream, b"crc32c 00000001\0" if summed else data.replace(b"chksum", b"0:crc32c").replace(b" ", b"\n") + b"\n")
+    return True
+
+
+def shown(url: str) -> int | None:
+    """How long a file is; `None`: it is not there."""
+    found = weir("stat", "--json", url)
+    return json.loads(found.stdout)["info"]["size"] if found.returncode == 0 else None
+
+
+@pytest.mark.parametrize("how", ["-f", "--resume"])
+@pytest.mark.parametrize("why", ["is being written", "has another checksum", "has nothing yet"])
+def test_what_turns_out_to_be_no_file_never_takes_the_place_of_one(node, own_node, place, tmp_path, why, how):
+    """All bytes that there were have been read when it does. The server that gets them would take so many as were announced for a file,
+    as soon as nobody comes back for it."""
+    size = {"is being written": 8 * MIB, "has another checksum": 9 * MIB + 5, "has nothing yet": 0}[why]
+    server, before = own_node("--grace-seconds", "1"), content(size + 1, 7)
+    (tmp_path / "before").write_bytes(before)
+    target = f"{server.url}/file"
+    if how == "-f":
+        ok("cp", tmp_path / "before", target)
+    with contextlib.ExitStack() as stack:
+        if why == "has another checksum":
+            source = f"{stack.enter_context(FakeServer(content(size), with_another_checksum)).url}/file"
+        else:
+            source = f"{place}/open"
+            writer = stack.enter_context(subprocess.Popen([WEIR_BIN, "cp", "-", source], stdin=subprocess.PIPE))
+            stack.callback(writer.kill)
+            writer.stdin.write(content(size))
+            writer.stdin.flush()
+            until(lambda: shown(source) == size)
+        done = weir("cp", how, source, target)
+        assert done.returncode != 0, done
+        time.sleep(3)
+        if how == "-f":
+            ok("cp", target, tmp_path / "after")
+            assert (tmp_path / "after").read_bytes() == before
+        else:
+            assert weir("checksum", target).returncode != 0, "it is not there, or interrupted"
 
 
 def unsummed(peer, code, stream, parameters, data):

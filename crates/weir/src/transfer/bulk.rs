@@ -11,6 +11,7 @@ use wire::response::StatReply;
 use super::context::Context;
 use super::ends::{CHUNK, Opened, Sink, Source, Summed, read_local, read_remote};
 use super::error::TransferError;
+use super::held_back::HeldBack;
 use super::local::{Kept, LocalSink, LocalSource, mode_of};
 use super::place::Place;
 use super::plan::How;
@@ -116,7 +117,11 @@ impl Bulk<'_> {
                 source = Source::Local(LocalSource::open(path, from, self.context.options.direct)?);
             }
         }
-        let moved = match self.pump(client, source, &mut sink, (from, len), sums.as_mut()) {
+        let mut held = match len {
+            Some(len) if self.may_be_no_file(&sink) => HeldBack::of(len),
+            _ => HeldBack::default(),
+        };
+        let moved = match self.pump(client, source, (&mut sink, &mut held), (from, len), sums.as_mut()) {
             // A pipe may have ended only because whoever filled it was stopped with us.
             Ok(_) if self.context.stopping() => {
                 self.give_up(client, sink, true);
@@ -145,6 +150,10 @@ impl Bulk<'_> {
                 }
             }
         }
+        if let Err(error) = sink.end(held.release()) {
+            self.give_up(client, sink, true);
+            return Err(error);
+        }
         self.finish(client, sink, len, kept)?;
         if let (Place::Remote(url), Some(sum)) = (self.to, sum)
             && let Some(text) = told(client, url, sum.algorithm)?
@@ -156,6 +165,11 @@ impl Bulk<'_> {
             self.context.not_compared([self.from, self.to]);
         }
         Ok(Copied { bytes: moved, len, sum, verified, skipped: false })
+    }
+
+    /// Is it found out only after the last byte whether what was read is a file, while the target's server may take what it has for one?
+    fn may_be_no_file(&self, sink: &Sink) -> bool {
+        matches!(self.from, Place::Remote(_)) && matches!(sink, Sink::Remote { .. } | Sink::Units { .. })
     }
 
     /// The checksum to compare: one that the target's server keeps, else the source's; of its own accord, or as wished.
@@ -235,7 +249,8 @@ impl Bulk<'_> {
             }
             Place::Remote(url) => {
                 let mut target = url.clone();
-                if let Some(len) = len {
+                // Of nothing there is no end to hold back: that it is complete says its close alone.
+                if let Some(len) = len.filter(|len| *len > 0) {
                     target.add_words(&format!("oss.asize={len}"));
                 }
                 if let Some(kept) = kept
@@ -298,12 +313,12 @@ impl Bulk<'_> {
         }
     }
 
-    /// Moves everything from `from` on; tells how many bytes those were. Connections that are of further use go back to `client`.
+    /// Moves everything from `from` on, but what is held back; tells how many bytes those were. Connections that are of further use go back to `client`.
     fn pump(
         &self,
         client: &mut Client,
         source: Source,
-        sink: &mut Sink,
+        (sink, held): (&mut Sink, &mut HeldBack),
         (from, len): (u64, Option<u64>),
         sums: Option<&mut SumOfParts>,
     ) -> Result<u64, TransferError> {
@@ -370,7 +385,7 @@ impl Bulk<'_> {
                 readers.push(scope.spawn(move || work(sender).inspect_err(|_| pool.stop())));
             }
             drop(sender);
-            let written = self.write_all(receiver, sink, pool, sums, &mut moved);
+            let written = self.write_all(receiver, (&mut *sink, held), pool, sums, &mut moved);
             if written.is_err() {
                 pool.stop();
             }
@@ -395,12 +410,12 @@ impl Bulk<'_> {
     fn write_all(
         &self,
         receiver: Receiver<Summed>,
-        sink: &mut Sink,
+        (sink, held): (&mut Sink, &mut HeldBack),
         pool: &Pool,
         mut sums: Option<&mut SumOfParts>,
         moved: &mut u64,
     ) -> Result<(), TransferError> {
-        for (chunk, sum) in receiver {
+        for (mut chunk, sum) in receiver {
             if self.context.stopping() {
                 return Err(TransferError::Stopped);
             }
@@ -408,11 +423,15 @@ impl Bulk<'_> {
             if let (Some(sums), Some(sum)) = (sums.as_deref_mut(), sum) {
                 sums.add(offset, len, sum);
             }
-            sink.put(chunk, pool)?;
+            held.keep_of(&mut chunk);
+            match chunk.len {
+                0 => pool.give(chunk.buffer),
+                _ => sink.put(chunk, pool)?,
+            }
             *moved += len;
             self.context.progress.moved(len);
         }
-        sink.drain(pool)
+        Ok(())
     }
 
     fn finish(&self, client: &mut Client, sink: Sink, len: u64, kept: Option<Kept>) -> Result<(), TransferError> {

@@ -120,15 +120,19 @@ impl Sink {
         Ok(())
     }
 
-    /// Waits until all is written.
-    pub fn drain(&mut self, pool: &Pool) -> Result<(), TransferError> {
-        let mut answered = || match self {
-            Self::Remote { writer, .. } => writer.answered(),
-            Self::Units { writer, .. } => writer.answered(),
-            Self::Local(_) | Self::Stream(_) => Ok(None),
-        };
-        while let Some(done) = answered()? {
-            pool.give(done.buffer);
+    /// Writes what was held back of it, and waits until all is written.
+    pub fn end(&mut self, last: Option<Chunk<AlignedBuf>>) -> Result<(), TransferError> {
+        match self {
+            Self::Remote { writer, .. } => {
+                last.map_or(Ok(None), |last| writer.put(last))?;
+                while writer.answered()?.is_some() {}
+            }
+            Self::Units { writer, .. } => {
+                last.map_or(Ok(None), |last| writer.put(last))?;
+                while writer.answered()?.is_some() {}
+            }
+            // What is held back is for servers.
+            Self::Local(_) | Self::Stream(_) => {}
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::Chunk;
 use disk::AlignedBuf;
-use rustix::fs::OFlags;
+use rustix::fs::{FsWord, OFlags};
 use rustix::io::ReadWriteFlags;
 use types::Timestamp;
 
@@ -23,6 +23,22 @@ const DIRECT_MIN: u64 = 32 << 20;
 const ALIGNMENT: u64 = disk::ALIGNMENT as u64;
 /// Places of a file that are looked at to tell whether it is in the page cache.
 const PROBES: u64 = 16;
+
+/// File systems that keep bytes here for a while and give them to somebody else at a close: how statfs(2) calls NFS, FUSE, CIFS (three times), 9P, AFS (twice),
+/// Ceph, Lustre, GPFS.
+const TELL_AT_CLOSE: [FsWord; 11] = [
+    0x6969,
+    0x6573_5546,
+    0x517B,
+    0xFF53_4D42,
+    0xFE53_4D42,
+    0x0102_1997,
+    0x5346_414F,
+    0x6B41_4653,
+    0x00C3_6400,
+    0x0BD0_0BD3,
+    0x4750_4653,
+];
 
 /// Whether to go past the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -297,7 +313,7 @@ impl LocalSink {
         if let Some(kept) = kept {
             kept.put(&self.file).map_err(TransferError::local("set the time and mode of", &self.part))?;
         }
-        if sync {
+        if sync || tells_at_close(&self.file) {
             self.file.sync_all().map_err(TransferError::local("sync", &self.part))?;
         }
         put_in_place(&self.part, &self.target, self.force)?;
@@ -312,6 +328,12 @@ impl LocalSink {
     pub fn remove(self) {
         let _ = std::fs::remove_file(&self.part);
     }
+}
+
+/// Is the file where its close may be the first to say that it could not be stored, as at a server? A file that goes out of use here says nothing of its
+/// close, so that it is asked for before.
+fn tells_at_close(file: &File) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|found| TELL_AT_CLOSE.contains(&found.f_type))
 }
 
 /// Renames without replacing, unless that is wanted.
@@ -349,7 +371,10 @@ pub fn write_small(
         .write_all(data)
         .and_then(|()| kept.map_or(Ok(()), |kept| kept.put(&file)))
         .map_err(TransferError::local("write", &part))
-        .and_then(|()| if sync { file.sync_all().map_err(TransferError::local("sync", &part)) } else { Ok(()) })
+        .and_then(|()| match sync || tells_at_close(&file) {
+            true => file.sync_all().map_err(TransferError::local("sync", &part)),
+            false => Ok(()),
+        })
         .and_then(|()| put_in_place(&part, target, force));
     written.inspect_err(|_| {
         let _ = std::fs::remove_file(&part);
@@ -395,6 +420,16 @@ mod tests {
         let (a, b) = (part(format!("{long}a")), part(format!("{long}b")));
         assert_ne!(a, b);
         assert!(a.file_name().unwrap().len() <= 255 && a.to_string_lossy().ends_with(".weir-part"));
+    }
+
+    #[test]
+    fn files_here_are_not_synced_unasked_and_what_statfs_says_elsewhere_is_known() {
+        let here = tempfile::tempfile().unwrap();
+        let kind = rustix::fs::fstatfs(&here).unwrap().f_type;
+        assert_eq!(tells_at_close(&here), TELL_AT_CLOSE.contains(&kind));
+        assert!(TELL_AT_CLOSE.contains(&rustix::fs::NFS_SUPER_MAGIC), "as the system calls it");
+        let devices = File::open("/dev/null").unwrap();
+        assert!(!tells_at_close(&devices));
     }
 
     #[test]

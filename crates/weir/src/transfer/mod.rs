@@ -5,6 +5,7 @@ mod context;
 mod ends;
 mod error;
 mod filter;
+mod held_back;
 mod local;
 mod ours;
 mod place;

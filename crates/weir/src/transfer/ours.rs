@@ -38,6 +38,8 @@ enum Rest {
     NotOurs,
     /// It is, and its server knows that nobody has completed it.
     Unfinished,
+    /// The same id, and not complete: ours, or a complete file that somebody else changes. Its server knows which.
+    Unsure,
     /// The same id, so many bytes, and its server knows no more.
     Alike(StatReply),
 }
@@ -63,10 +65,11 @@ fn rest(context: &Context, client: &mut Client, url: &Url, made: &StatReply) -> 
     match told(client, url, Algorithm::Crc32c) {
         Ok(_) => Ok(Rest::NotOurs),
         // So it is also while somebody changes a complete file. One that is new has not been changed since it was opened, and of one that
-        // was interrupted it is known that it cannot be read.
+        // was interrupted it is known that it cannot be read. That it looks changed says little: a cluster's disk server, which says of what was
+        // made when that was, has another clock than the manager.
         Err(error) if is_in_progress(&error) => {
             let interrupted = !found.flags.has(StatFlags::READABLE);
-            Ok(if interrupted || changed(&found) <= changed(made) { Rest::Unfinished } else { Rest::NotOurs })
+            Ok(if interrupted || changed(&found) <= changed(made) { Rest::Unfinished } else { Rest::Unsure })
         }
         Err(error) => Err(error),
     }
@@ -79,6 +82,10 @@ impl Bulk<'_> {
         let Place::Remote(url) = self.to else { return };
         let ours = rest(self.context, client, url, made).and_then(|rest| match rest {
             Rest::Unfinished => Ok(true),
+            Rest::Unsure => {
+                self.take_back(client);
+                Ok(false)
+            }
             Rest::Alike(found) => Ok(held || self.is_beginning_at(client, made, &found)?),
             Rest::NotOurs => Ok(false),
         });
@@ -109,9 +116,17 @@ impl Bulk<'_> {
         if let Some(copied) = self.is_whole(client)? {
             return Ok(Standing::Whole(copied));
         }
-        let (Place::Remote(url), Some(made)) = (self.to, self.made.as_ref()) else { return Ok(Standing::Unclear) };
+        let Place::Remote(url) = self.to else { return Ok(Standing::Unclear) };
+        let Some(made) = self.made.as_ref() else {
+            // Nobody has said what was made, if anything was. Its server knows who has begun what is there, and lets nobody else begin it again.
+            if self.again || !self.context.is_weir(client, url)? {
+                return Ok(Standing::Unclear);
+            }
+            self.again = true;
+            return Ok(Standing::Free);
+        };
         match rest(self.context, client, url, made)? {
-            Rest::Unfinished => self.again = true,
+            Rest::Unfinished | Rest::Unsure => self.again = true,
             Rest::Alike(found) if self.is_beginning_at(client, made, &found)? => client.rm(url)?,
             Rest::Alike(_) | Rest::NotOurs => return Ok(Standing::Unclear),
         }

@@ -35,9 +35,10 @@ impl Pool {
         }
     }
 
-    /// Takes one if there is one.
+    /// Takes one if there is one, and the copy has not been given up.
     pub fn try_take(&self) -> Option<AlignedBuf> {
-        self.free.lock().pop()
+        let mut free = self.free.lock();
+        if self.stopped.load(Ordering::Relaxed) { None } else { free.pop() }
     }
 
     /// Gives one back.
@@ -71,5 +72,7 @@ mod tests {
             pool.stop();
             assert!(waiting.join().is_ok_and(|got| !got));
         });
+        pool.give(AlignedBuf::new(0));
+        assert!(pool.try_take().is_none(), "who has others under way asks for no more");
     }
 }

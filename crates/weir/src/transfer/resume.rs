@@ -14,6 +14,7 @@ use wire::response::StatReply;
 use super::bulk::{Bulk, Copied, told};
 use super::ends::{CHUNK, Sink};
 use super::error::TransferError;
+use super::held_back;
 use super::local::{LocalSink, LocalSource};
 use super::ours::is_in_progress;
 use super::place::Place;
@@ -113,6 +114,11 @@ impl Bulk<'_> {
             Err(error) if is_in_progress(&error) => (None, true),
             known => (known?, false),
         };
+        // What is not complete must not get all its bytes before the source is known to be whole.
+        let kept_max = match self.from {
+            Place::Remote(_) if in_progress => held_back::begins_at(whole),
+            _ => whole,
+        };
         let part = match known {
             Some(known) => {
                 let beginning = self.sum_source(client, 0..there, kind)?;
@@ -120,7 +126,7 @@ impl Bulk<'_> {
             }
             None => {
                 let at_the_end = in_progress && algorithm.is_some() && algorithm == offered;
-                self.part(client, target, (there, kind), at_the_end)?
+                self.part(client, target, (there.min(kept_max), kind), at_the_end)?
             }
         };
         let Some((there, beginning)) = part else { return Err(no_beginning()) };
@@ -134,15 +140,20 @@ impl Bulk<'_> {
             }
         };
         let (id, len) = (file.stat().id, file.stat().size);
-        if (id, len) == (found.id, there) {
-            return Ok((Sink::remote(file, false), len, beginning));
-        }
-        // What this copy has written before its connection was lost shows to its writer only, as far as it is not durable yet.
         if id == found.id && (there..=whole).contains(&len) {
-            let beginning = self.sum_source(client, 0..len, kind)?;
-            let read = |at, into: &mut [u8]| Ok(file.read_at(at, into)? == into.len());
-            if sum_reads(len, kind, read)? == Some(beginning) {
-                return Ok((Sink::remote(file, false), len, beginning));
+            let kept = len.min(kept_max);
+            let mut same = Some(beginning);
+            // What this copy has written before its connection was lost shows to its writer only, as far as it is not durable yet.
+            if kept != there {
+                let beginning = self.sum_source(client, 0..kept, kind)?;
+                let read = |at, into: &mut [u8]| Ok(file.read_at(at, into)? == into.len());
+                same = sum_reads(kept, kind, read)?.filter(|sum| *sum == beginning);
+            }
+            if let Some(beginning) = same {
+                if len > kept {
+                    file.truncate(kept)?;
+                }
+                return Ok((Sink::remote(file, false), kept, beginning));
             }
         }
         // Its connection is cut: a close would say that it is complete.
