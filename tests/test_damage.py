@@ -46,7 +46,8 @@ def put(server: Weir, path: str, size: int, tmp_path) -> bytes:
 def read(server: Weir, path: str, offset: int, length: int):
     file = client.File()
     status, _ = file.open(f"{server.url}{path}", OpenFlags.READ)
-    assert status.ok, status.message
+    if not status.ok:  # what is small may be read when it is opened
+        return status, b""
     result = file.read(offset, length)
     file.close()
     return result
