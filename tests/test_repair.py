@@ -78,7 +78,7 @@ def readable(cluster, tmp_path, files: dict[str, bytes]) -> None:
 def test_what_a_lost_store_had_is_on_two_others_and_the_rate_is_kept(make, tmp_path):
     rate = 3 * MIB
     cluster = make("3MiB")
-    files = recorded(cluster, tmp_path, [MIB] * 45 + [0, 1, 5000, 70_000, 300_000])
+    files = recorded(cluster, tmp_path, [MIB] * 60 + [0, 1, 5000, 70_000, 300_000])
     first, lost, last = cluster.disks
     cluster.lose(lost)
     before = cluster.bytes_on_disks()
