@@ -2,7 +2,7 @@
 //!
 //! What is still being written is read by way of the server that puts it together: how much of it is whole, that one knows.
 
-use types::direct::{DIRECT_KEY, DirectRights, STRIPED_KEY, StripedFile};
+use types::direct::{DIRECT_KEY, DirectRights, STRIPED_KEY, StripedFile, UNITS_KEY, UnitAt};
 use types::{BodyId, Stripe, Timestamp};
 use wire::request::OpenOptions;
 use wire::response::{StatExtra, StatFlags, StatReply};
@@ -27,6 +27,8 @@ pub struct Units {
     /// As it was asked for: what stands behind its `?` is for the file.
     url: Url,
     file: StripedFile,
+    /// Where the first units can be read, as far as that was said.
+    places: Vec<UnitAt>,
     settings: Settings,
 }
 
@@ -40,10 +42,15 @@ impl Client {
         asked.add_words(&format!("{DIRECT_KEY}=1"));
         // Such a word is a server's to say.
         let is_said_here = asked.word(STRIPED_KEY).is_some();
-        let led = |to: &Url| StripedFile::parse(to.word(STRIPED_KEY).filter(|_| !is_said_here)?);
+        let led = |to: &Url| {
+            let file = StripedFile::parse(to.word(STRIPED_KEY).filter(|_| !is_said_here)?)?;
+            Some((file, to.word(UNITS_KEY).and_then(UnitAt::parse_all).unwrap_or_default()))
+        };
         Ok(match self.open_until(&asked, options, mode, &led)? {
             Led::File(file) => Opened::File(file),
-            Led::To(file) => Opened::Units(Units { url: url.clone(), file, settings: self.settings().clone() }),
+            Led::To((file, places)) => {
+                Opened::Units(Units { url: url.clone(), file, places, settings: self.settings().clone() })
+            }
         })
     }
 }
@@ -100,13 +107,8 @@ impl Units {
         B: std::ops::DerefMut<Target = [u8]> + Send,
     {
         let (at, body) = self.to_read()?;
-        let open = |unit| {
-            let url = at.of_reader(unit, body);
-            Client::new(self.settings.clone()).open(&url, OpenOptions::READ, 0)
-        };
-        let stripe = self.file.stripe;
-        let count = (0..stripe.width()).filter(|unit| stripe.unit_len(*unit, self.stat().size) > 0).count();
-        let count = u8::try_from(count).unwrap_or(u8::MAX);
+        let open = |unit| at.open_to_read(unit, body, &self.places, &self.settings);
+        let count = self.file.stripe.units_in(self.stat().size);
         Ok(at_once(0..count, open)?.into_iter().map(Reader::new).collect())
     }
 
@@ -116,7 +118,7 @@ impl Units {
     /// One of them cannot be opened.
     pub fn open_reader(&self) -> Result<StripedReader, ClientError> {
         let (at, body) = self.to_read()?;
-        StripedReader::open(at, body, &self.settings)
+        StripedReader::open(at, body, &self.places, &self.settings)
     }
 
     /// Opens all units for writing. Whoever wrote them before can do so no longer.

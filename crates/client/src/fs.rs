@@ -389,6 +389,19 @@ impl Client {
         }
     }
 
+    /// Opens a file for which the server of `url` has said already where it would lead to.
+    pub(crate) fn open_led(
+        &mut self,
+        url: &Url,
+        led_to: Option<Url>,
+        options: OpenOptions,
+    ) -> Result<RemoteFile, ClientError> {
+        match self.open_from((url, led_to), options, 0, &|_| None::<Infallible>)? {
+            Led::File(file) => Ok(file),
+            Led::To(nowhere) => match nowhere {},
+        }
+    }
+
     /// Opens a file, unless a redirect leads to something that `led` takes.
     pub(crate) fn open_until<T>(
         &mut self,
@@ -397,11 +410,21 @@ impl Client {
         mode: u16,
         led: &dyn Fn(&Url) -> Option<T>,
     ) -> Result<Led<T>, ClientError> {
+        self.open_from((url, None), options, mode, led)
+    }
+
+    fn open_from<T>(
+        &mut self,
+        (url, led_to): (&Url, Option<Url>),
+        options: OpenOptions,
+        mode: u16,
+        led: &dyn Fn(&Url) -> Option<T>,
+    ) -> Result<Led<T>, ClientError> {
         let options = options | OpenOptions::RETSTAT;
         let request = Request::Open(Open::plain(Access(mode), options, url.target()));
         // Opening for writing again what another request of ours has made is not asked for twice.
         let repeatable = !options.has(OpenOptions::NEW);
-        let (mut session, at, body) = match self.ask_until(url, "open", request, repeatable, led)? {
+        let (mut session, at, body) = match self.ask_until((url, led_to), "open", request, repeatable, led)? {
             Asked::Answered(session, at, body) => (session, at, body),
             Asked::Led(to) => return Ok(Led::To(to)),
         };
@@ -447,16 +470,16 @@ impl Client {
         request: Request,
         repeatable: bool,
     ) -> Result<(Session, Url, Vec<u8>), ClientError> {
-        match self.ask_until(url, what, request, repeatable, &|_| None::<Infallible>)? {
+        match self.ask_until((url, None), what, request, repeatable, &|_| None::<Infallible>)? {
             Asked::Answered(session, at, body) => Ok((session, at, body)),
             Asked::Led(nowhere) => match nowhere {},
         }
     }
 
-    /// The same, but goes nowhere once a redirect leads to something that `led` takes.
+    /// The same, but goes nowhere once a redirect leads to something that `led` takes. Begins where a redirect of before has `led_to`, if one has.
     fn ask_until<T>(
         &mut self,
-        url: &Url,
+        (url, led_to): (&Url, Option<Url>),
         what: &str,
         request: Request,
         repeatable: bool,
@@ -467,6 +490,10 @@ impl Client {
         let is_open = matches!(request, Request::Open(_));
         let mut first = url.clone();
         let (mut at, mut asked, mut redirects) = (url.clone(), request.clone(), 0);
+        if let Some(led_to) = led_to {
+            (at, redirects) = (led_to, 1);
+            retarget(&mut asked, &at);
+        }
         loop {
             let known = self.met.contains(&at.server);
             let connected = self.session_for(&at);

@@ -8,6 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use types::direct::UnitAt;
 use types::striping::{
     SUMS_KEY, StripedWriting, UNIT_KEY, UNIT_OF_KEY, UNIT_SUMS_KEY, UNIT_WRITER_KEY, show_sums, show_unit_sums,
     show_writer,
@@ -17,7 +18,7 @@ use wire::request::{OpenOptions, QueryKind};
 
 use crate::units_writer::UnitsWriter;
 use crate::written::{SumsOfWritten, WrittenSums};
-use crate::{Chunk, Client, ClientError, Reader, RemoteFile, Settings, Url, Writer};
+use crate::{Chunk, Client, ClientError, Endpoint, Reader, RemoteFile, Settings, Url, Writer};
 
 /// How often a unit is opened again for one request whose connection was lost, beyond what its reader or writer does by itself.
 pub(crate) const AGAIN_MAX: u32 = 3;
@@ -41,8 +42,26 @@ impl StripedAt {
         url
     }
 
-    pub(crate) fn of_reader(&self, unit: u8, body: BodyId) -> Url {
+    fn of_reader(&self, unit: u8, body: BodyId) -> Url {
         self.unit(unit, &format!("{UNIT_OF_KEY}={:x}", body.0))
+    }
+
+    /// Opens a unit of `body` for reading: where `places` says that it is, or as the manager says.
+    pub(crate) fn open_to_read(
+        &self,
+        unit: u8,
+        body: BodyId,
+        places: &[UnitAt],
+        settings: &Settings,
+    ) -> Result<RemoteFile, ClientError> {
+        let url = self.of_reader(unit, body);
+        let led_to = places.get(usize::from(unit)).map(|place| {
+            let server = Endpoint { host: place.host.trim_matches(['[', ']']).to_owned(), port: place.port };
+            let mut to = Url { server, ..url.clone() };
+            to.add_words(&place.words());
+            to
+        });
+        Client::new(settings.clone()).open_led(&url, led_to, OpenOptions::READ)
     }
 
     fn of_writer(&self, unit: u8, writing: StripedWriting) -> Url {
@@ -127,12 +146,12 @@ struct ReadUnit {
 }
 
 impl StripedReader {
-    /// Opens all units of the content `body`.
+    /// Opens all units of the content `body`, the first ones at `places` if that leads to them.
     ///
     /// # Errors
     /// One of them cannot be opened.
-    pub fn open(at: StripedAt, body: BodyId, settings: &Settings) -> Result<Self, ClientError> {
-        let open = |unit| open_reader(&at, unit, body, settings);
+    pub fn open(at: StripedAt, body: BodyId, places: &[UnitAt], settings: &Settings) -> Result<Self, ClientError> {
+        let open = |unit| Ok(Reader::growing(at.open_to_read(unit, body, places, settings)?));
         let readers = at_once(at.numbers(), open)?;
         let units = readers.into_iter().map(|reader| Mutex::new(ReadUnit { reader: Some(reader) })).collect();
         Ok(Self { at, body, settings: settings.clone(), units })
@@ -145,7 +164,7 @@ impl StripedReader {
     ) -> Result<&'a mut Reader<Vec<u8>>, ClientError> {
         let reader = match guard.reader.take() {
             Some(reader) => reader,
-            None => open_reader(&self.at, unit, self.body, &self.settings)?,
+            None => Reader::growing(self.at.open_to_read(unit, self.body, &[], &self.settings)?),
         };
         Ok(guard.reader.insert(reader))
     }
@@ -208,11 +227,6 @@ impl StripedReader {
         }
         len
     }
-}
-
-fn open_reader(at: &StripedAt, unit: u8, body: BodyId, settings: &Settings) -> Result<Reader<Vec<u8>>, ClientError> {
-    let file = Client::new(settings.clone()).open(&at.of_reader(unit, body), OpenOptions::READ, 0)?;
-    Ok(Reader::growing(file))
 }
 
 /// A striped file that is written.

@@ -372,7 +372,7 @@ fn what_one_that_is_emptied_before_it_was_given_all_has_alone_keeps_its_place() 
     world.join(3, 2).unwrap();
     world.fill(3);
     world.join(4, 1).unwrap();
-    let opened = world.open("/alone");
+    let opened = world.open_on("/alone", [3, 2]).unwrap();
     world.close(&opened, &[3]);
     world.change(ns::SetStoreState { store: StoreId(4), state: WantedState::Draining }).unwrap();
     world.change(ns::SetStoreState { store: StoreId(3), state: WantedState::Draining }).unwrap();
@@ -408,7 +408,9 @@ fn what_is_kept_hidden_is_owed_also_where_much_was_written_since() {
     });
     let replacing = replacing.unwrap();
     let interrupt = ns::Interrupt { writer: replacing.writer, kept_len: 1 };
-    world.change(ns::InterruptPlaced { interrupt, by: Some(StoreId(1)), holders: vec![StoreId(1), StoreId(2)] }).unwrap();
+    world
+        .change(ns::InterruptPlaced { interrupt, by: Some(StoreId(1)), holders: vec![StoreId(1), StoreId(2)] })
+        .unwrap();
     world.join(3, 2).unwrap();
     // A page in which the last ones that it is owed stand beside many that came after it.
     world.files(300);

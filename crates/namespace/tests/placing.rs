@@ -35,18 +35,24 @@ fn open(at: &str, how: How, participants: &[u64]) -> ns::OpenWrite {
 struct World(Arc<Namespace>, Arc<dyn Kv>);
 
 impl World {
-    fn new() -> Self {
+    /// Of the four stores the first ones are each a disk server's own, the others the manager's.
+    fn with_disks(disks: u8) -> (Self, Vec<NodeId>) {
         let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
         let ns = Namespace::open(Arc::clone(&kv), Timestamp(0), NamespaceConfig::default()).unwrap();
         let world = Self(ns, kv);
         world.change(ns::FoundCluster { roles: 3, name: "m".into(), key: [0; 32] }).unwrap();
-        for store in 1..=4 {
+        let nodes = (1..=disks).map(|number| world.disk(number, u64::from(number))).collect();
+        for store in u64::from(disks) + 1..=4 {
             let place = format!("s/r/h{store}").parse().unwrap();
             world.change(ns::PutStore { store: StoreId(store), node: ns::FIRST_NODE, place, class: None }).unwrap();
         }
         let members = vec![member(1), member(2), member(3)];
         world.change(ns::PutGroup { group: Group { group: GROUP, epoch: 1, members } }).unwrap();
-        world
+        (world, nodes)
+    }
+
+    fn new() -> Self {
+        Self::with_disks(0).0
     }
 
     fn change<O: Operation + Send + 'static>(&self, op: O) -> Result<O::Reply, NsError> {
@@ -136,8 +142,7 @@ fn who_takes_over_fences_the_one_before() {
 
 #[test]
 fn who_does_not_order_the_changes_of_a_writing_does_not_end_it() {
-    let world = World::new();
-    let nodes = [world.disk(1, 1), world.disk(2, 2), world.disk(3, 3)];
+    let (world, nodes) = World::with_disks(3);
     nodes.into_iter().for_each(|node| world.begins(node, 1));
     let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
     let refused = |result: Result<(), NsError>| assert_eq!(result.unwrap_err().code(), ErrorCode::Stale);
@@ -157,9 +162,8 @@ fn who_does_not_order_the_changes_of_a_writing_does_not_end_it() {
 
 #[test]
 fn the_manager_ends_any_writing_and_who_has_synced_it_one_that_nobody_knows_all_of() {
-    let world = World::new();
-    let nodes = [world.disk(1, 1), world.disk(2, 2), world.disk(3, 3)];
-    nodes.into_iter().for_each(|node| world.begins(node, 1));
+    let (world, nodes) = World::with_disks(3);
+    nodes.iter().for_each(|node| world.begins(*node, 1));
     let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
     world.begins(nodes[0], 2);
     assert_eq!(world.interrupt(opened.writer, Some(2), &[2]).unwrap_err().code(), ErrorCode::Stale, "it takes over");
@@ -258,7 +262,7 @@ fn a_group_changes_step_by_step() {
     assert_eq!(world.holders(BodyId(9)), [1]);
     assert_eq!(world.holders(BodyId(1 << 41)), [1, 4]);
     let of = |node| NodeRecord { node, boot: BootId(8), era: Era(2) };
-    let record = of(world.disk(1, 4));
+    let record = of(world.disk(1, 5));
     world.change(ns::PutNode { record }).unwrap();
     assert_eq!(world.0.read(ns::nodes).unwrap(), [record]);
     let stranger = world.change(ns::PutNode { record: of(NodeId(9)) }).unwrap_err();

@@ -5,8 +5,6 @@ mod bulk;
 pub mod desk;
 mod disk;
 mod disk_node;
-#[cfg(test)]
-mod forms;
 mod grant;
 pub mod links;
 mod manager;
@@ -15,6 +13,8 @@ mod message;
 mod opening;
 pub mod renewal;
 mod sending;
+#[cfg(test)]
+mod tests;
 mod ticker;
 pub mod tokens;
 

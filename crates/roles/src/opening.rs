@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use cluster::placement::PlacementError;
 use namespace::{Actor, NsError};
-use types::direct::StripedFile;
+use types::direct::{StripedFile, UnitAt};
+use types::lacking::Lacking;
 use types::{BodyId, ErrorCode, NodeId, NsPath, Place, Timestamp};
 
 /// Who opens, and how the client came here.
@@ -21,8 +22,14 @@ pub struct Asking {
     pub place: Option<Place>,
     /// Hosts that it could not reach (`tried=`).
     pub tried: Vec<String>,
+    /// Each of these has answered, and refused (`triedrc=`): nobody is sent there again.
+    pub all_refused: bool,
+    /// What disk servers that it was sent to have not: nobody sends it there for that again.
+    pub lacking: Vec<Lacking>,
     /// How many bytes it says that it will write: its stores need that much room.
     pub announced: Option<u64>,
+    /// It can go to the units of a striped file by itself.
+    pub is_direct: bool,
     /// It sends the whole content at once, and has no use for a file whose content is dealt out: where one would be made, it is refused.
     pub at_once: bool,
     /// Whom it acts as.
@@ -44,6 +51,8 @@ pub struct Redirect {
     pub body: BodyId,
     /// Of a striped file that a client can read or write at the servers of its units itself.
     pub striped: Option<StripedFile>,
+    /// Where the units of it that have something can be read, the first ones, for a client that goes there.
+    pub units: Vec<UnitAt>,
 }
 
 impl fmt::Debug for Redirect {
@@ -77,6 +86,14 @@ pub enum OpeningError {
     /// It has no copy.
     #[error("its content is on no store that is there; it was on {0}")]
     NoCopy(String),
+    /// Those that should have a copy have none.
+    #[error("{0} should have its content and has lost it, or was brought back from an old copy")]
+    Lacking(String),
+    /// All that could be asked for it have been, and each has refused.
+    #[error(
+        "each server that it could be opened at has been tried and has refused it, for reasons that stand in their logs: {0}"
+    )]
+    AllRefused(String),
     /// A striped one lacks units.
     #[error("not all of its units are on stores that are there: {0}")]
     NoUnits(String),
@@ -92,7 +109,9 @@ impl OpeningError {
         match self {
             Self::Names(error) => error.code(),
             Self::Placement(PlacementError::NoRoom { .. }) => ErrorCode::NoSpace,
-            Self::Placement(_) | Self::NoCopy(_) | Self::NoUnits(_) => ErrorCode::Unavailable,
+            Self::Placement(_) | Self::NoCopy(_) | Self::Lacking(_) | Self::AllRefused(_) | Self::NoUnits(_) => {
+                ErrorCode::Unavailable
+            }
             Self::Wait { .. } => ErrorCode::Overloaded,
             Self::Lost => ErrorCode::Interrupted,
             Self::Unsupported(_) => ErrorCode::Unsupported,
@@ -136,7 +155,15 @@ mod tests {
         let capability = permission.seal(&key).unwrap();
         // What is to be shown has no character that an address would have to escape.
         assert!(capability.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{capability}");
-        let to = Redirect { node, host: "[2001:db8::7]".into(), port: 8080, capability, body, striped: None };
+        let to = Redirect {
+            node,
+            host: "[2001:db8::7]".into(),
+            port: 8080,
+            capability,
+            body,
+            striped: None,
+            units: Vec::new(),
+        };
         let location = location(&path, &to);
         assert!(location.starts_with("http://[2001:db8::7]:8080/data/run/file.root?weir.cap="), "{location}");
         // The server there needs nothing else than that to believe it.

@@ -318,6 +318,21 @@ impl Lease {
         Ok(Some(writer))
     }
 
+    /// The session that holds it has opened the file again, and the manager of a cluster has given it a later permission: from the return on all its
+    /// handles write through `making`. XrdCl, recovering, opens once for each write that waits, and goes on with whichever handle it likes.
+    /// False where somebody else holds it, or for another writing: this lease is to be fenced then.
+    pub(crate) fn go_on_with(&self, owner: Owner, token: WriterToken, making: &Making) -> bool {
+        let mut state = self.state.write();
+        let before = state.token;
+        if state.owner != Some(owner) || before.key != token.key || before.epoch > token.epoch {
+            return false;
+        }
+        state.token = token;
+        state.writer = Some(making.clone());
+        *self.failure.lock() = None;
+        true
+    }
+
     /// Undoes what was done under a checkpoint that is open, and forgets what was refused under it. Says whether there was one.
     fn undo_checkpoint(&self, writer: &Making) -> Result<bool, MakingError> {
         let undone = writer.checkpoint()?.is_some() && writer.roll_back()?;

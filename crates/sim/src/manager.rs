@@ -312,7 +312,10 @@ impl Manager {
             from: IpAddr::V4(Ipv4Addr::LOCALHOST),
             place: None,
             tried: tried.iter().map(|store| host_of(*store)).collect(),
+            all_refused: false,
+            lacking: Vec::new(),
             announced: None,
+            is_direct: false,
             at_once: false,
             actor: Actor::admin(),
         };

@@ -1,8 +1,12 @@
 //! What a cluster's manager tells a client that moves the bytes of a striped file itself, to and from the servers of its units.
 //!
 //! A client says with its open that it can ([`DIRECT_KEY`]). The redirect then says, beside the server that would put the file together, what the
-//! file is ([`STRIPED_KEY`]): who understands that asks the manager for the units, everybody else goes where the redirect leads.
+//! file is ([`STRIPED_KEY`]), and, to whom it is to be read by, where its units are ([`UNITS_KEY`]): who understands that goes to these, and asks the
+//! manager for a unit only where that does not lead to it. Everybody else goes where the redirect leads.
 
+use std::fmt;
+
+use crate::capability::{CONTENT_KEY, OPAQUE_KEY};
 use crate::striping::{self, StripedWriting};
 use crate::{BodyId, Ino, Stripe, Timestamp};
 
@@ -10,6 +14,66 @@ use crate::{BodyId, Ino, Stripe, Timestamp};
 pub const DIRECT_KEY: &str = "weir.direct";
 /// The word of the redirect that answers it, as [`StripedFile::show`] has it.
 pub const STRIPED_KEY: &str = "weir.striped";
+
+/// The word of the redirect that says where to read the units of it, as [`UnitAt::show_all`] has it.
+pub const UNITS_KEY: &str = "weir.units";
+/// What [`UNITS_KEY`] says is no longer, or it is not said: there are addresses, and requests, that take no more.
+const UNITS_LEN_MAX: usize = 8 << 10;
+
+/// Where a unit of a striped file can be read: what the manager would say of it if it were asked.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UnitAt {
+    /// Host name or address of its server.
+    pub host: String,
+    /// The server's port.
+    pub port: u16,
+    /// What is to be shown there. Never shown to anybody else.
+    pub capability: String,
+    /// The unit's content.
+    pub body: BodyId,
+}
+
+impl fmt::Debug for UnitAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UnitAt({}:{})", self.host, self.port)
+    }
+}
+
+impl UnitAt {
+    /// The first units of a file, in order, as they are in a word of an address; `None`: they do not fit.
+    #[must_use]
+    pub fn show_all(units: &[Self]) -> Option<String> {
+        let one = |Self { host, port, capability, body }: &Self| format!("{host}~{port}~{capability}~{:016x}", body.0);
+        let text = units.iter().map(one).collect::<Vec<_>>().join(",");
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]~,".contains(&byte);
+        let separators = |text: &str| text.bytes().filter(|byte| b"~,".contains(byte)).count();
+        let is_shown = !units.is_empty()
+            && text.len() <= UNITS_LEN_MAX
+            && text.bytes().all(plain)
+            && separators(&text) == 4 * units.len() - 1;
+        is_shown.then_some(text)
+    }
+
+    /// What [`UnitAt::show_all`] has made.
+    #[must_use]
+    pub fn parse_all(text: &str) -> Option<Vec<Self>> {
+        let one = |text: &str| {
+            let mut parts = text.split('~');
+            let (host, port, capability) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
+            let [body] = striping::numbers(parts.next()?, [16])?;
+            let is_whole = parts.next().is_none() && !host.is_empty() && !capability.is_empty();
+            let (host, capability) = (host.to_owned(), capability.to_owned());
+            is_whole.then_some(Self { host, port, capability, body: BodyId(body) })
+        };
+        text.split(',').map(one).collect()
+    }
+
+    /// What its server is shown, behind the `?` of the unit's own address.
+    #[must_use]
+    pub fn words(&self) -> String {
+        format!("{OPAQUE_KEY}={}&{CONTENT_KEY}={:016x}", self.capability, self.body.0)
+    }
+}
 
 /// A striped file that may be read or written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +160,31 @@ mod tests {
     use super::*;
     use crate::striping::WriteSecret;
     use crate::{WriterKey, WriterToken};
+
+    #[test]
+    fn where_units_are_reads_back_or_is_not_said() {
+        let unit = |n: u64| UnitAt {
+            host: ["disk1.site", "[2001:db8::7]"][usize::from(n & 1 == 0)].to_owned(),
+            port: 1094,
+            capability: "aB-_9".repeat(20),
+            body: BodyId(n),
+        };
+        let units: Vec<UnitAt> = (1..=4).map(unit).collect();
+        let text = UnitAt::show_all(&units).unwrap();
+        assert_eq!(UnitAt::parse_all(&text), Some(units.clone()));
+        assert_eq!(UnitAt::show_all(&[]), None);
+        let many: Vec<UnitAt> = (0..64).map(unit).collect();
+        assert!(UnitAt::show_all(&many).is_none(), "they would not fit");
+        for host in ["a~b", "a,b", "a&b", "a b", "ä"] {
+            let odd = UnitAt { host: host.to_owned(), ..unit(1) };
+            assert_eq!(UnitAt::show_all(&[unit(2), odd]), None, "{host}");
+        }
+        for wrong in ["", ",", "a~1~b", "a~1~b~0", "~1~b~0000000000000000", "a~70000~b~0000000000000000"] {
+            assert_eq!(UnitAt::parse_all(wrong), None, "{wrong}");
+        }
+        assert_eq!(UnitAt::parse_all(&format!("{text},")), None);
+        assert!(!format!("{units:?}").contains(&units[0].capability));
+    }
 
     #[test]
     fn it_reads_back_from_its_word_and_nothing_else_does() {

@@ -12,6 +12,7 @@ mod error_code;
 mod group;
 mod histogram;
 mod id;
+pub mod lacking;
 mod layout;
 mod name;
 mod place;

@@ -142,6 +142,12 @@ impl Stripe {
         rounds * chunk + last
     }
 
+    /// How many units have something of a file of `len` bytes: the first ones.
+    #[must_use]
+    pub fn units_in(self, len: u64) -> u8 {
+        u8::try_from(len.div_ceil(self.chunk())).unwrap_or(u8::MAX).min(self.width())
+    }
+
     /// The runs of the `len` bytes at `offset`, in their order. What reaches past the longest possible file is left out.
     pub fn runs(self, offset: u64, len: u64) -> impl Iterator<Item = Run> {
         let end = offset.saturating_add(len);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use cluster::server::{Grant, GrantRights, Input, Shows};
 use store::{Reader, Verified};
 use types::capability::{Capability, CapabilityError, PathMark, Rights, Wanted};
+use types::lacking::Lacking;
 use types::{BodyId, ErrorCode, Ino, NsPath, PieceId, Stripe, Timestamp, WriterToken};
 
 use super::piece::whole_of;
@@ -156,11 +157,15 @@ impl ReadGrant {
     /// It may not be shown here any more, or cannot be read.
     pub fn open(self) -> Result<(Arc<Reader>, Permit), PlacedError> {
         let Good { server, shell, piece, grant, .. } = self.0;
+        let lacking = lacking(piece, &grant);
         let permit = Permit::new(Arc::clone(&server), Arc::clone(&shell), piece, grant);
-        if let Shows::Whole(whole) = permit.shows()?
-            && whole_of(&shell.at, piece)? != Some(whole)
-        {
-            return Err(server.moved());
+        let is_it = match permit.shows()? {
+            Shows::Whole(whole) => whole_of(&shell.at, piece)? == Some(whole),
+            Shows::Kept => shell.at.store.status(piece)?.is_some(),
+            Shows::OfWriter => true,
+        };
+        if !is_it {
+            return Err(lacking.map_or_else(|| server.moved(), |lacking| server.lacks(lacking)));
         }
         let reader = shell.at.store.open_read(piece)?;
         Ok((reader, permit))
@@ -175,6 +180,16 @@ impl ReadGrant {
         let (_, permit) = self.open()?;
         let verified = store.verify(piece, progress)?;
         permit.check().map(|()| verified)
+    }
+}
+
+/// What is to be said where the store has not what is to be read. Nothing of what is being written: who has that, only its writer shows.
+fn lacking(piece: PieceId, grant: &Grant) -> Option<Lacking> {
+    match grant.rights {
+        GrantRights::Read { epoch, .. } | GrantRights::Kept { epoch } => {
+            Some(Lacking { body: piece.body, epoch: u64::from(epoch.0), store: grant.store })
+        }
+        GrantRights::Follow | GrantRights::Write { .. } => None,
     }
 }
 

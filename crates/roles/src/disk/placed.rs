@@ -8,6 +8,7 @@ use cluster::replication::Epoch;
 use cluster::server::{Grant, Input, Shows};
 use store::{PageSum, PieceState, StoreError, Writer};
 use types::capability::CapabilityError;
+use types::lacking::Lacking;
 use types::{ErrorCode, Ino, PieceId, Timestamp, WriterToken};
 
 use super::DiskServer;
@@ -29,6 +30,16 @@ pub enum PlacedError {
         host: String,
         /// The same.
         port: u16,
+    },
+    /// The store has not what the client's permission is for. The manager is to be asked for another one that has.
+    #[error("store {:016x} has no longer what the manager sends readers to it for", .lacking.store.0)]
+    Lacking {
+        /// Where the manager is.
+        host: String,
+        /// The same.
+        port: u16,
+        /// What it is to be told.
+        lacking: Lacking,
     },
     /// The client's permission is none.
     #[error(transparent)]
@@ -67,6 +78,7 @@ impl PlacedError {
         match self {
             Self::Store(code, _) | Self::Refused(code) => *code,
             Self::Moved { .. } => ErrorCode::Stale,
+            Self::Lacking { .. } => ErrorCode::NotFound,
             Self::Permission(_) => ErrorCode::Denied,
             Self::Wait { .. } => ErrorCode::Overloaded,
             Self::NoCheckpoints => ErrorCode::Unsupported,
@@ -86,6 +98,14 @@ impl DiskServer {
         match self.manager() {
             Some((host, port)) => PlacedError::Moved { host, port },
             None => PlacedError::Wait { seconds: 1, why: "this server has not heard of its manager yet" },
+        }
+    }
+
+    /// The client is to ask the manager, and to tell it what is not here.
+    pub(super) fn lacks(&self, lacking: Lacking) -> PlacedError {
+        match self.moved() {
+            PlacedError::Moved { host, port } => PlacedError::Lacking { host, port, lacking },
+            wait => wait,
         }
     }
 

@@ -174,7 +174,10 @@ impl Manager {
             from: std::net::Ipv4Addr::UNSPECIFIED.into(),
             place: None,
             tried: Vec::new(),
+            all_refused: false,
+            lacking: Vec::new(),
             announced: None,
+            is_direct: false,
             at_once: false,
             actor: namespace::Actor::admin(),
         };

@@ -460,7 +460,7 @@ pub(super) fn seal(state: &State, now: Time, store: StoreId, what: Sealed) -> Re
         tracing::error!(%error, "a permission cannot be made");
         OpeningError::Unsupported("its stores do not fit into a redirect")
     })?;
-    Ok(Redirect { node, host: host.to_owned(), port, capability, body, striped: None })
+    Ok(Redirect { node, host: host.to_owned(), port, capability, body, striped: None, units: Vec::new() })
 }
 
 /// What was decided on has changed meanwhile: it is decided anew when it is asked for again.

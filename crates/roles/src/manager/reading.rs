@@ -8,6 +8,7 @@ use cluster::server::GrantRights;
 use cluster::{Presence, Time};
 use namespace::{Content, FileState, Inode, NsError, WriterRecord};
 use types::capability::PathMark;
+use types::lacking::Lacking;
 use types::{BodyId, GroupId, NsPath, Participant, PieceId, StoreId};
 
 use super::opening::Permitted;
@@ -76,12 +77,22 @@ impl Manager {
         }
         let tried = state.servers.stores_at(&asking.tried);
         let ranked = rank_readers(state.servers.map(), &found.holders, at.as_ref(), self.world.random());
-        let can = |store: &&StoreId| self.can_show(&state, now, **store);
+        let lacks = |store: &StoreId| asking.lacking.contains(&Lacking { body: piece.body, epoch, store: *store });
+        let can = |store: &&StoreId| self.can_show(&state, now, **store) && !lacks(store);
         let best = ranked.iter().filter(can).find(|store| !tried.contains(store));
         // The client may be wrong, or its way may be mended by now.
-        let best = best.or_else(|| ranked.iter().find(can)).copied();
+        let best = match (best, ranked.iter().find(can)) {
+            (None, Some(_)) if asking.all_refused => {
+                return Err(OpeningError::AllRefused(Self::shown(&state, &found.holders)));
+            }
+            (best, tried) => best.or(tried).copied(),
+        };
         let Some(store) = best else {
-            return Err(Self::no_copy(&state, now, &found.holders));
+            let (lost, others): (Vec<_>, Vec<_>) = found.holders.iter().copied().partition(lacks);
+            return Err(match others.is_empty() && !lost.is_empty() {
+                true => OpeningError::Lacking(Self::shown(&state, &lost)),
+                false => Self::no_copy(&state, now, &others),
+            });
         };
         let epoch = Epoch(found.epoch);
         let rights = match (found.content.state, found.content.sums) {

@@ -10,7 +10,7 @@ use namespace::{
     WriterRecord,
 };
 use types::capability::{PathMark, Rights};
-use types::direct::{DirectRights, StripedFile};
+use types::direct::{DirectRights, StripedFile, UnitAt};
 use types::striping::{StripedWriting, WriteSecret};
 use types::{BodyId, GroupId, NsPath, Placement, Policy, StoreId, Stripe, WriterToken};
 
@@ -131,7 +131,24 @@ impl Manager {
         };
         let layout = |to| Layout { to, ino: inode.ino, mode: inode.access.mode, mtime: inode.mtime };
         self.all_units_are_there(content.body)?;
-        self.redirect_striped(content.body, asking, (Rights::READ, rights), layout)
+        let to = self.redirect_striped(content.body, asking, (Rights::READ, rights), layout)?;
+        let units = if asking.is_direct { self.units_to_read(&to, asking) } else { Vec::new() };
+        Ok(Redirect { units, ..to })
+    }
+
+    /// Where the units of a striped file can be read, as far as it has some: those that have something. None where one of them cannot be told: who asks for
+    /// that is told why.
+    fn units_to_read(&self, to: &Redirect, asking: &Asking) -> Vec<UnitAt> {
+        let Some(StripedFile { stripe, rights: DirectRights::Read { body, len, is_partial }, .. }) = to.striped else {
+            return Vec::new();
+        };
+        let unit = |unit| {
+            let Redirect { host, port, capability, body, .. } =
+                self.open_read(asking, &asking.path, is_partial, Some((unit, body)))?;
+            Ok(UnitAt { host, port, capability, body })
+        };
+        let units: Result<Vec<UnitAt>, OpeningError> = (0..stripe.units_in(len)).map(unit).collect();
+        units.unwrap_or_default()
     }
 
     /// Whether each unit of a striped file can be had. Who puts the file together would find out too, but a stock client then comes back here for another
@@ -172,6 +189,9 @@ impl Manager {
         let stores = all_of(&self.namespace.read(|read| stores_of_units(read, &units))?);
         let state = self.state();
         let store = self.nearest(&state, now, &stores, (at.as_ref(), &asking.tried));
+        if asking.all_refused && store.is_some_and(|store| state.servers.stores_at(&asking.tried).contains(&store)) {
+            return Err(OpeningError::AllRefused(Self::shown(&state, &stores)));
+        }
         // None of its stores is there: another one may still know how to wait for them.
         let store = store.or_else(|| {
             let all: Vec<StoreId> = state.servers.map().stores().iter().map(|info| info.store).collect();

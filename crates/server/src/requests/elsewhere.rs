@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use namespace::OpenWrite;
 use roles::{Asking, DiskServer, Manager};
-use types::direct::{DIRECT_KEY, STRIPED_KEY};
+use types::direct::{DIRECT_KEY, STRIPED_KEY, UNITS_KEY, UnitAt};
+use types::lacking::{LACKING_KEY, Lacking};
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, parse_writer};
 use types::{BodyId, NsPath, PlacePrefix};
 use wire::request::{Open, Request, StatOptions, Target};
@@ -21,6 +22,8 @@ impl Connection {
     /// What a manager has to know of who opens `path`, with the words of `target`.
     pub(crate) fn asking(&self, path: &NsPath, target: &PathArg) -> Asking {
         let text = |key: &[u8]| target.get(key).and_then(|value| std::str::from_utf8(value).ok());
+        let list = |key: &[u8]| text(key).into_iter().flat_map(|list| list.split(',')).filter(|one| !one.is_empty());
+        let tried: Vec<String> = list(b"tried").map(str::to_owned).collect();
         let from = self.session.peer.ip().to_canonical();
         Asking {
             now: wall_clock(),
@@ -28,9 +31,11 @@ impl Connection {
             from,
             place: text(b"weir.place").and_then(|place| place.parse::<PlacePrefix>().ok()?.of_client(from)),
             announced: text(b"oss.asize").and_then(|len| len.parse().ok()),
-            tried: text(b"tried")
-                .map(|hosts| hosts.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect())
-                .unwrap_or_default(),
+            // XrdCl says why beside each that has answered.
+            all_refused: !tried.is_empty() && list(b"triedrc").count() >= tried.len(),
+            tried,
+            lacking: lacking(target),
+            is_direct: is_direct(target),
             at_once: false,
             actor: self.node.config.actor.clone(),
         }
@@ -140,6 +145,12 @@ impl Connection {
     }
 }
 
+/// What the client was told by disk servers that they have not.
+pub(crate) fn lacking(target: &PathArg) -> Vec<Lacking> {
+    let text = target.get(LACKING_KEY.as_bytes()).and_then(|value| std::str::from_utf8(value).ok());
+    text.map(Lacking::parse_all).unwrap_or_default()
+}
+
 /// Whether the client shows a permission.
 fn is_permitted(target: &PathArg) -> bool {
     target.get(types::capability::OPAQUE_KEY.as_bytes()).is_some()
@@ -153,9 +164,13 @@ fn is_direct(target: &PathArg) -> bool {
 /// Sends a client away; one that can go to the units of a striped file is told what that is.
 fn redirect(to: roles::Redirect, direct: bool) -> Refusal {
     let striped = to.striped.filter(|_| direct);
+    let units = UnitAt::show_all(&to.units);
     let mut to = Redirect::from(to);
     if let Some(striped) = striped {
         to.opaque.push_str(&format!("&{STRIPED_KEY}={}", striped.show()));
+        if let Some(units) = units {
+            to.opaque.push_str(&format!("&{UNITS_KEY}={units}"));
+        }
     }
     Refusal::Redirect(to)
 }

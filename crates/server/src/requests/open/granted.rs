@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use roles::{Granted, Placed, ReadGrant, StripedGrant, StripedRights};
+use roles::{Granted, Placed, PlacedError, ReadGrant, StripedGrant, StripedRights};
+use types::lacking::{LACKING_KEY, Lacking};
 use types::{BodyId, Ino, NsPath, Timestamp, WriterToken};
 use wire::request::{Open, OpenOptions};
 use wire::response::OpenReply;
@@ -17,8 +18,9 @@ use crate::making::{Making, MakingError};
 use crate::missing::Missing;
 use crate::node::{Node, Role, wall_clock};
 use crate::open_file::{Access, Copying, Lease, LeaseFacts, LeaseState, OpenFile, Shown, WriteAccess};
-use crate::refusal::Refusal;
+use crate::refusal::{Redirect, Refusal};
 use crate::requests::attributes::shown_bare;
+use crate::requests::elsewhere::lacking;
 use crate::requests::own;
 use crate::session::Session;
 use crate::striped::{StripedOpen, Striper};
@@ -34,6 +36,8 @@ pub(super) struct AtDisk {
     with_stat: bool,
     expected_len: Option<u64>,
     mtime: Option<Timestamp>,
+    /// What the client has been told elsewhere.
+    lacking: Vec<Lacking>,
     /// What else is done with it.
     copying: Copying,
     /// It is the target of a third-party copy.
@@ -129,6 +133,7 @@ impl Connection {
             with_stat: self.wants_stat(r),
             expected_len: announced_len(r),
             mtime: own::mtime_of(&r.target),
+            lacking: lacking(&r.target),
             copying: Copying::No,
             fetched: None,
         }
@@ -184,6 +189,7 @@ impl Connection {
             with_stat: false,
             expected_len: None,
             mtime: None,
+            lacking: Vec::new(),
             copying: Copying::No,
             fetched: None,
         };
@@ -213,10 +219,22 @@ impl AtDisk {
         let (ino, mode, changed) = reading.attributes();
         let opening = AtDisk { mode, ..self };
         let opened = reading.open();
-        let (reader, permit) =
-            opened.map_err(|error| Refusal::of_placed(&format_args!("open {}", opening.path), &error))?;
+        let (reader, permit) = opened.map_err(|error| opening.not_shown(&error))?;
         let (body, len) = (reader.piece().body, reader.len());
         opening.insert((ino, body), changed, len, Access::Read(Shown::new(reader, Some(permit))))
+    }
+
+    /// The client tells the manager what is lacking here, beside what others lack: it is sent to none of them again.
+    fn not_shown(&self, error: &PlacedError) -> Refusal {
+        let refusal = Refusal::of_placed(&format_args!("open {}", self.path), error);
+        match (refusal, error) {
+            (Refusal::Redirect(to), PlacedError::Lacking { lacking, .. }) => {
+                tracing::warn!(path = %self.path, body = %lacking.body, store = %lacking.store, "a reader was sent here for a content that is not here");
+                let opaque = format!("{LACKING_KEY}={}", lacking.show(&self.lacking));
+                Refusal::Redirect(Redirect { opaque, ..to })
+            }
+            (refusal, _) => refusal,
+        }
     }
 
     /// Where the answer is somebody's duty. Does not block.
@@ -345,8 +363,8 @@ impl AtDisk {
         Refusal::Wait { seconds: 1, text }
     }
 
-    /// The lease on what this client writes: the one that is there, if it is the same writing, or a new one. Whoever held it before is
-    /// fenced.
+    /// The lease on what this client writes: the one that is there, if it is the same writing or this session's own, or a new one. Whoever held it
+    /// before is fenced.
     fn lease(
         &self,
         owner: Owner,
@@ -369,6 +387,9 @@ impl AtDisk {
                     Ok(None) => Err(Refusal::fenced(&self.path)),
                     Err(error) => Err(error.refusal(&format_args!("open {}", self.path))),
                 };
+            }
+            if lease.go_on_with(owner, writer, &making) {
+                return Ok(lease);
             }
             lease.fence();
             // What was refused then nobody has written since.

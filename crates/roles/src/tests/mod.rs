@@ -1,0 +1,3 @@
+//! Tests of what this crate says as a whole.
+
+mod forms;

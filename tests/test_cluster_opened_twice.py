@@ -1,0 +1,64 @@
+"""Who recovers opens its file again, XrdCl once for each write that waits, and then uses whichever handle it likes. All of a session's handles
+lead to the one content, and what one of them could not write no other one closes as whole."""
+
+import pytest
+import raw
+from clients import xrdcp
+from cluster import Cluster
+from content import MIB, content
+
+NEW = raw.OPEN_NEW | raw.OPEN_UPDATE
+
+
+@pytest.fixture(scope="module")
+def cluster(base):
+    with Cluster(base / "opened-twice", 3) as cluster:
+        cluster.policy("/two", "replica(2) sync=2")
+        cluster.policy("/striped", "stripe(2, 64KiB) near=client")
+        yield cluster
+
+
+def opened(manager: raw.Raw, path: str, options: int) -> tuple[tuple[int, str], str]:
+    port, host, opaque = manager.ask_open(path, options).redirect
+    return (port, host), f"{path}?{opaque}"
+
+
+@pytest.mark.parametrize("used", [0, 1, 2])
+@pytest.mark.parametrize("folder", ["/two", "/striped"])
+def test_each_handle_of_a_session_goes_on(cluster, folder, used, tmp_path):
+    path, data = f"{folder}/used{used}", content("twice", 3 * MIB + 5)
+    with raw.Raw(cluster.manager.port, machine=cluster.disks[0].host) as manager:
+        at, with_permission = opened(manager, path, NEW)
+        with raw.Raw(at[0], machine=cluster.disks[0].host, host=at[1]) as there:
+            handles = [there.open(with_permission, NEW)]
+            assert there.write(handles[0], 0, data[:MIB]).status == raw.OK
+            for _ in range(2):
+                again, with_permission = opened(manager, path, raw.OPEN_UPDATE)
+                assert again == at
+                handles.append(there.open(with_permission, raw.OPEN_UPDATE))
+            chosen = handles.pop(used)
+            assert there.write(chosen, MIB, data[MIB : 2 * MIB]).status == raw.OK
+            # The others are no less good.
+            assert there.write(handles[0], 2 * MIB, data[2 * MIB :]).status == raw.OK
+            assert there.close(chosen).status == raw.OK
+            for handle in handles:
+                assert there.close(handle).status == raw.OK
+    xrdcp(cluster.url + path, tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == data
+
+
+def test_a_session_that_has_lost_the_file_writes_and_closes_nothing(cluster, tmp_path):
+    path, data = "/two/taken", content("taken", 2 * MIB)
+    with raw.Raw(cluster.manager.port) as manager:
+        at, with_permission = opened(manager, path, NEW)
+        with raw.Raw(at[0], host=at[1]) as first, raw.Raw(at[0], host=at[1]) as second:
+            old = first.open(with_permission, NEW)
+            assert first.write(old, 0, data[:MIB]).status == raw.OK
+            _, with_permission = opened(manager, path, raw.OPEN_UPDATE)
+            new = second.open(with_permission, raw.OPEN_UPDATE)
+            assert first.write(old, 0, bytes(MIB)).status == raw.ERROR
+            assert second.write(new, MIB, data[MIB:]).status == raw.OK
+            assert first.close(old).status == raw.ERROR
+            assert second.close(new).status == raw.OK
+    xrdcp(cluster.url + path, tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == data
