@@ -59,6 +59,18 @@ def test_an_open_goes_on_where_a_server_can_be_reached(cluster, tmp_path):
 
 
 @half_reached
+def test_a_unit_that_was_said_to_be_where_nobody_listens_is_read_elsewhere(cluster, tmp_path):
+    cluster.policy("/", "stripe(2, 64KiB) replica(2) sync=2")
+    source, back, sent_on = tmp_path / "source", tmp_path / "back", 0
+    source.write_bytes(os.urandom(3 * MIB))
+    cp(source, f"{cluster.url}/file")
+    for _ in range(8):
+        sent_on += "cannot connect" in cp("--log", "info", "-f", f"{cluster.url}/file", back)
+        assert back.read_bytes() == source.read_bytes()
+    assert sent_on > 0
+
+
+@half_reached
 def test_what_can_be_made_nowhere_else_is_not_called_somebody_elses(cluster, tmp_path):
     """A wish of its policy leads to the same server each time."""
     (tmp_path / "source").write_bytes(os.urandom(1000))

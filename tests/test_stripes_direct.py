@@ -50,6 +50,11 @@ def moved(cluster: Cluster) -> tuple[int, int]:
     return tuple(sum(int(named(one, name)) for one in found) for name in ("weir_written_bytes_total", "weir_read_bytes_total"))
 
 
+def opens(cluster: Cluster) -> int:
+    """How often the manager was asked to open something."""
+    return int(named(samples(cluster.manager), "weir_request_seconds_count", request="open"))
+
+
 def cp(*arguments) -> str:
     done = weir("cp", *map(str, arguments), timeout=300)
     assert done.returncode == 0, done.stderr
@@ -297,3 +302,21 @@ def test_one_that_is_stopped_leaves_nothing(cluster, tmp_path):
     assert fed.process.wait(30) != 0
     fed.feeder.join()
     assert Xrdfs(cluster.url)("stat", "/one/stopped").code != 0
+
+
+@pytest.mark.parametrize("folder", ["/one", "/two"])
+def test_one_answer_says_what_it_is_and_where_to_read_its_units(cluster, folder, tmp_path):
+    path = f"{folder}/one-answer"
+    for size in (2 * WIDTH * CHUNK + 5, CHUNK + 1, CHUNK, 0):
+        data = content(path, size)
+        (tmp_path / "source").write_bytes(data)
+        cp("-f", tmp_path / "source", cluster.url + path)
+        before = opens(cluster)
+        assert subprocess.run([WEIR_BIN, "cat", cluster.url + path], capture_output=True).stdout == data
+        # A reader of all units asks for those that have nothing of the file, too.
+        in_use = min(WIDTH, -(-size // CHUNK))
+        assert opens(cluster) - before in (1, 1 + WIDTH - in_use), size
+        before = opens(cluster)
+        cp("-f", cluster.url + path, tmp_path / "back")
+        assert (tmp_path / "back").read_bytes() == data
+        assert opens(cluster) - before <= 1 + WIDTH - in_use, size
