@@ -57,9 +57,15 @@ class User(threading.Thread):
         self.kinds = ["new", "new", "new", "replace", "remove", *(["change"] if changes else [])]
         self.may_be: dict[str, set[Version | None]] = {}
         self.done, self.refused = Counter(), []
-        self.is_over = threading.Event()
+        self.is_over, self.failure = threading.Event(), None
 
     def run(self) -> None:
+        try:
+            self.go_on()
+        except Exception as failure:  # whatever it is, it is raised by who waits for this thread
+            self.failure = failure
+
+    def go_on(self) -> None:
         while not self.is_over.is_set():
             settled = [path for path, seen in self.may_be.items() if len(seen) == 1 and None not in seen]
             what = self.pick.choice(self.kinds) if len(settled) > 5 else "new"
@@ -115,6 +121,9 @@ class Users:
             user.is_over.set()
         for user in self.all:
             user.join()
+        for user in self.all:
+            if user.failure:
+                raise AssertionError(f"a user of {user.places} did not come to its end") from user.failure
 
     @property
     def may_be(self) -> dict[str, set[Version | None]]:

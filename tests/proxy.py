@@ -22,9 +22,13 @@ class Proxy:
         self._lock = threading.Lock()
         self._flow = {UP: threading.Event(), DOWN: threading.Event()}
         self.resume()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = 0
+        self._listen()
+
+    def _listen(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=64)
         self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     @property
     def url(self) -> str:
@@ -66,6 +70,13 @@ class Proxy:
             for end in pair:
                 _reset(end)
 
+    def away(self, seconds: float) -> None:
+        """Ends every connection, and nobody listens for so long."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+        threading.Timer(seconds, self._listen).start()
+
     def stall(self, *directions: str) -> None:
         """Connections stay up and nothing moves (that way, if one is given) until `resume`."""
         for direction in directions or (UP, DOWN):
@@ -75,10 +86,10 @@ class Proxy:
         for flow in self._flow.values():
             flow.set()
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
             except OSError:
                 return
             self.connections += 1

@@ -74,7 +74,7 @@ def test_a_unit_that_was_said_to_be_where_nobody_listens_is_read_elsewhere(clust
 def test_what_can_be_made_nowhere_else_is_not_called_somebody_elses(cluster, tmp_path):
     """A wish of its policy leads to the same server each time."""
     (tmp_path / "source").write_bytes(os.urandom(1000))
-    done = weir("cp", str(tmp_path / "source"), near(cluster, cluster.disks[0], "/file"))
+    done = weir("cp", "--retry-for", "2", str(tmp_path / "source"), near(cluster, cluster.disks[0], "/file"))
     assert done.returncode == 15 and "cannot connect" in done.stderr, done
 
 

@@ -470,6 +470,10 @@ def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, 
     settle(cluster, users.may_be)
     print(f"seed {SEED}: {faults}, acknowledged {users.done}, {len(users.refused)} refused: {users.refused[:5]}")
     assert users.done.total() >= 20
+    # Each way of copying goes on over the deaths of servers; which it is that copies while one dies is by chance.
+    assert all(sum(n for how, n in users.done.items() if how.endswith(by)) >= 1 for by in ("by weir cp", "by xrdcp")), users.done
+    own = [text for text in users.refused if "by weir cp" in text]
+    assert not [text for text in own if "is being written by" in text], own
     assert amiss(cluster, users.may_be, tmp_path) == {}
     # That this notices a loss: one of two copies is zeroed on its disk, all there is of another file, and one is removed behind its back.
     half, gone, removed = paths = ["/two/loop/half", "/one/loop/gone", "/two/loop/removed"]

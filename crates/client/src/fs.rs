@@ -1,9 +1,10 @@
 //! Operations on names: each asks one server, follows it elsewhere, and comes back.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use types::capability::OPAQUE_KEY;
 use wire::request::{
     Access, Chmod, Dirlist, DirlistOptions, Fattr, FattrOp, Mkdir, MkdirOptions, Mv, Open, OpenOptions, Query,
     QueryKind, Rm, Rmdir, Stat, StatOptions, Target, Truncate,
@@ -42,7 +43,6 @@ pub struct Space {
 pub struct Client {
     settings: Settings,
     sessions: HashMap<(Endpoint, Option<String>), Session>,
-    met: HashSet<Endpoint>,
 }
 
 impl Client {
@@ -65,7 +65,7 @@ impl Client {
     pub fn connect(&mut self, url: &Url) -> Result<Session, ClientError> {
         let user = url.user.as_deref().unwrap_or(&self.settings.user);
         let session = Session::connect(&url.server, user, &self.settings)?;
-        self.met.insert(url.server.clone());
+        self.settings.met.add(&url.server);
         Ok(session)
     }
 
@@ -129,7 +129,7 @@ impl Client {
         let (mut at, mut redirects, mut given) = (url.clone(), 0, false);
         let mut attempts = Attempts::new();
         loop {
-            let known = self.met.contains(&at.server);
+            let known = self.settings.met.has(&at.server);
             let (mut session, kept) = match self.session_for(&at) {
                 Ok(session) => session,
                 Err(failed) => {
@@ -488,6 +488,7 @@ impl Client {
         let what = format!("{what} {url}");
         let mut attempts = Attempts::new();
         let is_open = matches!(request, Request::Open(_));
+        let replaces = matches!(&request, Request::Open(open) if open.options.has(OpenOptions::DELETE));
         let mut first = url.clone();
         let (mut at, mut asked, mut redirects) = (url.clone(), request.clone(), 0);
         if let Some(led_to) = led_to {
@@ -495,7 +496,7 @@ impl Client {
             retarget(&mut asked, &at);
         }
         loop {
-            let known = self.met.contains(&at.server);
+            let known = self.settings.met.has(&at.server);
             let connected = self.session_for(&at);
             let reached = connected.is_ok();
             let kept = connected.as_ref().is_ok_and(|(_, kept)| *kept);
@@ -523,19 +524,25 @@ impl Client {
                 }
                 Ok((Err(error), _)) | Err(error) => error,
             };
+            let led = is_open && redirects > 0;
             // A connection that was kept may have been lost long ago: that says nothing of the server.
             if !(kept && repeatable && failed.is_connection()) {
-                // Whoever has led an open there knows who else can do it, and, told so, what of a new file is this client's own beginning.
-                let led = is_open && redirects > 0;
                 let again = match (reached, led) {
-                    (true, led) => repeatable || led,
+                    // A cluster of weir's, told so, knows what of a new file is this client's own beginning. Another one might make it once more.
+                    (true, true) => repeatable || at.word(OPAQUE_KEY).is_some(),
+                    (true, false) => repeatable,
                     (false, true) => known || !first.has_tried(&at.server.host),
                     (false, false) => known,
                 };
                 attempts.next(failed, again, &self.settings)?;
+                // Whoever has led an open there knows who else can do it.
                 if led {
                     first.add_tried(&at.server.host);
                 }
+            }
+            // What an open that takes the place of something may have made before its answer was lost would be in its own way.
+            if replaces && reached {
+                first.add_tried(&at.server.host);
             }
             (at, asked, redirects) = (first.clone(), request.clone(), 0);
             if is_open {

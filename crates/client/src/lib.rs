@@ -44,7 +44,7 @@ pub use listing::{Entry, ListingParser};
 pub use many::{BatchWriter, ManyReader, ManyWriter, Read, SmallFile, Written};
 pub use reader::{Chunk, Reader};
 pub use session::{Incoming, Session};
-pub use settings::{Reach, Settings, Stop};
+pub use settings::{Met, Reach, Settings, Stop};
 pub use striped::{StripedAt, StripedReader, StripedWriter};
 pub use sums::{Algorithm, Sum};
 pub use units_writer::UnitsWriter;

@@ -134,7 +134,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         match self.next() {
             Ok(Some(done)) => {
                 self.pace = Pace::new(Instant::now());
-                let Pending { offset, want, got, buffer, damaged, .. } = self.pending.swap_remove(done);
+                let Pending { offset, want, got, buffer, damaged, .. } = self.pending.remove(done);
                 if damaged {
                     // Elsewhere that server's copy may be the whole one.
                     self.file.damaged.clear();

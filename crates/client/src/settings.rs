@@ -1,8 +1,11 @@
 //! How patient the client is, when it ends, whom it may reach, and who it says it is.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::{ClientError, Endpoint};
 
@@ -33,6 +36,8 @@ pub struct Settings {
     pub stop: Stop,
     /// Which servers may be connected to; where a redirect leads counts too.
     pub reach: Reach,
+    /// Which servers have been reached, by whichever client with these settings.
+    pub met: Met,
 }
 
 impl Default for Settings {
@@ -48,7 +53,27 @@ impl Default for Settings {
             user: std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default(),
             stop: Stop::default(),
             reach: Reach::default(),
+            met: Met::default(),
         }
+    }
+}
+
+/// Servers that have been reached. One that was there once is waited for when it cannot be reached, by everybody who shares this; one that never was is not.
+#[derive(Clone, Default, Debug)]
+pub struct Met(Arc<Mutex<HashSet<Endpoint>>>);
+
+impl Met {
+    pub(crate) fn add(&self, server: &Endpoint) {
+        let mut met = self.0.lock();
+        if !met.contains(server) {
+            met.insert(server.clone());
+        }
+    }
+
+    /// Was it reached?
+    #[must_use]
+    pub fn has(&self, server: &Endpoint) -> bool {
+        self.0.lock().contains(server)
     }
 }
 

@@ -408,6 +408,11 @@ impl Lease {
         self.failure.lock().clone().unwrap_or_else(|| Refusal::closed_before(&self.path))
     }
 
+    /// Whether this session may write.
+    pub(crate) fn is_held_by(&self, owner: Owner) -> bool {
+        self.state.read().owner == Some(owner)
+    }
+
     /// From the return on, nobody can write.
     pub(crate) fn fence(&self) {
         self.state.write().owner = None;

@@ -315,7 +315,7 @@ impl Manager {
         let this = Arc::clone(self);
         let Opening { asking, op, answer } = opening;
         // Who comes again with the same words must not be told that there is something.
-        let takes_back = op.how == How::NewOnly && !op.restarted;
+        let takes_back = op.how != How::Update && !op.restarted;
         let (actor, mode) = (asking.actor.clone(), op.mode);
         self.change_as(&actor, durability, op, move |result| {
             let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();

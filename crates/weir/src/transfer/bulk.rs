@@ -71,7 +71,7 @@ type Work<'w> = Box<dyn FnOnce(SyncSender<Summed>) -> Result<(), TransferError> 
 impl Bulk<'_> {
     /// Copies it.
     pub fn copy(&mut self, client: &mut Client) -> Result<Copied, TransferError> {
-        let algorithm = self.algorithm(client);
+        let algorithm = self.algorithm(client)?;
         let Opened { mut source, len, mode, mtime } = self.open_source(client)?;
         let kept = mtime.filter(|_| self.context.options.preserve).map(|mtime| Kept { mtime, mode });
         if (self.context.options.resume || self.how == How::Compare)
@@ -173,15 +173,18 @@ impl Bulk<'_> {
     }
 
     /// The checksum to compare: one that the target's server keeps, else the source's; of its own accord, or as wished.
-    pub(super) fn algorithm(&self, client: &mut Client) -> Option<Algorithm> {
+    pub(super) fn algorithm(&self, client: &mut Client) -> Result<Option<Algorithm>, TransferError> {
         if !self.context.options.verify {
-            return None;
+            return Ok(None);
         }
-        let offered = |place: &Place, client: &mut Client| match place {
-            Place::Remote(url) => self.context.offered(client, url),
-            _ => None,
-        };
-        offered(self.to, client).or_else(|| offered(self.from, client))
+        for place in [self.to, self.from] {
+            if let Place::Remote(url) = place
+                && let Some(offered) = self.context.offered(client, url)?
+            {
+                return Ok(Some(offered));
+            }
+        }
+        Ok(None)
     }
 
     pub(super) fn open_source(&self, client: &mut Client) -> Result<Opened, TransferError> {
@@ -254,7 +257,7 @@ impl Bulk<'_> {
                     target.add_words(&format!("oss.asize={len}"));
                 }
                 if let Some(kept) = kept
-                    && self.context.keeps_times(client, url)
+                    && self.context.keeps_times(client, url)?
                 {
                     target.add_words(&times::words(kept.mtime));
                 }
@@ -304,7 +307,7 @@ impl Bulk<'_> {
             Place::Local(path) => std::fs::File::open(path)
                 .and_then(|file| kept.put(&file))
                 .map_err(TransferError::local("set the time and mode of", path)),
-            Place::Remote(url) if self.context.keeps_times(client, url) => {
+            Place::Remote(url) if self.context.keeps_times(client, url)? => {
                 let args = format!("{}?weir.op=touch&{}", url.path, times::words(kept.mtime)).into_bytes();
                 client.query(url, "set the time of", QueryKind::OpaqueFile, args)?;
                 Ok(())

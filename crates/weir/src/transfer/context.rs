@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::{Algorithm, BatchLimits, Client, ClientError, Endpoint, Settings, Stop, Url};
 use parking_lot::Mutex;
@@ -74,13 +74,16 @@ impl Context {
     }
 
     /// Does a server take the times of files that clients give? If not, that is told at the end.
-    pub fn keeps_times(&self, client: &mut Client, url: &Url) -> bool {
-        let Ok(keeps) = self.is_weir(client, url) else { return false };
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub fn keeps_times(&self, client: &mut Client, url: &Url) -> Result<bool, ClientError> {
+        let keeps = self.is_weir(client, url)?;
         if !keeps {
             let note = format!("{} takes no times of files: those there have the time of their copy", url.server);
             self.notes.lock().insert(note);
         }
-        keeps
+        Ok(keeps)
     }
 
     /// Is it one of weir's servers? They know of each file whether it is complete, and say so when they are asked for its checksum.
@@ -134,21 +137,38 @@ impl Context {
     }
 
     /// The checksum that a server keeps and this program can compute.
-    pub fn offered(&self, client: &mut Client, url: &Url) -> Option<Algorithm> {
+    ///
+    /// # Errors
+    /// It cannot be asked. One that says no to the question keeps none.
+    pub fn offered(&self, client: &mut Client, url: &Url) -> Result<Option<Algorithm>, ClientError> {
         if let Some(known) = self.sums.lock().get(&url.server) {
-            return *known;
+            return Ok(*known);
         }
-        // What could not be asked is asked again the next time.
-        let answer = client.config(url, &["chksum"]).ok()?;
+        let answer = match client.config(url, &["chksum"]) {
+            Err(error) if error.is_connection() || matches!(error, ClientError::Stopped) => return Err(error),
+            answer => answer.unwrap_or_default(),
+        };
         let offered = answer.first().and_then(|line| Algorithm::offered(line));
         self.sums.lock().insert(url.server.clone(), offered);
-        offered
+        Ok(offered)
     }
 
     /// Set to `true`, it ends everything soon.
     #[must_use]
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stop)
+    }
+
+    /// Waits, unless everything is to end.
+    pub fn pause(&self, how_long: Duration) {
+        let end = Instant::now() + how_long;
+        while !self.stopping() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
     }
 
     /// Is everything to end?

@@ -25,8 +25,8 @@ const ALIGNMENT: u64 = disk::ALIGNMENT as u64;
 const PROBES: u64 = 16;
 
 /// File systems that keep bytes here for a while and give them to somebody else at a close: how statfs(2) calls NFS, FUSE, CIFS (three times), 9P, AFS (twice),
-/// Ceph, Lustre, GPFS.
-const TELL_AT_CLOSE: [FsWord; 11] = [
+/// Ceph, Lustre, GPFS, BeeGFS, OrangeFS.
+const TELL_AT_CLOSE: [FsWord; 13] = [
     0x6969,
     0x6573_5546,
     0x517B,
@@ -38,6 +38,8 @@ const TELL_AT_CLOSE: [FsWord; 11] = [
     0x00C3_6400,
     0x0BD0_0BD3,
     0x4750_4653,
+    0x1983_0326,
+    0x2003_0528,
 ];
 
 /// Whether to go past the page cache.

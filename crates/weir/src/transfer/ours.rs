@@ -135,7 +135,7 @@ impl Bulk<'_> {
 
     /// Is the target what the source is, whole?
     fn is_whole(&self, client: &mut Client) -> Result<Option<Copied>, TransferError> {
-        let algorithm = self.algorithm(client);
+        let algorithm = self.algorithm(client)?;
         let Opened { source, len, .. } = self.open_source(client)?;
         source.end(client, self.from);
         len.map_or(Ok(None), |len| self.is_there(client, len, algorithm))
@@ -152,7 +152,7 @@ impl Bulk<'_> {
         if len.is_none_or(|len| found.size > len) {
             return Ok(false);
         }
-        let kind = self.context.offered(client, url).unwrap_or(Algorithm::Crc32c);
+        let kind = self.context.offered(client, url)?.unwrap_or(Algorithm::Crc32c);
         let beginning = self.sum_source(client, 0..found.size, kind)?;
         if let Some(text) = told(client, url, kind)? {
             return Ok(beginning.is(&text));

@@ -107,7 +107,7 @@ impl Bulk<'_> {
         if there > whole {
             return Err(no_beginning());
         }
-        let offered = self.context.offered(client, target);
+        let offered = self.context.offered(client, target)?;
         let kind = algorithm.or(offered).unwrap_or(Algorithm::Crc32c);
         let (known, in_progress) = match told(client, target, kind) {
             // Only what is complete has a checksum; but where this is said, it will have one.

@@ -29,8 +29,11 @@ pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferErro
         "tpc.key={key}&tpc.src={}&tpc.lfn={}&tpc.spr=root&tpc.tpr=root&tpc.dlgon=0&tpc.stage=copy&oss.asize={len}",
         at.server, at.path
     );
-    if context.options.preserve && context.keeps_times(client, to_url) {
+    if context.options.preserve && context.keeps_times(client, to_url)? {
         words.push_str(&format!("&{}", times::words(mtime)));
+    }
+    if bulk.again {
+        words.push_str(&format!("&tried={}", to_url.server.host));
     }
     let how = if context.options.force { OpenOptions::DELETE } else { OpenOptions::NEW };
     let opened = client.open(&with(to_url, &words), how | OpenOptions::UPDATE | OpenOptions::MKPATH, 0o644);
@@ -92,7 +95,7 @@ fn verify(context: &Context, client: &mut Client, from: &Url, to: &Url) -> Resul
     if !context.options.verify {
         return Ok(false);
     }
-    let Some(algorithm) = context.offered(client, to) else { return Ok(false) };
+    let Some(algorithm) = context.offered(client, to)? else { return Ok(false) };
     let Some(sent) = told(client, from, algorithm)? else { return Ok(false) };
     let Some(found) = told(client, to, algorithm)? else { return Ok(false) };
     if u32::from_str_radix(&sent, 16).ok() == u32::from_str_radix(&found, 16).ok() {

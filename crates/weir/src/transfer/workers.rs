@@ -1,6 +1,6 @@
 //! The workers of one copy: each takes files from the list, small ones by the dozen, large ones one at a time.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::{BatchWriter, Client, ClientError, Endpoint, ManyReader, ManyWriter, Session, SmallFile, Url, Written};
 use disk::ALIGNMENT;
@@ -22,10 +22,10 @@ use super::{third_party, times};
 const SMALL_MAX: u64 = 64 * ALIGNMENT as u64;
 /// Small files of one worker that are under way.
 const WINDOW: usize = 64;
-/// A file that a lost connection has left undone is begun again this often.
-const ATTEMPTS_MAX: u32 = 3;
-/// How long a server is given to notice that a connection is gone, before each further attempt.
-const LOCKED_PAUSE: Duration = Duration::from_secs(1);
+/// A file that a lost connection has left undone is begun again this often at least, however long each attempt takes.
+const ATTEMPTS_MIN: u32 = 3;
+/// Between attempts: servers that have gone come back, and notice that a connection is gone.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Told of each file that is done with.
 pub trait Reports: Send {
@@ -112,6 +112,41 @@ fn bulk<'a>(context: &'a Context, item: &'a Item, made: Option<StatReply>) -> Bu
     Bulk { context, from: &item.from, to: &item.to, how: item.how, made, again: false }
 }
 
+/// How often, and for how long, a file is begun again.
+struct Patience {
+    attempts: u32,
+    /// When an attempt has failed first, if one has.
+    since: Option<Instant>,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self { attempts: 1, since: None }
+    }
+
+    /// An attempt has failed: whether another one is due, at once.
+    fn has_more(&mut self, context: &Context, item: &Item) -> bool {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        // Who was never there is not waited for.
+        let is_known = [&item.from, &item.to].iter().all(|place| match place {
+            Place::Remote(url) => context.settings.met.has(&url.server),
+            Place::Local(_) | Place::Standard => true,
+        });
+        let has_time = is_known && since.elapsed() < context.settings.recovery_max;
+        self.attempts += 1;
+        has_time || self.attempts <= ATTEMPTS_MIN
+    }
+
+    /// The same, after a pause, which is not made before the first of the further attempts: most connections that are lost can be had again at once.
+    fn has_more_later(&mut self, context: &Context, item: &Item) -> bool {
+        let has_more = self.has_more(context, item);
+        if has_more && self.attempts > 2 {
+            context.pause(PAUSE);
+        }
+        has_more
+    }
+}
+
 fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) -> Result<Copied, TransferError> {
     let (mut unsure, made, was_opened) = match before {
         Before::Nothing => (false, None, false),
@@ -121,7 +156,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
     // What has gone through a pipe is gone.
     let once = item.from.is_stream() || item.to.is_stream();
     let mut bulk = bulk(context, item, made);
-    let mut attempt = 1;
+    let mut patience = Patience::new();
     loop {
         if context.stopping() {
             return Err(TransferError::Stopped);
@@ -131,10 +166,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
         let result = match result {
             Err(TransferError::Exists { path }) if unsure => match settle(&mut bulk, client, was_opened) {
                 Ok(Standing::Whole(copied)) => Ok(Copied { bytes: copied.len, skipped: false, ..copied }),
-                Ok(Standing::Free) if attempt < ATTEMPTS_MAX => {
-                    attempt += 1;
-                    continue;
-                }
+                Ok(Standing::Free) if patience.has_more(context, item) => continue,
                 Ok(Standing::Free | Standing::Unclear) => Err(TransferError::PerhapsOurs { path }),
                 Err(TransferError::Client(error)) if error.is_connection() => Err(error.into()),
                 Err(TransferError::Stopped) => Err(TransferError::Stopped),
@@ -150,18 +182,20 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
             Err(TransferError::Client(error))
                 if error.is_connection()
                     && !matches!(error, client::ClientError::Silent { .. })
-                    && attempt < ATTEMPTS_MAX
-                    && !once =>
+                    && !once
+                    && patience.has_more_later(context, item) =>
             {
                 tracing::info!(%error, "copying {} again", item.from);
-                attempt += 1;
                 unsure = true;
             }
-            // The server may not have noticed yet that the connection which had it open is gone.
-            Err(TransferError::Client(error)) if unsure && is_locked(&error) && attempt < ATTEMPTS_MAX => {
+            // The server may not have noticed yet that the connection which had it open is gone. Or what stands there is what an attempt has begun in the place
+            // of nothing: who has begun it, that the server knows.
+            Err(TransferError::Client(error)) if unsure && is_locked(&error) && patience.has_more(context, item) => {
                 tracing::info!(%error, "copying {} again", item.from);
-                attempt += 1;
-                std::thread::sleep(LOCKED_PAUSE);
+                context.pause(PAUSE);
+                if let Place::Remote(url) = &item.to {
+                    bulk.again |= context.is_weir(client, url).unwrap_or(false);
+                }
             }
             result => return result,
         }
@@ -270,7 +304,9 @@ fn up(
     reports: &Mutex<&mut dyn Reports>,
 ) -> Vec<(Item, Before)> {
     let wanted = way(first, context);
-    let times = context.options.preserve && context.keeps_times(client, url);
+    let keeps_times = if context.options.preserve { context.keeps_times(client, url) } else { Ok(false) };
+    // Who cannot be asked is asked with patience for each by itself.
+    let Ok(keeps_times) = keeps_times else { return vec![(first.clone(), Before::Nothing)] };
     let batches = context.batches(client, url);
     let session = match batches {
         Some(_) => client.take_session(url).ok(),
@@ -298,7 +334,7 @@ fn up(
             match read_small(path, item.size.unwrap_or(0)) {
                 Ok((data, mode)) => {
                     let (path, replace) = (to.path.clone(), context.options.force || item.how == How::Replace);
-                    let words = item.mtime.filter(|_| times).map(times::words);
+                    let words = item.mtime.filter(|_| keeps_times).map(times::words);
                     let file = SmallFile { replace, words, ..SmallFile::new(path, mode, data, item) };
                     broken = many.put(file).err();
                 }
@@ -371,7 +407,7 @@ fn down(
     reports: &Mutex<&mut dyn Reports>,
 ) -> Vec<(Item, Before)> {
     let wanted = way(first, context);
-    let algorithm = context.offered(client, url);
+    let Ok(algorithm) = context.offered(client, url) else { return vec![(first.clone(), Before::Nothing)] };
     let Some(session) = session_with_pages(client, url) else { return vec![(first.clone(), Before::Nothing)] };
     let mut many = ManyReader::new(session, algorithm);
     let mut undone = Vec::new();

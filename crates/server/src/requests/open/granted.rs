@@ -391,6 +391,11 @@ impl AtDisk {
             if lease.go_on_with(owner, writer, &making) {
                 return Ok(lease);
             }
+            // Two opens of one session come in any order: the later permission stays.
+            let held = lease.token();
+            if lease.is_held_by(owner) && held.key == writer.key && held.epoch > writer.epoch {
+                return Err(Refusal::fenced(&self.path));
+            }
             lease.fence();
             // What was refused then nobody has written since.
             missing.clone_from(&lease.missing.lock());
