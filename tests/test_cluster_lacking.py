@@ -1,5 +1,5 @@
-"""A disk server that was brought back from an old copy has not what the manager sends readers to it for: they are sent to who has it, or are told that
-nobody has, and whose it was."""
+"""A disk server that was brought back from an old copy has not what the manager sends readers to it for: they are sent to who has it, or
+are told that nobody has, and whose it was."""
 
 import os
 import shutil

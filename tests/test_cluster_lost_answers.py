@@ -1,4 +1,5 @@
-"""`weir cp` into a cluster when the manager is gone at the wrong moment: it goes on as soon as it is back, and takes what it has begun for its own."""
+"""`weir cp` into a cluster when the manager is gone at the wrong moment: it goes on as soon as that is back, and takes what it has begun
+for its own."""
 
 import os
 import time

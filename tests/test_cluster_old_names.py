@@ -1,4 +1,5 @@
-"""A manager that is brought back from an old copy of its directory: what was made since has no name, and nothing takes its place on the disks."""
+"""A manager that is brought back from an old copy of its directory: what was made since has no name, and nothing takes its place on the
+disks."""
 
 import shutil
 

@@ -1,5 +1,5 @@
-"""Who recovers opens its file again, XrdCl once for each write that waits, and then uses whichever handle it likes. All of a session's handles
-lead to the one content, and what one of them could not write no other one closes as whole."""
+"""Who recovers opens its file again, XrdCl once for each write that waits, and then uses whichever handle it likes. All of a session's
+handles lead to the one content, and what one of them could not write no other one closes as whole."""
 
 import pytest
 import raw
@@ -60,5 +60,24 @@ def test_a_session_that_has_lost_the_file_writes_and_closes_nothing(cluster, tmp
             assert second.write(new, MIB, data[MIB:]).status == raw.OK
             assert first.close(old).status == raw.ERROR
             assert second.close(new).status == raw.OK
+    xrdcp(cluster.url + path, tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == data
+
+
+@pytest.mark.parametrize("options", [NEW, raw.OPEN_DELETE | raw.OPEN_UPDATE], ids=["new", "force"])
+@pytest.mark.parametrize("folder", ["/two", "/striped"])
+def test_who_is_sent_back_by_a_disk_server_that_has_begun_anew_finds_its_own_beginning(cluster, folder, options, tmp_path):
+    path, data = f"{folder}/back{options}", content("back", MIB)
+    with raw.Raw(cluster.manager.port) as manager:
+        _, with_permission = opened(manager, path, options)
+        # Nobody else's, and not without having been sent there before.
+        with raw.Raw(cluster.manager.port, machine="127.0.0.77") as other:
+            assert other.ask_open(with_permission, options).status == raw.ERROR
+        assert manager.ask_open(path, options).status == raw.ERROR
+        at, with_permission = opened(manager, with_permission, options)
+        with raw.Raw(at[0], host=at[1]) as there:
+            handle = there.open(path + "?" + with_permission.rpartition("?")[2], options)
+            assert there.write(handle, 0, data).status == raw.OK
+            assert there.close(handle).status == raw.OK
     xrdcp(cluster.url + path, tmp_path / "back").ok()
     assert (tmp_path / "back").read_bytes() == data

@@ -17,7 +17,7 @@ import pytest
 from fakeserver import FakeServer
 from harness import WEIR_BIN, Weir, Xrootd, weir
 from proxy import DOWN, UP, Proxy
-from raw import CLOSE, DIRLIST, FATTR, OPEN, OPEN_NEW, OPEN_UPDATE, QUERY, RM, RMDIR, STAT, SYNC, Raw
+from raw import CLOSE, DIRLIST, FATTR, OK, OPEN, OPEN_NEW, OPEN_UPDATE, QUERY, RM, RMDIR, STAT, SYNC, Raw
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -1157,3 +1157,41 @@ def test_a_copy_that_was_not_compared_says_so(tmp_path):
         assert done.returncode == 0 and done.stderr == "", "that was wanted"
     done = weir("cp", str(back), str(tmp_path / "more"))
     assert done.returncode == 0 and done.stderr == "", "nobody was to be asked"
+
+
+def test_what_is_gone_on_with_is_not_whole_before_its_source_is_known_to_be(own_node, node, tmp_path):
+    """A copy between servers goes on with what an earlier one has left, which is as long as the source and something else at its end; it
+    is killed before it has taken that end away."""
+    target, path = own_node("--grace-seconds", "1"), f"/{tmp_path.name}-gone-on-with"
+    data = content(2 * MIB)
+    (tmp_path / "source").write_bytes(data)
+    ok("cp", tmp_path / "source", node.url + path)
+    with Raw(target.port) as earlier:
+        handle = earlier.open(path, OPEN_NEW | OPEN_UPDATE)
+        assert earlier.write(handle, 0, data[:-10] + b"otherwise.").status == OK
+
+    def is_refused() -> bool:
+        done = weir("cp", "-f", target.url + path, str(tmp_path / "back"))
+        return done.returncode != 0 and "interrupted" in done.stderr
+
+    until(is_refused)
+    with Proxy(target.port) as proxy:
+        process = None
+
+        def kill(go_on) -> None:
+            proxy.stall(DOWN)
+            go_on()
+            time.sleep(0.3)
+            process.kill()
+            proxy.cut()
+            proxy.resume()
+
+        proxy.when(UP, b"weir.resume=1", kill)
+        process = subprocess.Popen([WEIR_BIN, "cp", "--resume", node.url + path, proxy.url + path])
+        assert process.wait(30) == -signal.SIGKILL
+    # Longer than it is waited for its writer.
+    time.sleep(3)
+    assert is_refused()
+    ok("cp", "--resume", node.url + path, target.url + path)
+    ok("cp", target.url + path, tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == data

@@ -170,6 +170,15 @@ impl Url {
         }
     }
 
+    /// The same without the words of a key.
+    #[must_use]
+    pub fn without(&self, key: &str) -> Self {
+        let is_other = |word: &&str| word.split('=').next() != Some(key);
+        let kept: Vec<&str> =
+            self.opaque.as_deref().into_iter().flat_map(|all| all.split('&')).filter(is_other).collect();
+        Self { opaque: (!kept.is_empty()).then(|| kept.join("&")), ..self.clone() }
+    }
+
     /// Says to whoever decides where this leads that there was no getting on with `host` (`tried=`, as stock clients say it), beside those of which that is
     /// said already.
     pub(crate) fn add_tried(&mut self, host: &str) {
@@ -229,6 +238,10 @@ mod tests {
         url.remove_word("a=1");
         url.remove_word("b=2");
         assert_eq!(url.opaque, None);
+        let url = Url::parse("root://host//f?oss.asize=5&a=b&oss.asize.x=1").unwrap();
+        assert_eq!(url.without("oss.asize").opaque.as_deref(), Some("a=b&oss.asize.x=1"));
+        assert_eq!(url.without("a").without("oss.asize").without("oss.asize.x").opaque, None);
+        assert_eq!(Url::parse("root://host//f").unwrap().without("a").opaque, None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
 use namespace::{How, OpenWrite, Resume};
+use types::capability::CONTENT_KEY;
 use types::{ClientIdentity, NsPath, UploadId};
 use wire::request::{Open, OpenOptions, OpenOptions2};
 use wire::{ErrorNumber, StreamId};
@@ -198,7 +199,10 @@ impl Connection {
             boot: self.node.config.boot,
             // After a restart nobody remembers that it was being filled: no length that it can have must make it whole.
             expected_len: if fetched.is_some() || template.is_some() { Some(u64::MAX) } else { expected_len },
-            restarted: r.target.get(b"tried").is_some_and(|hosts| !hosts.is_empty()),
+            // Who was sent somewhere by a redirect of before, and comes here again with the same request, finds its own beginning: it was sent back, as
+            // that server has begun anew, or could not reach it.
+            restarted: r.target.get(b"tried").is_some_and(|hosts| !hosts.is_empty())
+                || r.target.get(CONTENT_KEY.as_bytes()).is_some(),
             vouched: None,
             resume: if how == How::Update { resume } else { None },
             placement: types::Placement::single_node(),

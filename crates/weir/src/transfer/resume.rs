@@ -115,10 +115,8 @@ impl Bulk<'_> {
             known => (known?, false),
         };
         // What is not complete must not get all its bytes before the source is known to be whole.
-        let kept_max = match self.from {
-            Place::Remote(_) if in_progress => held_back::begins_at(whole),
-            _ => whole,
-        };
+        let is_held_back = in_progress && matches!(self.from, Place::Remote(_));
+        let kept_max = if is_held_back { held_back::begins_at(whole) } else { whole };
         let part = match known {
             Some(known) => {
                 let beginning = self.sum_source(client, 0..there, kind)?;
@@ -130,7 +128,8 @@ impl Bulk<'_> {
             }
         };
         let Some((there, beginning)) = part else { return Err(no_beginning()) };
-        let mut resumed = target.clone();
+        // Nor is its server told how long it is to be: an earlier copy may have sent all of it, and this one may be cut before it has taken the end away again.
+        let mut resumed = if is_held_back { target.without("oss.asize") } else { target.clone() };
         resumed.add_words("weir.resume=1");
         let mut file = match client.open_direct(&resumed, OpenOptions::UPDATE, 0)? {
             Opened::File(file) => file,
