@@ -14,7 +14,9 @@ use namespace::{
     Operation, PutGroup, PutStore, SetAddresses, TokenEntry,
 };
 use parking_lot::Mutex;
-use roles::{FromDisk, FromManager, Hello, Manager, ManagerSettings, MemberError, WaysPage, World as Outside};
+use roles::{
+    FromDisk, FromManager, Hello, Manager, ManagerSettings, MemberError, StoreReport, WaysPage, World as Outside,
+};
 use types::{
     BodyId, BootId, ClientIdentity, Era, ErrorCode, Group, GroupId, Member, NodeId, NsPath, Participant, Placement,
     SessionId, StoreId, Timestamp, WriterToken,
@@ -106,11 +108,7 @@ impl Cluster {
     fn registers(&self, node: NodeId) -> Option<SessionId> {
         let request = Register { node, life: Life(1), boot: BootId(1), number: 1 };
         self.manager.receive(node, FromDisk::Cluster(ToManager::Register(request)));
-        let session = |message: &FromManager| match message {
-            FromManager::Cluster(ToServer::Registered { registered, .. }) => Some(registered.session),
-            _ => None,
-        };
-        self.sent(node).iter().find_map(session)
+        session_in(&self.sent(node))
     }
 
     fn disk(&self, number: u8) -> (NodeId, SessionId) {
@@ -172,6 +170,13 @@ fn participants(stores: &[u64]) -> Vec<Participant> {
 fn change<O: Operation + Send + 'static>(namespace: &Namespace, op: O) -> O::Reply {
     let ctx = namespace.context(Timestamp(1), &Actor::admin(), None);
     namespace.change_wait(Durability::Synced, ctx, op).unwrap()
+}
+
+fn session_in(sent: &[FromManager]) -> Option<SessionId> {
+    sent.iter().find_map(|message| match message {
+        FromManager::Cluster(ToServer::Registered { registered, .. }) => Some(registered.session),
+        _ => None,
+    })
 }
 
 fn refusal(sent: &[FromManager]) -> Option<ErrorCode> {
@@ -354,4 +359,58 @@ fn nobody_is_fenced_for_who_does_not_order_the_changes() {
     assert!(!are_fenced());
     place(1, piece, &[1]);
     assert!(are_fenced());
+}
+
+/// The copies that a node was told to make.
+fn copies(sent: &[FromManager]) -> Vec<(StoreId, cluster::CopyId)> {
+    let copy = |message: &FromManager| match message {
+        FromManager::Cluster(ToServer::ToStore { store, message: ToStore::Copy { copy, .. }, .. }) => {
+            Some((*store, *copy))
+        }
+        _ => None,
+    };
+    sent.iter().filter_map(copy).collect()
+}
+
+#[test]
+fn copies_that_were_ordered_before_a_server_began_anew_keep_no_others_waiting() {
+    let cluster = Cluster::new();
+    let mut disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
+    let opened = cluster.writes(&[1]);
+    let (piece, writer, holders) = (opened.piece, opened.writer, vec![StoreId(1)]);
+    let whole = cluster::replication::Whole { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
+    let (mtime, by) = (None, cluster::message::ClosedBy::Client);
+    let commit = FromStore::Commit { piece, group: GROUP, writer, whole, holders, mtime, by, request: 1 };
+    assert_eq!(refusal(&cluster.says(disks[0].0, 1, commit)), None);
+    let pass = |disks: &[(NodeId, SessionId)], secs: u64| {
+        for _ in 0..10 * secs {
+            let mut now = cluster.told.now.lock();
+            *now = *now + Duration::from_millis(100);
+            drop(now);
+            for (node, session) in disks {
+                let renew = ToManager::Renew { node: *node, session: *session, number: 2 };
+                cluster.manager.receive(*node, FromDisk::Cluster(renew));
+            }
+            cluster.manager.tick();
+        }
+    };
+    for (number, (node, _)) in (1..).zip(&disks) {
+        let store =
+            StoreReport { store: StoreId(number), capacity: 1 << 40, reserve: 0, free: 1 << 40, load_permille: 0 };
+        let hello = Hello { key: 0, stores: vec![store], newest: BodyId(0) };
+        cluster.manager.receive(*node, FromDisk::Hello(hello));
+    }
+    pass(&disks, 1);
+    let ordered = copies(&cluster.sent(disks[1].0));
+    assert_eq!(ordered.len(), 1);
+    // Should the answer have been lost, it is said again. It is no other copy.
+    pass(&disks, 11);
+    assert_eq!(copies(&cluster.sent(disks[1].0)), ordered);
+    // Who has begun anew knows of no copy.
+    let request = Register { node: disks[1].0, life: Life(2), boot: BootId(1), number: 3 };
+    cluster.manager.receive(disks[1].0, FromDisk::Cluster(ToManager::Register(request)));
+    disks[1].1 = session_in(&cluster.sent(disks[1].0)).unwrap();
+    pass(&disks, 20);
+    let anew = copies(&cluster.sent(disks[1].0));
+    assert!(anew.first().is_some_and(|(store, copy)| *store == StoreId(2) && *copy > ordered[0].1), "{anew:?}");
 }

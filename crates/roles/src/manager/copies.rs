@@ -1,6 +1,7 @@
 //! Copies that are owed are made, at a bounded rate.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster::message::{Original, ToStore};
 use cluster::replication::{Epoch, Whole};
@@ -13,6 +14,9 @@ use super::{Manager, State};
 /// Contents to which copies are owed that are looked through at a time.
 const PAGE: usize = 256;
 
+/// Orders of which nothing was heard are given again after this: that a copy is there may have been said over a connection that was lost.
+const AGAIN: Duration = Duration::from_secs(10);
+
 /// A copy that is being made.
 pub(super) struct CopyUnderWay {
     pub(super) done: CopyDone,
@@ -24,6 +28,10 @@ pub(super) struct CopyUnderWay {
     session: SessionId,
     /// How long it is, in bytes.
     len: u64,
+    /// What it was told.
+    order: ToStore,
+    /// When.
+    told: Time,
 }
 
 /// A copy that came to nothing.
@@ -54,6 +62,7 @@ pub(super) struct Copied {
 
 impl Manager {
     pub(super) fn copy_what_is_owed(self: &Arc<Self>, now: Time) {
+        self.mind_copies(now);
         let mut out = Vec::new();
         self.state().copying.tick(now, &mut out);
         for effect in out {
@@ -72,6 +81,28 @@ impl Manager {
                     }
                 }
             }
+        }
+    }
+
+    /// What was ordered in a session that is over is forgotten there, and what is said of it would not count; the others are asked again by and by.
+    fn mind_copies(&self, now: Time) {
+        let mut again = Vec::new();
+        {
+            let mut state = self.state();
+            let State { copies, copying, sessions, .. } = &mut *state;
+            copies.retain(|copy, made| {
+                let is_there = sessions.session(now, made.node) == Some(made.session);
+                if !is_there {
+                    copying.done(now, *copy, false);
+                } else if now.since(made.told) >= AGAIN {
+                    made.told = now;
+                    again.push((made.node, made.done.store, made.order.clone()));
+                }
+                is_there
+            });
+        }
+        for (node, store, order) in again {
+            self.tell_store(node, store, order);
         }
     }
 
@@ -139,10 +170,12 @@ impl Manager {
             None => Original::Kept { len, was_whole: is_whole },
         };
         let done = CopyDone { group, body, state: of, store: to };
-        state.copies.insert(copy, CopyUnderWay { done, from, node, session, len });
-        drop(state);
         let (piece, epoch) = (PieceId::first(body), Epoch(epoch));
-        self.tell_store(node, to, ToStore::Copy { copy, session, piece, epoch, original, from });
+        let order = ToStore::Copy { copy, session, piece, epoch, original, from };
+        let under_way = CopyUnderWay { done, from, node, session, len, order: order.clone(), told: now };
+        state.copies.insert(copy, under_way);
+        drop(state);
+        self.tell_store(node, to, order);
         Some(())
     }
 
