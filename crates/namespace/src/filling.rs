@@ -192,7 +192,7 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
     }
     let (goes, is_lost) = (|store: StoreId| go.contains(&store), |store: StoreId| lost.contains(&store));
     if !has_successors(members, leaves, is_lost) {
-        return Err(needed(leaves, "all that would be left were given up"));
+        return Err(needed(leaves, "of those that would be left all were given up, or have not been given all"));
     }
     let mut after = None;
     loop {
@@ -239,11 +239,17 @@ pub fn is_alone_with(
         && !members.iter().any(|member| is_left(member) && holds(member))
 }
 
-/// Whether somebody is left who was not given up, when this member leaves whose place was taken.
+/// Whether somebody is left who was not given up, when this member goes: of one whose place was taken those who stay; of one whose place is taken at once,
+/// since it was never given all, somebody who was. What it was given so far it may by now have alone, and nothing that is owed tells of that.
 #[must_use]
 pub fn has_successors(members: &[Member], store: StoreId, is_lost: impl Fn(StoreId) -> bool) -> bool {
-    let leaves = members.iter().any(|member| member.store == store && member.is_leaving());
-    !leaves || members.iter().any(|member| !member.is_leaving() && !is_lost(member.store))
+    let Some(this) = members.iter().find(|member| member.store == store) else { return true };
+    let mut others = members.iter().filter(|member| member.store != store && !is_lost(member.store));
+    match (this.is_leaving(), this.is_current()) {
+        (true, _) => others.any(|member| !member.is_leaving()),
+        (false, false) if !is_lost(store) => others.any(Member::is_current),
+        (false, _) => true,
+    }
 }
 
 /// Nothing is owed any more to a store that leaves. To others what was owed still is.

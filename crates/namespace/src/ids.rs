@@ -98,6 +98,9 @@ fn left(ranges: &[(u64, u64)]) -> u64 {
     ranges.iter().map(|(next, end)| end - next).sum()
 }
 
+/// More bodies than are made in years at a million a second.
+const LIVES: u64 = 1 << 48;
+
 /// Hands out numbers that were never handed out before, by any run.
 #[derive(Debug, Default)]
 pub struct IdSource {
@@ -128,6 +131,14 @@ impl IdSource {
         numbers.bodies.push((range.first.body, range.first.body + range.len));
         numbers.taking = false;
         numbers.leave_out_used();
+    }
+
+    /// Whether there can be a body of this number, in whatever life of this namespace: it is not further from those that are handed out than any use of it
+    /// could have brought it. What somebody says by mistake, or to do harm, must not use up all numbers.
+    pub fn is_plausible(&self, body: BodyId) -> bool {
+        let numbers = self.numbers.lock();
+        let end = numbers.bodies.iter().map(|(_, end)| *end).max().unwrap_or(0);
+        body.0 <= end.saturating_add(LIVES)
     }
 
     /// Somebody has a body of this number. If it was still to be handed out, neither it nor a lower one will be, and the answer is `true`: then this
@@ -163,6 +174,15 @@ mod tests {
 
     fn range(first: u64) -> TakenRange {
         TakenRange { first: Untaken { ino: first, body: first }, len: 10 }
+    }
+
+    #[test]
+    fn numbers_that_nobody_can_have_are_told_from_those_of_a_later_life() {
+        let ids = IdSource::new();
+        assert!(ids.is_plausible(BodyId(5)));
+        ids.add(range(100));
+        assert!(ids.is_plausible(BodyId(7)) && ids.is_plausible(BodyId(1 << 47)));
+        assert!(!ids.is_plausible(BodyId(u64::MAX)) && !ids.is_plausible(BodyId(1 << 60)));
     }
 
     #[test]

@@ -281,10 +281,11 @@ fn must_be_primary(writer: &WriterRecord, store: Option<StoreId>) -> Result<(), 
     Err(NsError::Stale { what: format!("body {:016x}", writer.body.0), why })
 }
 
-/// Whether all who took part have begun anew since: nobody has surely kept all that was acknowledged, and each of them has what was synced.
+/// Whether all who took part have begun anew since, or were given up: nobody has surely kept all that was acknowledged, and each of them has what was synced.
 fn have_all_begun_anew(read: &dyn Read, writer: &WriterRecord) -> Result<bool, NsError> {
     for one in &writer.placement.participants {
-        let node = store(read, one.store)?.map(|entry| entry.node);
+        let entry = store(read, one.store)?.filter(|entry| entry.state != WantedState::Lost);
+        let node = entry.map(|entry| entry.node);
         let record = node.map(|node| self::node(read, node)).transpose()?.flatten();
         if record.is_some_and(|record| record.era == one.era) {
             return Ok(false);

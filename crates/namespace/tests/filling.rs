@@ -350,6 +350,32 @@ fn what_is_on_those_that_leave_alone_keeps_them_whoever_has_taken_their_place() 
 }
 
 #[test]
+fn one_that_was_given_a_part_and_may_have_it_alone_keeps_its_place() {
+    let world = World::new();
+    world.files(300);
+    let give_up = |store| world.change(ns::SetStoreState { store: StoreId(store), state: WantedState::Lost }).unwrap();
+    give_up(1);
+    world.join(3, 1).unwrap();
+    world.fill(3);
+    let copied: Vec<BodyId> = world.owed().into_iter().map(|(body, _)| body).collect();
+    assert!(!copied.is_empty());
+    for body in &copied {
+        world.copied(*body, 3);
+    }
+    // Now what was copied is on the third one alone, and nothing is owed that would tell.
+    give_up(2);
+    world.join(4, 2).unwrap();
+    world.change(ns::SetStoreState { store: StoreId(3), state: WantedState::Draining }).unwrap();
+    let store = ns::PutStore { store: StoreId(5), node: ns::FIRST_NODE, place: "s/r/h5".parse().unwrap(), class: None };
+    world.change(store).unwrap();
+    assert_eq!(world.join(5, 3).unwrap_err().code(), ErrorCode::Busy);
+    assert!(world.holders(copied[0]).contains(&3));
+    // One that was given up is replaced all the same: nothing more comes of it.
+    give_up(3);
+    world.join(5, 3).unwrap();
+}
+
+#[test]
 fn nobody_leaves_to_those_alone_who_were_given_up() {
     let world = World::new();
     let opened = world.open("/f");

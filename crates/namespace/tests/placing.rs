@@ -171,6 +171,19 @@ fn the_manager_ends_any_writing_and_who_has_synced_it_one_that_nobody_knows_all_
     assert_eq!(world.interrupt(opened.writer, Some(3), &[3]).unwrap_err().code(), ErrorCode::Stale, "it took no part");
     assert_eq!(world.interrupt(opened.writer, Some(2), &[2, 3]).unwrap(), ns::InterruptReply::Marked);
     assert_eq!(world.holders(opened.body), [2]);
+    // The same where one has begun anew, and the other one, of which nothing is heard, was given up.
+    let again = |path| ns::OpenWrite {
+        placement: Placement {
+            group: GROUP,
+            participants: [1, 2].map(|store| Participant { store: StoreId(store), era: Era(2) }).to_vec(),
+        },
+        ..open(path, How::NewOnly, &[])
+    };
+    let opened = world.change(again("/h")).unwrap();
+    world.begins(nodes[1], 3);
+    assert_eq!(world.interrupt(opened.writer, Some(2), &[2]).unwrap_err().code(), ErrorCode::Stale, "it takes over");
+    world.change(ns::SetStoreState { store: StoreId(1), state: ns::WantedState::Lost }).unwrap();
+    assert_eq!(world.interrupt(opened.writer, Some(2), &[2]).unwrap(), ns::InterruptReply::Marked);
     let opened = world.change(open("/g", How::NewOnly, &[1, 2])).unwrap();
     assert_eq!(world.interrupt(opened.writer, None, &[]).unwrap(), ns::InterruptReply::Marked);
 }

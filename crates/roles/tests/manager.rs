@@ -28,6 +28,8 @@ const GROUP: GroupId = GroupId(7);
 #[derive(Default)]
 struct Told {
     now: Mutex<Time>,
+    /// By how many seconds the clock was set back.
+    set_back: Mutex<i64>,
     sent: Mutex<Vec<(NodeId, FromManager)>>,
     cut: Mutex<Vec<NodeId>>,
     /// Messages for these do not go out.
@@ -41,7 +43,7 @@ impl Outside for World {
         *self.0.now.lock()
     }
     fn wall(&self) -> Timestamp {
-        Timestamp(1_000_000_000)
+        Timestamp(1_000_000_000 * (1_800_000_000 - *self.0.set_back.lock()))
     }
     fn random(&self) -> u64 {
         4
@@ -413,4 +415,24 @@ fn copies_that_were_ordered_before_a_server_began_anew_keep_no_others_waiting() 
     pass(&disks, 20);
     let anew = copies(&cluster.sent(disks[1].0));
     assert!(anew.first().is_some_and(|(store, copy)| *store == StoreId(2) && *copy > ordered[0].1), "{anew:?}");
+}
+
+#[test]
+fn what_permissions_end_by_goes_on_whatever_is_done_to_the_clock() {
+    let cluster = Cluster::new();
+    let (node, session) = cluster.disk(1);
+    let said = || {
+        let renew = ToManager::Renew { node, session, number: 2 };
+        cluster.manager.receive(node, FromDisk::Cluster(renew));
+        let wall = |message: FromManager| match message {
+            FromManager::Cluster(ToServer::Renewed { wall, .. }) => Some(wall),
+            _ => None,
+        };
+        cluster.sent(node).into_iter().find_map(wall).unwrap()
+    };
+    let before = said();
+    assert_eq!(before, Timestamp(1_800_000_000_000_000_000));
+    cluster.passes(3);
+    *cluster.told.set_back.lock() = 3600;
+    assert_eq!(said(), before.plus(Duration::from_secs(3)), "what had ended would be good again");
 }

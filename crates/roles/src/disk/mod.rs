@@ -162,7 +162,7 @@ impl DiskServer {
 
     fn reports(&self) -> Vec<StoreReport> {
         let load = self.mean_load();
-        self.stores.values().filter_map(|shell| shell.report(load)).collect()
+        self.stores.values().map(|shell| shell.report(load)).collect()
     }
 
     /// Tells the manager how the stores are, and what is done for clients. To be called about once a second.

@@ -103,21 +103,13 @@ impl StoreShell {
     }
 
     /// `load_permille`: how busy its server is.
-    pub(super) fn report(&self, load_permille: u16) -> Option<StoreReport> {
-        let space = match self.at.store.space() {
-            Ok(space) => space,
-            Err(error) => {
-                tracing::error!(store = %self.at.store_id, %error, "cannot look at the space of a store");
-                return None;
-            }
-        };
-        Some(StoreReport {
-            store: self.at.store_id,
-            capacity: space.total,
-            reserve: space.floor,
-            free: space.free,
-            load_permille,
-        })
+    /// One whose space cannot be looked at takes nothing, and is there all the same.
+    pub(super) fn report(&self, load_permille: u16) -> StoreReport {
+        let space = self.at.store.space().inspect_err(|error| {
+            tracing::error!(store = %self.at.store_id, %error, "cannot look at the space of a store");
+        });
+        let (capacity, reserve, free) = space.map_or((0, 0, 0), |space| (space.total, space.floor, space.free));
+        StoreReport { store: self.at.store_id, capacity, reserve, free, load_permille }
     }
 }
 

@@ -300,7 +300,7 @@ impl Manager {
 struct Keeping {
     /// How many contents somebody who stays is owed and somebody who goes has, up to [`OWED_AT_A_TIME`].
     owed: usize,
-    /// Those without whom something would be gone.
+    /// Those without whom something would be gone; as far as was looked, which is not to the end where much is owed.
     alone: BTreeSet<StoreId>,
 }
 
@@ -311,7 +311,7 @@ fn keeping(
     is_given_up: impl Fn(StoreId) -> bool,
 ) -> Result<Keeping, NsError> {
     let members = &group.members;
-    let mut to_go: Vec<StoreId> = members.iter().map(|member| member.store).filter(|store| goes(*store)).collect();
+    let to_go: Vec<StoreId> = members.iter().map(|member| member.store).filter(|store| goes(*store)).collect();
     let mut found = Keeping { owed: 0, alone: BTreeSet::new() };
     found.alone.extend(to_go.iter().filter(|store| !namespace::has_successors(members, **store, &is_given_up)));
     let mut after = None;
@@ -322,9 +322,9 @@ fn keeping(
             let is_alone = |store: &&StoreId| namespace::is_alone_with(members, *body, owed, **store, &is_given_up);
             found.alone.extend(to_go.iter().filter(is_alone));
         }
-        to_go.retain(|store| !found.alone.contains(store));
         after = page.last().map(|(body, _)| *body);
-        if page.len() < PAGE || found.owed >= OWED_AT_A_TIME && to_go.is_empty() {
+        // Who goes is asked about when nothing is owed.
+        if page.len() < PAGE || found.owed >= OWED_AT_A_TIME {
             return Ok(Keeping { owed: found.owed.min(OWED_AT_A_TIME), ..found });
         }
     }

@@ -220,7 +220,7 @@ impl Manager {
         let (wall, group, epoch) = (self.world.wall(), writer.placement.group, u64::from(writer.epoch));
         let (piece, ino, shown_with) = (writer.piece(), writer.ino, PathMark::of(path));
         let to = Permitted { path: shown_with, piece, ino, mode: 0, mtime: wall, group, epoch, rights };
-        match self.permit(now, one.store, to, wall) {
+        match self.permit(now, one.store, to) {
             Ok(to) => {
                 tracing::warn!(%path, store = %one.store, "all stores that it was written to have begun anew: what was synced is kept");
                 // Something of it may be missing, however long it is.

@@ -110,6 +110,8 @@ pub struct Manager {
     /// Where clients reach it, `host:port`.
     clients_at: RwLock<Option<(String, u16)>>,
     clients_places: RwLock<PlaceRanges>,
+    /// When it began, and what the time of day was then.
+    began: (Time, Timestamp),
 }
 
 /// Told of a group when it is made.
@@ -206,11 +208,26 @@ impl Manager {
             summing: Summing::new(world.random()),
         };
         let (state, clients_at, clients_places) = (Mutex::new(state), RwLock::default(), RwLock::default());
-        let this =
-            Self { namespace, settings, world, state, telling_ways: Mutex::default(), clients_at, clients_places };
+        let this = Self {
+            namespace,
+            settings,
+            began: (now, world.wall()),
+            world,
+            state,
+            telling_ways: Mutex::default(),
+            clients_at,
+            clients_places,
+        };
         // Of stores that nothing was heard of yet it is known that they are.
         this.make_map(&mut this.state());
         Ok(Arc::new(this))
+    }
+
+    /// The time by which permissions end, which disk servers are told with their sessions: what the time of day was when this manager began, and what has
+    /// passed since. Were its clock set back meanwhile, what had ended would be good again.
+    fn permissions_time(&self, now: Time) -> Timestamp {
+        let (began, wall) = self.began;
+        wall.plus(now.since(began))
     }
 
     /// The names.
@@ -309,7 +326,7 @@ impl Manager {
             ToManager::Register(request) if request.node == node => self.register(request),
             ToManager::Renew { node: of, session, number } if of == node => {
                 let is_good = self.state().sessions.renew(now, node, session);
-                let wall = self.world.wall();
+                let wall = self.permissions_time(now);
                 self.tell(
                     node,
                     match is_good {

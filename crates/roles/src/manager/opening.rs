@@ -382,22 +382,16 @@ impl Manager {
         let (epoch, wall, path) = (u64::from(opened.writer.epoch), asking.now, PathMark::of(&asking.path));
         let (piece, ino, group) = (opened.piece, opened.ino, opened.group);
         let to = Permitted { path, piece, ino, mode, mtime: wall, group, epoch, rights };
-        self.permit(self.world.now(), primary.store, to, wall)
+        self.permit(self.world.now(), primary.store, to)
     }
 
     /// Makes the permission.
-    pub(super) fn permit(
-        &self,
-        now: Time,
-        store: StoreId,
-        to: Permitted,
-        wall: Timestamp,
-    ) -> Result<Redirect, OpeningError> {
+    pub(super) fn permit(&self, now: Time, store: StoreId, to: Permitted) -> Result<Redirect, OpeningError> {
         let state = self.state();
         if !self.is_up(&state, store) {
             return Err(OpeningError::wait(format!("{} has just gone away", state.servers.shown(store))));
         }
-        self.permit_by(&state, now, store, to, wall)
+        self.permit_by(&state, now, store, to)
     }
 
     /// See [`World::is_up`].
@@ -412,7 +406,6 @@ impl Manager {
         now: Time,
         store: StoreId,
         to: Permitted,
-        wall: Timestamp,
     ) -> Result<Redirect, OpeningError> {
         let away = || OpeningError::wait(format!("{} is away", state.servers.shown(store)));
         let session = state.node_of(store).and_then(|node| state.sessions.session(now, node)).ok_or_else(away)?;
@@ -427,14 +420,9 @@ impl Manager {
         };
         let to = To::Piece(Grant { store, session, group, rights });
         let layout = Layout { to, ino, mode, mtime };
-        let until = after(wall, life);
+        let until = self.permissions_time(now).plus(life);
         seal(state, now, store, Sealed { path, body: piece.body, rights: what, epoch, layout, until })
     }
-}
-
-/// So long after `wall`.
-pub(super) fn after(wall: Timestamp, life: Duration) -> Timestamp {
-    Timestamp(wall.0.saturating_add(i64::try_from(life.as_nanos()).unwrap_or(i64::MAX)))
 }
 
 /// What a permission says.

@@ -73,7 +73,7 @@ impl Manager {
             if !self.is_up(&state, primary.store) {
                 return Err(OpeningError::wait("the server that it is written to has just gone away"));
             }
-            return self.permit_by(&state, now, primary.store, permitted(GrantRights::Follow), asking.now);
+            return self.permit_by(&state, now, primary.store, permitted(GrantRights::Follow));
         }
         let tried = state.servers.stores_at(&asking.tried);
         let ranked = rank_readers(state.servers.map(), &found.holders, at.as_ref(), self.world.random());
@@ -103,7 +103,7 @@ impl Manager {
             // Also a file that was being changed in place: it has no sums until it is read through.
             _ => GrantRights::Kept { epoch },
         };
-        self.permit_by(&state, now, store, permitted(rights), asking.now)
+        self.permit_by(&state, now, store, permitted(rights))
     }
 }
 

@@ -484,6 +484,12 @@ impl Manager {
     /// A store cannot have a content whose number was never handed out: these names are older than it, as those that were brought back from a copy are.
     /// What was made since has no name any more; but its numbers are not handed out again, so that nothing takes its place on the disks.
     fn look_at_newest(&self, node: NodeId, newest: BodyId) {
+        if !self.namespace.ids().is_plausible(newest) {
+            return tracing::error!(
+                %node, %newest,
+                "this disk server says that it has a content with a number that nobody can have been given: its stores are damaged, or it is not what it                  seems; what it says is passed over"
+            );
+        }
         if !self.namespace.ids().is_used(newest) {
             return;
         }
@@ -626,7 +632,7 @@ impl Manager {
         };
         if let Some(registered) = registered {
             tracing::info!(node = %request.node, session = %registered.session, era = registered.era.0, "a disk server is there");
-            let (terms, wall) = (self.settings.terms, self.world.wall());
+            let (terms, wall) = (self.settings.terms, self.permissions_time(now));
             self.tell(request.node, ToServer::Registered { registered, terms, wall });
         }
     }

@@ -14,7 +14,7 @@ use types::direct::{DirectRights, StripedFile, UnitAt};
 use types::striping::{StripedWriting, WriteSecret};
 use types::{BodyId, GroupId, NsPath, Placement, Policy, StoreId, Stripe, WriterToken};
 
-use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, after, not_made, seal};
+use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, not_made, seal};
 use super::reading::{Found, PATIENCE_MAX};
 use super::{Manager, State};
 use crate::grant::{Layout, Striped, StripedRights, To};
@@ -212,7 +212,7 @@ impl Manager {
         };
         let Layout { ino, mode, mtime, .. } = layout;
         let direct = rights_of_units.map(|rights| StripedFile { stripe, ino, mode, mtime, rights });
-        let until = after(asking.now, life);
+        let until = self.permissions_time(now).plus(life);
         let (path, epoch) = (PathMark::of(&asking.path), u64::from(epoch));
         let to = seal(&state, now, store, Sealed { path, body, rights, epoch, layout, until })?;
         Ok(Redirect { striped: direct, ..to })

@@ -104,14 +104,7 @@ impl Manager {
     }
 
     /// `failed`: why it comes here again.
-    fn begin_sum(
-        &self,
-        mut file: Unsummed,
-        is_wanted: Box<dyn Fn() -> bool + Send>,
-        then: Then,
-        failed: Option<SumError>,
-    ) {
-        file.asking.now = self.world.wall();
+    fn begin_sum(&self, file: Unsummed, is_wanted: Box<dyn Fn() -> bool + Send>, then: Then, failed: Option<SumError>) {
         let to = match self.open_read(&file.asking, &file.path, false, None) {
             Ok(to) if to.body == file.body => to,
             Ok(_) => return then(Err(gone())),
