@@ -6,7 +6,8 @@ use types::{BodyId, Group, GroupId, Member, Placement, StoreId};
 use crate::context::operations;
 use crate::placing::{MEMBERS_MAX, put_owed, write_group};
 use crate::{
-    Context, NsError, UploadRecord, UploadState, WantedState, bodies, group, owed, owed_of, store, uploads, writers,
+    Context, NsError, UploadRecord, UploadState, WantedState, bodies, group, owed, owed_of, store, uploads,
+    writers_page,
 };
 
 /// Contents that one change takes on.
@@ -96,12 +97,12 @@ pub fn fill_member(txn: &mut dyn Txn, _ctx: &Context, request: &FillMember) -> R
     }
     let page = bodies(txn, number, Some(member.through), PAGE)?;
     let page: Vec<BodyId> = page.into_iter().map(|record| record.body).filter(|body| *body < member.since).collect();
-    // Also where there are more, which were all written since it joined.
-    let is_last = page.len() < PAGE;
+    let all = BodyId(member.since.0.saturating_sub(1));
+    // Also where there are more, which were all written since it joined; and with the last one of all it counts as current, so that nothing comes after.
+    let is_last = page.len() < PAGE || page.last() == Some(&all);
     if is_last {
         owe_kept_uploads(txn, number, member)?;
     }
-    let all = BodyId(member.since.0.saturating_sub(1));
     member.through = if is_last { all } else { page.last().copied().unwrap_or(all) };
     for body in page {
         also_owe(txn, number, body, request.store)?;
@@ -167,18 +168,22 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
     let (group, members) = (group.group, &group.members);
     let mut after = None;
     loop {
-        let page = writers(txn, after, PAGE)?;
+        let page = writers_page(txn, after, PAGE)?;
+        // Whose it is nobody knows.
+        if !page.damaged.is_empty() {
+            return Err(needed(leaves, "the record of somebody who writes cannot be read"));
+        }
         // What is written becomes a content of the group at its end, and may be on those alone who take part.
         let is_there = |placement: &Placement| {
             placement.group == group && placement.participants.iter().any(|one| one.store == leaves)
         };
-        if page.iter().any(|writer| is_there(&writer.placement)) {
+        if page.writers.iter().any(|writer| is_there(&writer.placement)) {
             return Err(needed(leaves, "somebody writes there"));
         }
-        after = page.last().map(|writer| (writer.key, writer.body));
-        if page.len() < PAGE {
+        if page.next.is_none() {
             break;
         }
+        after = page.next;
     }
     let (mut go, mut lost) = (vec![leaves], Vec::new());
     for member in members {

@@ -72,6 +72,8 @@ struct Numbers {
     taking: bool,
     /// Bodies up to this one are in use, whatever the ranges say.
     used: u64,
+    /// Where the ranges of bodies end that were ever added.
+    bodies_end: u64,
 }
 
 impl Numbers {
@@ -81,6 +83,12 @@ impl Numbers {
             *next = (*next).max(used.saturating_add(1)).min(*end);
         }
         self.bodies.retain(|(next, end)| next < end);
+    }
+
+    /// The lowest body that may still be handed out.
+    fn next_body(&self) -> u64 {
+        let first = self.bodies.first().map_or(self.bodies_end, |(next, _)| *next);
+        first.max(self.used.saturating_add(1))
     }
 }
 
@@ -128,7 +136,9 @@ impl IdSource {
     pub(crate) fn add(&self, range: TakenRange) {
         let mut numbers = self.numbers.lock();
         numbers.inos.push((range.first.ino, range.first.ino + range.len));
-        numbers.bodies.push((range.first.body, range.first.body + range.len));
+        let end = range.first.body + range.len;
+        numbers.bodies.push((range.first.body, end));
+        numbers.bodies_end = numbers.bodies_end.max(end);
         numbers.taking = false;
         numbers.leave_out_used();
     }
@@ -137,15 +147,14 @@ impl IdSource {
     /// could have brought it. What somebody says by mistake, or to do harm, must not use up all numbers.
     pub fn is_plausible(&self, body: BodyId) -> bool {
         let numbers = self.numbers.lock();
-        let end = numbers.bodies.iter().map(|(_, end)| *end).max().unwrap_or(0);
-        body.0 <= end.saturating_add(LIVES)
+        body.0 <= numbers.bodies_end.max(numbers.used).saturating_add(LIVES)
     }
 
     /// Somebody has a body of this number. If it was still to be handed out, neither it nor a lower one will be, and the answer is `true`: then this
     /// namespace is older than what is stored, as one that was brought back from a copy is.
     pub fn is_used(&self, body: BodyId) -> bool {
         let mut numbers = self.numbers.lock();
-        let is_news = numbers.bodies.first().is_some_and(|(next, _)| *next <= body.0);
+        let is_news = numbers.next_body() <= body.0;
         if is_news {
             numbers.used = numbers.used.max(body.0);
             numbers.leave_out_used();
@@ -174,6 +183,21 @@ mod tests {
 
     fn range(first: u64) -> TakenRange {
         TakenRange { first: Untaken { ino: first, body: first }, len: 10 }
+    }
+
+    #[test]
+    fn the_highest_of_several_that_somebody_has_counts_also_while_there_is_nothing_to_hand_out() {
+        let ids = IdSource::new();
+        ids.add(range(100));
+        assert!(ids.is_used(BodyId(300)), "that is all of the range");
+        assert!(ids.next_body().is_err());
+        assert!(!ids.is_used(BodyId(299)) && !ids.is_used(BodyId(300)));
+        assert!(ids.is_used(BodyId(405)), "another server has more");
+        ids.add(range(110));
+        ids.add(range(301));
+        assert!(ids.next_body().is_err());
+        ids.add(range(400));
+        assert_eq!(ids.next_body().ok(), Some(BodyId(406)));
     }
 
     #[test]

@@ -415,9 +415,8 @@ fn what_one_that_is_emptied_before_it_was_given_all_has_alone_keeps_its_place() 
     assert_eq!((world.stores(), world.holders(old)), (vec![1, 5, 2, 3], vec![1, 2]));
 }
 
-#[test]
-fn what_is_kept_hidden_is_owed_also_where_much_was_written_since() {
-    let world = World::new();
+/// Of what was to take the place of a file, and was interrupted, something is kept.
+fn kept_upload(world: &World) -> BodyId {
     let file = world.open("/f");
     world.close(&file, &[1, 2]);
     let replacing = world.change(ns::OpenWrite {
@@ -437,12 +436,33 @@ fn what_is_kept_hidden_is_owed_also_where_much_was_written_since() {
     world
         .change(ns::InterruptPlaced { interrupt, by: Some(StoreId(1)), holders: vec![StoreId(1), StoreId(2)] })
         .unwrap();
+    replacing.body
+}
+
+#[test]
+fn what_is_kept_hidden_is_owed_also_where_much_was_written_since() {
+    let world = World::new();
+    let kept = kept_upload(&world);
     world.join(3, 2).unwrap();
     // A page in which the last ones that it is owed stand beside many that came after it.
     world.files(300);
     world.fill(3);
     assert!(world.is_current(3));
-    assert!(world.owed().iter().any(|(body, owed)| *body == replacing.body && owed.contains(&3)), "{:?}", world.owed());
+    assert!(world.owed().iter().any(|(body, owed)| *body == kept && owed.contains(&3)), "{:?}", world.owed());
+}
+
+#[test]
+fn what_is_kept_hidden_is_owed_also_where_a_page_ends_with_the_last_content() {
+    for before in 250..260 {
+        let world = World::new();
+        let kept = kept_upload(&world);
+        world.files(before);
+        world.join(3, 2).unwrap();
+        while !world.is_current(3) {
+            world.fill(3);
+        }
+        assert!(world.owed().iter().any(|(body, owed)| *body == kept && owed.contains(&3)), "{before}");
+    }
 }
 
 #[test]

@@ -15,7 +15,8 @@ use namespace::{
 };
 use parking_lot::Mutex;
 use roles::{
-    FromDisk, FromManager, Hello, Manager, ManagerSettings, MemberError, StoreReport, WaysPage, World as Outside,
+    Asking, FromDisk, FromManager, Hello, Manager, ManagerSettings, MemberError, OpeningError, StoreReport, WaysPage,
+    World as Outside,
 };
 use types::{
     BodyId, BootId, ClientIdentity, Era, ErrorCode, Group, GroupId, Member, NodeId, NsPath, Participant, Placement,
@@ -435,4 +436,50 @@ fn what_permissions_end_by_goes_on_whatever_is_done_to_the_clock() {
     cluster.passes(3);
     *cluster.told.set_back.lock() = 3600;
     assert_eq!(said(), before.plus(Duration::from_secs(3)), "what had ended would be good again");
+}
+
+#[test]
+fn a_store_that_its_node_is_there_without_is_not_waited_for() {
+    let cluster = Cluster::new();
+    let (node, _) = cluster.disk(1);
+    for number in 2..=3 {
+        cluster.disk(number);
+    }
+    let opened = cluster.writes(&[1]);
+    let whole = cluster::replication::Whole { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
+    let (mtime, by) = (None, cluster::message::ClosedBy::Client);
+    let (piece, writer, holders) = (opened.piece, opened.writer, vec![StoreId(1)]);
+    let commit = FromStore::Commit { piece, group: GROUP, writer, whole, holders, mtime, by, request: 1 };
+    assert_eq!(refusal(&cluster.says(node, 1, commit)), None);
+    let path = NsPath::parse(b"/f").unwrap();
+    let asking = Asking {
+        now: Timestamp(1),
+        path: path.clone(),
+        from: std::net::Ipv4Addr::LOCALHOST.into(),
+        place: None,
+        tried: Vec::new(),
+        all_refused: false,
+        lacking: Vec::new(),
+        announced: None,
+        is_direct: false,
+        at_once: false,
+        actor: Actor::admin(),
+    };
+    let open = || cluster.manager.open_read(&asking, &path, false, None);
+    let report = |stores: &[u64]| {
+        let store = |store: &u64| StoreReport {
+            store: StoreId(*store),
+            capacity: 1 << 40,
+            reserve: 0,
+            free: 1 << 40,
+            load_permille: 0,
+        };
+        cluster.manager.receive(node, FromDisk::Report(stores.iter().map(store).collect()));
+    };
+    report(&[1]);
+    assert_eq!(open().unwrap().node, node);
+    report(&[]);
+    assert!(matches!(open(), Err(OpeningError::NoCopy(_))), "it may be so for good: {:?}", open());
+    report(&[1]);
+    assert_eq!(open().unwrap().node, node);
 }

@@ -160,10 +160,15 @@ impl Manager {
 
     /// Whether one of these stores may be back soon: as long as somebody who went away is waited for, at most `patience`.
     pub(super) fn may_return(state: &State, now: Time, stores: &[StoreId], patience: Duration) -> bool {
-        let stays = stores.iter().filter(|store| !state.servers.is_given_up(**store));
-        let mut nodes = stays.filter_map(|store| state.node_of(*store));
         let patience = state.graces.grace.min(patience);
-        nodes.any(|node| state.sessions.may_return(now, node, patience))
+        stores.iter().filter(|store| !state.servers.is_given_up(**store)).any(|store| {
+            // A node that is there without this store may be so for good.
+            let may = |node| {
+                let is_there = state.sessions.session(now, node).is_some();
+                (state.servers.is_served(node, *store) || !is_there) && state.sessions.may_return(now, node, patience)
+            };
+            state.node_of(*store).is_some_and(may)
+        })
     }
 
     /// Stores as people call them.
