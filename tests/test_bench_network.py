@@ -249,10 +249,10 @@ def test_a_throttled_link_is_measured_as_fast_as_it_is(tmp_path, token, link):
         if len(flows) == 6:
             assert sum(flow["tcp"]["retransmitted"] for flow in flows) > 0
         if parameters["protocol"] == "UDP":
-            # Twice what the link takes: half is lost. Where its sender changes processors the kernel may let a datagram overtake another one.
+            # Twice what the link takes: half is lost. When its sender changes processors a datagram may overtake another one.
             [datagrams] = [flow["datagrams"] for flow in flows]
             assert 0.4 < 1 - datagrams["received"] / datagrams["sent"] < 0.6, datagrams
-                assert datagrams["reordered"] <= datagrams["sent"] / 1000, datagrams
+            assert datagrams["reordered"] <= datagrams["sent"] / 1000, datagrams
 
 
 def test_a_network_is_the_ceiling_of_what_goes_through_it(tmp_path, node, place, fs):
