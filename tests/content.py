@@ -8,10 +8,14 @@ from pathlib import Path
 
 KIB, MIB = 1024, 1024 * 1024
 
+STEP = 128 * MIB
+
 
 def content(seed: int | str, size: int) -> bytes:
     """Bytes that no compression shortens, the same for the same seed on every machine."""
-    return random.Random(f"content {seed}").randbytes(size)
+    source = random.Random(f"content {seed}")
+    # More at a time it cannot give.
+    return b"".join(source.randbytes(min(STEP, size - at)) for at in range(0, size, STEP))
 
 
 def write(path: Path, seed: int | str, size: int) -> Path:
