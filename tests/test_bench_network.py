@@ -220,6 +220,8 @@ def link(tmp_path):
 
 def test_a_throttled_link_is_measured_as_fast_as_it_is(tmp_path, token, link):
     (near, far_prefix), address = link
+    # From one processor: on another one the kernel keeps another queue, out of which a datagram may overtake those before it.
+    near = (*near, "taskset", "-c", "0")
     work = """
     protocols = "tcp"
     directions = ["to", "from"]
@@ -249,10 +251,9 @@ def test_a_throttled_link_is_measured_as_fast_as_it_is(tmp_path, token, link):
         if len(flows) == 6:
             assert sum(flow["tcp"]["retransmitted"] for flow in flows) > 0
         if parameters["protocol"] == "UDP":
-            # Twice what the link takes: half is lost. When its sender changes processors a datagram may overtake another one.
+            # Twice what the link takes: half is lost, and nothing is out of order.
             [datagrams] = [flow["datagrams"] for flow in flows]
-            assert 0.4 < 1 - datagrams["received"] / datagrams["sent"] < 0.6, datagrams
-            assert datagrams["reordered"] <= datagrams["sent"] / 1000, datagrams
+            assert 0.4 < 1 - datagrams["received"] / datagrams["sent"] < 0.6 and datagrams["reordered"] == 0, datagrams
 
 
 def test_a_network_is_the_ceiling_of_what_goes_through_it(tmp_path, node, place, fs):
