@@ -7,14 +7,13 @@ import zlib
 from pathlib import Path
 
 KIB, MIB = 1024, 1024 * 1024
-
+# `randbytes` gives less than 256 MiB at a time.
 STEP = 128 * MIB
 
 
 def content(seed: int | str, size: int) -> bytes:
     """Bytes that no compression shortens, the same for the same seed on every machine."""
     source = random.Random(f"content {seed}")
-    # More at a time it cannot give.
     return b"".join(source.randbytes(min(STEP, size - at)) for at in range(0, size, STEP))
 
 

@@ -65,7 +65,6 @@ def test_an_answer_that_is_lost_is_asked_for_again(cluster, tmp_path, folder, si
         took = time.monotonic() - begin
         assert lost.is_done and done.returncode == 0, done
         assert took < (10 if gone == "cut" else 10 + AWAY_SECONDS), done.stderr
-        time.sleep(0 if gone == "cut" else 0.1)
     xrdcp(cluster.url + path, back).ok()
     assert back.read_bytes() == source.read_bytes()
 

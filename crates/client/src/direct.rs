@@ -46,7 +46,7 @@ impl Client {
             let file = StripedFile::parse(to.word(STRIPED_KEY).filter(|_| !is_said_here)?)?;
             Some((file, to.word(UNITS_KEY).and_then(UnitAt::parse_all).unwrap_or_default()))
         };
-        Ok(match self.open_until(&asked, options, mode, &led)? {
+        Ok(match self.open_until((&asked, None), options, mode, &led)? {
             Led::File(file) => Opened::File(file),
             Led::To((file, places)) => {
                 Opened::Units(Units { url: url.clone(), file, places, settings: self.settings().clone() })

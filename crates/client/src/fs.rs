@@ -383,37 +383,25 @@ impl Client {
     /// # Errors
     /// Of the server or of the connection.
     pub fn open(&mut self, url: &Url, options: OpenOptions, mode: u16) -> Result<RemoteFile, ClientError> {
-        match self.open_until(url, options, mode, &|_| None::<Infallible>)? {
-            Led::File(file) => Ok(file),
-            Led::To(nowhere) => match nowhere {},
-        }
+        self.open_led(url, None, options, mode)
     }
 
-    /// Opens a file for which the server of `url` has said already where it would lead to.
+    /// The same where the server of `url` has said already where it leads to.
     pub(crate) fn open_led(
         &mut self,
         url: &Url,
         led_to: Option<Url>,
         options: OpenOptions,
+        mode: u16,
     ) -> Result<RemoteFile, ClientError> {
-        match self.open_from((url, led_to), options, 0, &|_| None::<Infallible>)? {
+        match self.open_until((url, led_to), options, mode, &|_| None::<Infallible>)? {
             Led::File(file) => Ok(file),
             Led::To(nowhere) => match nowhere {},
         }
     }
 
-    /// Opens a file, unless a redirect leads to something that `led` takes.
+    /// The same, unless a redirect leads to something that `led` takes.
     pub(crate) fn open_until<T>(
-        &mut self,
-        url: &Url,
-        options: OpenOptions,
-        mode: u16,
-        led: &dyn Fn(&Url) -> Option<T>,
-    ) -> Result<Led<T>, ClientError> {
-        self.open_from((url, None), options, mode, led)
-    }
-
-    fn open_from<T>(
         &mut self,
         (url, led_to): (&Url, Option<Url>),
         options: OpenOptions,

@@ -99,7 +99,10 @@ impl Stop {
     }
 
     /// Sleeps, unless everything is to end.
-    pub(crate) fn sleep(&self, how_long: Duration) -> Result<(), ClientError> {
+    ///
+    /// # Errors
+    /// [`ClientError::Stopped`]: it is.
+    pub fn sleep(&self, how_long: Duration) -> Result<(), ClientError> {
         let end = Instant::now() + how_long;
         loop {
             self.check()?;

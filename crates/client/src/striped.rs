@@ -61,7 +61,7 @@ impl StripedAt {
             to.add_words(&place.words());
             to
         });
-        Client::new(settings.clone()).open_led(&url, led_to, OpenOptions::READ)
+        Client::new(settings.clone()).open_led(&url, led_to, OpenOptions::READ, 0)
     }
 
     fn of_writer(&self, unit: u8, writing: StripedWriting) -> Url {

@@ -156,11 +156,7 @@ impl Url {
         }
         let key = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
         let keys: Vec<String> = more.split('&').map(key).collect();
-        if let Some(opaque) = self.opaque.take() {
-            let kept: Vec<&str> =
-                opaque.split('&').filter(|word| !word.is_empty() && !keys.contains(&key(word))).collect();
-            self.opaque = (!kept.is_empty()).then(|| kept.join("&"));
-        }
+        self.keep_words(|word| !word.is_empty() && !keys.contains(&key(word)));
         match &mut self.opaque {
             Some(opaque) => {
                 opaque.push('&');
@@ -173,10 +169,16 @@ impl Url {
     /// The same without the words of a key.
     #[must_use]
     pub fn without(&self, key: &str) -> Self {
-        let is_other = |word: &&str| word.split('=').next() != Some(key);
-        let kept: Vec<&str> =
-            self.opaque.as_deref().into_iter().flat_map(|all| all.split('&')).filter(is_other).collect();
-        Self { opaque: (!kept.is_empty()).then(|| kept.join("&")), ..self.clone() }
+        let mut others = self.clone();
+        others.keep_words(|word| word.split('=').next() != Some(key));
+        others
+    }
+
+    fn keep_words(&mut self, is_kept: impl Fn(&str) -> bool) {
+        if let Some(opaque) = self.opaque.take() {
+            let kept: Vec<&str> = opaque.split('&').filter(|word| is_kept(word)).collect();
+            self.opaque = (!kept.is_empty()).then(|| kept.join("&"));
+        }
     }
 
     /// Says to whoever decides where this leads that there was no getting on with `host` (`tried=`, as stock clients say it), beside those of which that is
@@ -199,10 +201,7 @@ impl Url {
 
     /// Takes a word (`key=value`) away.
     pub(crate) fn remove_word(&mut self, word: &str) {
-        if let Some(opaque) = self.opaque.take() {
-            let kept: Vec<&str> = opaque.split('&').filter(|other| *other != word).collect();
-            self.opaque = (!kept.is_empty()).then(|| kept.join("&"));
-        }
+        self.keep_words(|other| other != word);
     }
 
     /// As a request carries it.

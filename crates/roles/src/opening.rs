@@ -36,6 +36,26 @@ pub struct Asking {
     pub actor: Actor,
 }
 
+impl Asking {
+    /// Of whom no more is known.
+    #[must_use]
+    pub fn new(now: Timestamp, path: NsPath, from: IpAddr, actor: Actor) -> Self {
+        Self {
+            now,
+            path,
+            from,
+            place: None,
+            tried: Vec::new(),
+            all_refused: false,
+            lacking: Vec::new(),
+            announced: None,
+            is_direct: false,
+            at_once: false,
+            actor,
+        }
+    }
+}
+
 /// Where a client is sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Redirect {
@@ -49,9 +69,9 @@ pub struct Redirect {
     pub capability: String,
     /// The content that it leads to.
     pub body: BodyId,
-    /// Of a striped file that a client can read or write at the servers of its units itself.
+    /// Of a striped file, for a client that can read or write it at the servers of its units itself.
     pub striped: Option<StripedFile>,
-    /// Where the units of it that have something can be read, the first ones, for a client that goes there.
+    /// Where the units of it that have something can be read, the first ones, for such a client.
     pub units: Vec<UnitAt>,
 }
 

@@ -452,19 +452,8 @@ fn a_store_that_its_node_is_there_without_is_not_waited_for() {
     let commit = FromStore::Commit { piece, group: GROUP, writer, whole, holders, mtime, by, request: 1 };
     assert_eq!(refusal(&cluster.says(node, 1, commit)), None);
     let path = NsPath::parse(b"/f").unwrap();
-    let asking = Asking {
-        now: Timestamp(1),
-        path: path.clone(),
-        from: std::net::Ipv4Addr::LOCALHOST.into(),
-        place: None,
-        tried: Vec::new(),
-        all_refused: false,
-        lacking: Vec::new(),
-        announced: None,
-        is_direct: false,
-        at_once: false,
-        actor: Actor::admin(),
-    };
+    let from = std::net::Ipv4Addr::LOCALHOST.into();
+    let asking = Asking::new(Timestamp(1), path.clone(), from, Actor::admin());
     let open = || cluster.manager.open_read(&asking, &path, false, None);
     let report = |stores: &[u64]| {
         let store = |store: &u64| StoreReport {

@@ -238,6 +238,16 @@ pub(crate) struct Lease {
     state: RwLock<LeaseState>,
 }
 
+/// Whether a session goes on with a lease by another permission.
+pub(crate) enum GoesOn {
+    /// It does.
+    Yes,
+    /// It does so by a later one already: two opens of one session come in any order.
+    HasLater,
+    /// Somebody else holds the lease, or it is for another writing: it is to be fenced.
+    NotHere,
+}
+
 /// What is known of a lease at the open; see the fields of [`Lease`].
 #[allow(missing_docs)]
 pub(crate) struct LeaseFacts {
@@ -320,17 +330,19 @@ impl Lease {
 
     /// The session that holds it has opened the file again, and the manager of a cluster has given it a later permission: from the return on all its
     /// handles write through `making`. XrdCl, recovering, opens once for each write that waits, and goes on with whichever handle it likes.
-    /// False where somebody else holds it, or for another writing: this lease is to be fenced then.
-    pub(crate) fn go_on_with(&self, owner: Owner, token: WriterToken, making: &Making) -> bool {
+    pub(crate) fn go_on_with(&self, owner: Owner, token: WriterToken, making: &Making) -> GoesOn {
         let mut state = self.state.write();
         let before = state.token;
-        if state.owner != Some(owner) || before.key != token.key || before.epoch > token.epoch {
-            return false;
+        if state.owner != Some(owner) || before.key != token.key {
+            return GoesOn::NotHere;
+        }
+        if before.epoch > token.epoch {
+            return GoesOn::HasLater;
         }
         state.token = token;
         state.writer = Some(making.clone());
         *self.failure.lock() = None;
-        true
+        GoesOn::Yes
     }
 
     /// Undoes what was done under a checkpoint that is open, and forgets what was refused under it. Says whether there was one.
@@ -406,11 +418,6 @@ impl Lease {
     /// What an ended writer's handles are told.
     pub(crate) fn ended(&self) -> Refusal {
         self.failure.lock().clone().unwrap_or_else(|| Refusal::closed_before(&self.path))
-    }
-
-    /// Whether this session may write.
-    pub(crate) fn is_held_by(&self, owner: Owner) -> bool {
-        self.state.read().owner == Some(owner)
     }
 
     /// From the return on, nobody can write.

@@ -306,19 +306,9 @@ impl Manager {
 
     fn open(&self, of: (usize, Number), path: NsPath, want: &Want, tried: &[StoreId], env: &mut Env<'_>) {
         let (client, number) = of;
-        let asking = Asking {
-            now: env.wall,
-            path: path.clone(),
-            from: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            place: None,
-            tried: tried.iter().map(|store| host_of(*store)).collect(),
-            all_refused: false,
-            lacking: Vec::new(),
-            announced: None,
-            is_direct: false,
-            at_once: false,
-            actor: Actor::admin(),
-        };
+        let tried = tried.iter().map(|store| host_of(*store)).collect();
+        let from = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let asking = Asking { tried, ..Asking::new(env.wall, path.clone(), from, Actor::admin()) };
         let (how, restarted) = match want {
             Want::Read => {
                 let result = self.roles.open_read(&asking, &path, false, None);

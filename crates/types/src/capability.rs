@@ -20,6 +20,12 @@ pub const OPAQUE_KEY: &str = "weir.cap";
 /// The word beside it that says which content it is for, as 16 hexadecimal digits: a client that has to open a file again knows by it whether that
 /// is still the same, also of one that has grown meanwhile. Nothing is granted by it.
 pub const CONTENT_KEY: &str = "weir.content";
+/// What is said behind the `?` of an address with a permission for `body`.
+#[must_use]
+pub fn words(capability: &str, body: BodyId) -> String {
+    format!("{OPAQUE_KEY}={capability}&{CONTENT_KEY}={:016x}", body.0)
+}
+
 /// Most bytes that describe where the pieces are.
 pub const LAYOUT_BYTES_MAX: usize = 336;
 /// Most characters of the text, without its key.

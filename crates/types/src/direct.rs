@@ -6,9 +6,8 @@
 
 use std::fmt;
 
-use crate::capability::{CONTENT_KEY, OPAQUE_KEY};
 use crate::striping::{self, StripedWriting};
-use crate::{BodyId, Ino, Stripe, Timestamp};
+use crate::{BodyId, Ino, Stripe, Timestamp, capability};
 
 /// The word of an open whose client can go to the units of a striped file: `weir.direct=1`.
 pub const DIRECT_KEY: &str = "weir.direct";
@@ -71,7 +70,7 @@ impl UnitAt {
     /// What its server is shown, behind the `?` of the unit's own address.
     #[must_use]
     pub fn words(&self) -> String {
-        format!("{OPAQUE_KEY}={}&{CONTENT_KEY}={:016x}", self.capability, self.body.0)
+        capability::words(&self.capability, self.body)
     }
 }
 

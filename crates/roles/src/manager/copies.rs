@@ -26,12 +26,19 @@ pub(super) struct CopyUnderWay {
     node: NodeId,
     /// In which session of it.
     session: SessionId,
-    /// How long it is, in bytes.
-    len: u64,
-    /// What it was told.
-    order: ToStore,
-    /// When.
+    /// Of the content's last writer.
+    epoch: Epoch,
+    /// What it is a copy of.
+    original: Original,
+    /// When its order was given last.
     told: Time,
+}
+
+impl CopyUnderWay {
+    fn order(&self, copy: CopyId) -> ToStore {
+        let Self { done, from, session, epoch, original, .. } = *self;
+        ToStore::Copy { copy, session, piece: PieceId::first(done.body), epoch, original, from }
+    }
 }
 
 /// A copy that came to nothing.
@@ -96,7 +103,7 @@ impl Manager {
                     copying.done(now, *copy, false);
                 } else if now.since(made.told) >= AGAIN {
                     made.told = now;
-                    again.push((made.node, made.done.store, made.order.clone()));
+                    again.push((made.node, made.done.store, made.order(*copy)));
                 }
                 is_there
             });
@@ -170,9 +177,8 @@ impl Manager {
             None => Original::Kept { len, was_whole: is_whole },
         };
         let done = CopyDone { group, body, state: of, store: to };
-        let (piece, epoch) = (PieceId::first(body), Epoch(epoch));
-        let order = ToStore::Copy { copy, session, piece, epoch, original, from };
-        let under_way = CopyUnderWay { done, from, node, session, len, order: order.clone(), told: now };
+        let under_way = CopyUnderWay { done, from, node, session, epoch: Epoch(epoch), original, told: now };
+        let order = under_way.order(copy);
         state.copies.insert(copy, under_way);
         drop(state);
         self.tell_store(node, to, order);
@@ -191,7 +197,7 @@ impl Manager {
             state.counting.extend(made.iter().filter(|_| is_there).map(|made| (made.done.body, made.done.store)));
             made
         };
-        let Some(CopyUnderWay { done, from: source, len, .. }) = made else { return };
+        let Some(CopyUnderWay { done, from: source, original, .. }) = made else { return };
         let this = Arc::clone(self);
         if !is_there {
             let now = self.world.now();
@@ -212,7 +218,7 @@ impl Manager {
             state.copying.done(now, copy, result.is_ok());
             if result.is_ok() {
                 state.copied.copies += 1;
-                state.copied.bytes = state.copied.bytes.saturating_add(len);
+                state.copied.bytes = state.copied.bytes.saturating_add(original.len());
             }
         });
     }

@@ -168,19 +168,8 @@ impl Manager {
             );
         }
         tracing::info!(%path, client = %writer.client.host, "its writer has not come back: it is ended");
-        let asking = Asking {
-            now: self.world.wall(),
-            path: path.clone(),
-            from: std::net::Ipv4Addr::UNSPECIFIED.into(),
-            place: None,
-            tried: Vec::new(),
-            all_refused: false,
-            lacking: Vec::new(),
-            announced: None,
-            is_direct: false,
-            at_once: false,
-            actor: namespace::Actor::admin(),
-        };
+        let nobody = std::net::Ipv4Addr::UNSPECIFIED.into();
+        let asking = Asking::new(self.world.wall(), path.clone(), nobody, namespace::Actor::admin());
         let op = OpenWrite {
             mode: 0,
             expected_len: writer.expected_len,
@@ -217,9 +206,9 @@ impl Manager {
         };
         let may_make = writer.kind != WriterKind::Update;
         let rights = GrantRights::Write { writer: writer.token(), participants: there, may_make };
-        let (wall, group, epoch) = (self.world.wall(), writer.placement.group, u64::from(writer.epoch));
+        let (mtime, group, epoch) = (self.world.wall(), writer.placement.group, u64::from(writer.epoch));
         let (piece, ino, shown_with) = (writer.piece(), writer.ino, PathMark::of(path));
-        let to = Permitted { path: shown_with, piece, ino, mode: 0, mtime: wall, group, epoch, rights };
+        let to = Permitted { path: shown_with, piece, ino, mode: 0, mtime, group, epoch, rights };
         match self.permit(now, one.store, to) {
             Ok(to) => {
                 tracing::warn!(%path, store = %one.store, "all stores that it was written to have begun anew: what was synced is kept");

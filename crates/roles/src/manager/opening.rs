@@ -379,9 +379,9 @@ impl Manager {
             }
         };
         let rights = GrantRights::Write { writer: opened.writer, participants: opened.participants.clone(), may_make };
-        let (epoch, wall, path) = (u64::from(opened.writer.epoch), asking.now, PathMark::of(&asking.path));
+        let (epoch, mtime, path) = (u64::from(opened.writer.epoch), asking.now, PathMark::of(&asking.path));
         let (piece, ino, group) = (opened.piece, opened.ino, opened.group);
-        let to = Permitted { path, piece, ino, mode, mtime: wall, group, epoch, rights };
+        let to = Permitted { path, piece, ino, mode, mtime, group, epoch, rights };
         self.permit(self.world.now(), primary.store, to)
     }
 

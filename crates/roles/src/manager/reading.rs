@@ -9,7 +9,7 @@ use cluster::{Presence, Time};
 use namespace::{Content, FileState, Inode, NsError, WriterRecord};
 use types::capability::PathMark;
 use types::lacking::Lacking;
-use types::{BodyId, GroupId, NsPath, Participant, PieceId, StoreId};
+use types::{BodyId, GroupId, NsPath, Participant, PieceId, Place, StoreId};
 
 use super::opening::Permitted;
 use super::striping::{all_of, stores_of_units};
@@ -27,6 +27,13 @@ pub(super) struct Found {
     holders: Vec<StoreId>,
     /// Of what is being written.
     writer: Option<WriterRecord>,
+}
+
+/// Where a client is sent.
+pub(super) struct Nearest {
+    pub(super) store: StoreId,
+    /// It says that it was there, and so it was everywhere else.
+    pub(super) was_tried: bool,
 }
 
 impl Found {
@@ -75,24 +82,17 @@ impl Manager {
             }
             return self.permit_by(&state, now, primary.store, permitted(GrantRights::Follow));
         }
-        let tried = state.servers.stores_at(&asking.tried);
-        let ranked = rank_readers(state.servers.map(), &found.holders, at.as_ref(), self.world.random());
         let lacks = |store: &StoreId| asking.lacking.contains(&Lacking { body: piece.body, epoch, store: *store });
-        let can = |store: &&StoreId| self.can_show(&state, now, **store) && !lacks(store);
-        let best = ranked.iter().filter(can).find(|store| !tried.contains(store));
-        // The client may be wrong, or its way may be mended by now.
-        let best = match (best, ranked.iter().find(can)) {
-            (None, Some(_)) if asking.all_refused => {
+        let (lost, holders): (Vec<_>, Vec<_>) = found.holders.iter().copied().partition(lacks);
+        let store = match self.nearest(&state, now, &holders, (at.as_ref(), &asking.tried)) {
+            Some(Nearest { was_tried: true, .. }) if asking.all_refused => {
                 return Err(OpeningError::AllRefused(Self::shown(&state, &found.holders)));
             }
-            (best, tried) => best.or(tried).copied(),
-        };
-        let Some(store) = best else {
-            let (lost, others): (Vec<_>, Vec<_>) = found.holders.iter().copied().partition(lacks);
-            return Err(match others.is_empty() && !lost.is_empty() {
-                true => OpeningError::Lacking(Self::shown(&state, &lost)),
-                false => Self::no_copy(&state, now, &others),
-            });
+            Some(Nearest { store, .. }) => store,
+            None if holders.is_empty() && !lost.is_empty() => {
+                return Err(OpeningError::Lacking(Self::shown(&state, &lost)));
+            }
+            None => return Err(Self::no_copy(&state, now, &holders)),
         };
         let epoch = Epoch(found.epoch);
         let rights = match (found.content.state, found.content.sums) {
@@ -140,6 +140,22 @@ impl Manager {
             ways.extend(way.filter(|way| !ways.contains(way)));
         }
         if ways.is_empty() { Err(Self::no_copy(&state, now, &holders)) } else { Ok(ways) }
+    }
+
+    /// The nearest of `stores` that a client can be sent to, one that it has not tried if there is one: it may be wrong, or its way may be mended by now.
+    pub(super) fn nearest(
+        &self,
+        state: &State,
+        now: Time,
+        stores: &[StoreId],
+        (at, tried): (Option<&Place>, &[String]),
+    ) -> Option<Nearest> {
+        let tried = state.servers.stores_at(tried);
+        let ranked = rank_readers(state.servers.map(), stores, at, self.world.random());
+        let can = |store: &&StoreId| self.can_show(state, now, **store);
+        let best = ranked.iter().filter(can).find(|store| !tried.contains(store));
+        let store = *best.or_else(|| ranked.iter().find(can))?;
+        Some(Nearest { store, was_tried: best.is_none() })
     }
 
     /// Whether a client can be sent to the server of a store: it may answer, and would notice at once if that were over.

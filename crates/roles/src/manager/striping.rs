@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use cluster::Time;
-use cluster::placement::rank_readers;
 use namespace::{
     Content, Durability, EndStriped, FileState, How, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, Resume,
     WriterRecord,
@@ -15,7 +14,7 @@ use types::striping::{StripedWriting, WriteSecret};
 use types::{BodyId, GroupId, NsPath, Placement, Policy, StoreId, Stripe, WriterToken};
 
 use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, not_made, seal};
-use super::reading::{Found, PATIENCE_MAX};
+use super::reading::{Found, Nearest, PATIENCE_MAX};
 use super::{Manager, State};
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::opening::{Asking, OpeningError, Redirect};
@@ -132,8 +131,7 @@ impl Manager {
         let layout = |to| Layout { to, ino: inode.ino, mode: inode.access.mode, mtime: inode.mtime };
         self.all_units_are_there(content.body)?;
         let to = self.redirect_striped(content.body, asking, (Rights::READ, rights), layout)?;
-        let units = if asking.is_direct { self.units_to_read(&to, asking) } else { Vec::new() };
-        Ok(Redirect { units, ..to })
+        Ok(Redirect { units: self.units_to_read(&to, asking), ..to })
     }
 
     /// Where the units of a striped file can be read, as far as it has some: those that have something. None where one of them cannot be told: who asks for
@@ -188,16 +186,18 @@ impl Manager {
         let (stripe, units) = self.namespace.read(|read| namespace::units_of(read, body))?;
         let stores = all_of(&self.namespace.read(|read| stores_of_units(read, &units))?);
         let state = self.state();
-        let store = self.nearest(&state, now, &stores, (at.as_ref(), &asking.tried));
-        if asking.all_refused && store.is_some_and(|store| state.servers.stores_at(&asking.tried).contains(&store)) {
-            return Err(OpeningError::AllRefused(Self::shown(&state, &stores)));
-        }
+        let store = match self.nearest(&state, now, &stores, (at.as_ref(), &asking.tried)) {
+            Some(Nearest { was_tried: true, .. }) if asking.all_refused => {
+                return Err(OpeningError::AllRefused(Self::shown(&state, &stores)));
+            }
+            nearest => nearest,
+        };
         // None of its stores is there: another one may still know how to wait for them.
         let store = store.or_else(|| {
             let all: Vec<StoreId> = state.servers.map().stores().iter().map(|info| info.store).collect();
             self.nearest(&state, now, &all, (at.as_ref(), &asking.tried))
         });
-        let Some(store) = store else { return Err(OpeningError::wait("no disk server is there")) };
+        let Some(Nearest { store, .. }) = store else { return Err(OpeningError::wait("no disk server is there")) };
         let (epoch, life) = match striped {
             StripedRights::Write { writing, .. } => (writing.writer.epoch, self.settings.capability_life),
             StripedRights::Read { .. } => (0, self.settings.capability_life),
@@ -215,22 +215,7 @@ impl Manager {
         let until = self.permissions_time(now).plus(life);
         let (path, epoch) = (PathMark::of(&asking.path), u64::from(epoch));
         let to = seal(&state, now, store, Sealed { path, body, rights, epoch, layout, until })?;
-        Ok(Redirect { striped: direct, ..to })
-    }
-
-    fn nearest(
-        &self,
-        state: &State,
-        now: Time,
-        stores: &[StoreId],
-        (at, tried): (Option<&types::Place>, &[String]),
-    ) -> Option<StoreId> {
-        let tried = state.servers.stores_at(tried);
-        let ranked = rank_readers(state.servers.map(), stores, at, self.world.random());
-        let can = |store: &&StoreId| self.can_show(state, now, **store);
-        // The client may be wrong, or its way may be mended by now.
-        let best = ranked.iter().filter(can).find(|store| !tried.contains(store));
-        best.or_else(|| ranked.iter().find(can)).copied()
+        Ok(Redirect { striped: direct.filter(|_| asking.is_direct), ..to })
     }
 
     /// Opens a unit of a striped file for who writes it, with `goes_on` also one that has ended; `answer` is called once, perhaps in another thread,

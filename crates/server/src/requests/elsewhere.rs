@@ -26,18 +26,14 @@ impl Connection {
         let tried: Vec<String> = list(b"tried").map(str::to_owned).collect();
         let from = self.session.peer.ip().to_canonical();
         Asking {
-            now: wall_clock(),
-            path: path.clone(),
-            from,
             place: text(b"weir.place").and_then(|place| place.parse::<PlacePrefix>().ok()?.of_client(from)),
             announced: text(b"oss.asize").and_then(|len| len.parse().ok()),
             // XrdCl says why beside each that has answered.
             all_refused: !tried.is_empty() && list(b"triedrc").count() >= tried.len(),
             tried,
             lacking: lacking(target),
-            is_direct: is_direct(target),
-            at_once: false,
-            actor: self.node.config.actor.clone(),
+            is_direct: text(DIRECT_KEY.as_bytes()) == Some("1"),
+            ..Asking::new(wall_clock(), path.clone(), from, self.node.config.actor.clone())
         }
     }
 
@@ -49,7 +45,7 @@ impl Connection {
             Err(refusal) => return refusal,
         };
         match manager.open_read(&self.asking(path, &r.target), path, partial, unit) {
-            Ok(to) => redirect(to, is_direct(&r.target)),
+            Ok(to) => redirect(to),
             Err(error) => Refusal::of_opening(path, &error),
         }
     }
@@ -61,11 +57,10 @@ impl Connection {
             Ok(unit) => unit,
             Err(refusal) => return reply.refuse(&refusal),
         };
-        let direct = is_direct(target);
         let asking = self.asking(&path, target);
         let answer = move |result: Result<roles::Redirect, roles::OpeningError>| {
             reply.refuse(&match result {
-                Ok(to) => redirect(to, direct),
+                Ok(to) => redirect(to),
                 Err(error) => Refusal::of_opening(&path, &error),
             });
         };
@@ -156,21 +151,15 @@ fn is_permitted(target: &PathArg) -> bool {
     target.get(types::capability::OPAQUE_KEY.as_bytes()).is_some()
 }
 
-/// Whether the client can go to the units of a striped file by itself.
-fn is_direct(target: &PathArg) -> bool {
-    target.get(DIRECT_KEY.as_bytes()) == Some(b"1")
-}
-
 /// Sends a client away; one that can go to the units of a striped file is told what that is.
-fn redirect(to: roles::Redirect, direct: bool) -> Refusal {
-    let striped = to.striped.filter(|_| direct);
-    let units = UnitAt::show_all(&to.units);
+fn redirect(to: roles::Redirect) -> Refusal {
+    let (striped, units) = (to.striped, UnitAt::show_all(&to.units));
     let mut to = Redirect::from(to);
     if let Some(striped) = striped {
         to.opaque.push_str(&format!("&{STRIPED_KEY}={}", striped.show()));
-        if let Some(units) = units {
-            to.opaque.push_str(&format!("&{UNITS_KEY}={units}"));
-        }
+    }
+    if let Some(units) = units {
+        to.opaque.push_str(&format!("&{UNITS_KEY}={units}"));
     }
     Refusal::Redirect(to)
 }
@@ -189,8 +178,7 @@ fn unit_of<T>(target: &PathArg, key: &str, parse: impl FnOnce(&str) -> Option<T>
 
 impl From<roles::Redirect> for Redirect {
     fn from(to: roles::Redirect) -> Self {
-        let (capability, content) = (types::capability::OPAQUE_KEY, types::capability::CONTENT_KEY);
-        let opaque = format!("{capability}={}&{content}={:016x}", to.capability, to.body.0);
+        let opaque = types::capability::words(&to.capability, to.body);
         Self { host: to.host, port: to.port, opaque }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use client::{Algorithm, BatchLimits, Client, ClientError, Endpoint, Settings, Stop, Url};
 use parking_lot::Mutex;
@@ -157,18 +157,6 @@ impl Context {
     #[must_use]
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stop)
-    }
-
-    /// Waits, unless everything is to end.
-    pub fn pause(&self, how_long: Duration) {
-        let end = Instant::now() + how_long;
-        while !self.stopping() {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            std::thread::sleep(left.min(Duration::from_millis(100)));
-        }
     }
 
     /// Is everything to end?

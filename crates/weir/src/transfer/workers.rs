@@ -141,7 +141,8 @@ impl Patience {
     fn has_more_later(&mut self, context: &Context, item: &Item) -> bool {
         let has_more = self.has_more(context, item);
         if has_more && self.attempts > 2 {
-            context.pause(PAUSE);
+            // Whether it was stopped, whoever goes on looks.
+            let _ = context.settings.stop.sleep(PAUSE);
         }
         has_more
     }
@@ -192,7 +193,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
             // of nothing: who has begun it, that the server knows.
             Err(TransferError::Client(error)) if unsure && is_locked(&error) && patience.has_more(context, item) => {
                 tracing::info!(%error, "copying {} again", item.from);
-                context.pause(PAUSE);
+                let _ = context.settings.stop.sleep(PAUSE);
                 if let Place::Remote(url) = &item.to {
                     bulk.again |= context.is_weir(client, url).unwrap_or(false);
                 }

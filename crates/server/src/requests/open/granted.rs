@@ -17,7 +17,7 @@ use crate::endings;
 use crate::making::{Making, MakingError};
 use crate::missing::Missing;
 use crate::node::{Node, Role, wall_clock};
-use crate::open_file::{Access, Copying, Lease, LeaseFacts, LeaseState, OpenFile, Shown, WriteAccess};
+use crate::open_file::{Access, Copying, GoesOn, Lease, LeaseFacts, LeaseState, OpenFile, Shown, WriteAccess};
 use crate::refusal::{Redirect, Refusal};
 use crate::requests::attributes::shown_bare;
 use crate::requests::elsewhere::lacking;
@@ -388,15 +388,11 @@ impl AtDisk {
                     Err(error) => Err(error.refusal(&format_args!("open {}", self.path))),
                 };
             }
-            if lease.go_on_with(owner, writer, &making) {
-                return Ok(lease);
+            match lease.go_on_with(owner, writer, &making) {
+                GoesOn::Yes => return Ok(lease),
+                GoesOn::HasLater => return Err(Refusal::fenced(&self.path)),
+                GoesOn::NotHere => lease.fence(),
             }
-            // Two opens of one session come in any order: the later permission stays.
-            let held = lease.token();
-            if lease.is_held_by(owner) && held.key == writer.key && held.epoch > writer.epoch {
-                return Err(Refusal::fenced(&self.path));
-            }
-            lease.fence();
             // What was refused then nobody has written since.
             missing.clone_from(&lease.missing.lock());
         }
