@@ -125,7 +125,8 @@ mod tests {
         let terms = LeaseTerms { term: Duration::from_secs(4), drift_ppm: 0, renew_every: Duration::from_secs(1) };
         let mut sessions = Sessions::new(terms, SessionId(1), at(0), []);
         let register = |life| Register { node: NODE, life: Life(life), boot: BootId(1), number: 1 };
-        sessions.register(at(0), &register(1), None).unwrap();
+        let kept = sessions.to_keep(&register(1));
+        sessions.register(at(0), &register(1), kept).unwrap();
         let (mut fences, mut tell) = (Fences::default(), Vec::new());
         let piece = PieceId::first(BodyId(1));
         let at_store = (NODE, StoreId(5));

@@ -37,8 +37,8 @@ pub struct Going<'a> {
     pub is_to_leave: &'a dyn Fn(StoreId) -> bool,
     /// One that is gone for good.
     pub is_given_up: &'a dyn Fn(StoreId) -> bool,
-    /// One without whom something of the group would be gone.
-    pub is_alone: &'a dyn Fn(StoreId) -> bool,
+    /// One that has to stay for now: something is to be copied first, or would be gone without it.
+    pub is_kept: &'a dyn Fn(StoreId) -> bool,
 }
 
 impl std::fmt::Debug for Going<'_> {
@@ -47,8 +47,8 @@ impl std::fmt::Debug for Going<'_> {
     }
 }
 
-/// Decides what is done next in `group`. `owed`: contents of which somebody who stays is owed a copy, counted up to [`OWED_AT_A_TIME`]. `choose` is asked
-/// for who takes a lost member's place beside those that remain.
+/// Decides what is done next in `group`. `owed`: contents of which somebody who stays is owed a copy, and can be given one, counted up to
+/// [`OWED_AT_A_TIME`]. `choose` is asked for who takes a lost member's place beside those that remain.
 pub fn next(
     group: &Group,
     going: &Going<'_>,
@@ -64,7 +64,7 @@ pub fn next(
         let is_new = |store: &StoreId| members.iter().all(|member| member.store != *store);
         match choose(&stay, lost.store) {
             // Who takes the place of one that never had all has to wait until what it was the first to have is on others.
-            Ok(_) if !lost.is_current() && (owed > 0 || (going.is_alone)(lost.store)) => {}
+            Ok(_) if !lost.is_current() && (going.is_kept)(lost.store) => {}
             Ok(store) if is_new(&store) => return Next::Join { store, in_place_of: lost.store },
             Ok(_) => {}
             Err(error) => without_place = Some(Next::NoPlace(lost.store, error)),
@@ -76,9 +76,9 @@ pub fn next(
     let next = match (filling, leaving.peek().is_some()) {
         (Some(member), _) if owed < OWED_AT_A_TIME => Next::Fill(member.store),
         (Some(_), _) => Next::Copies,
-        (None, true) if owed > 0 || members.iter().any(|member| !member.is_current()) => Next::Copies,
+        (None, true) if members.iter().any(|member| !member.is_current()) => Next::Copies,
         (None, true) => leaving
-            .find(|member| !(going.is_alone)(member.store))
+            .find(|member| !(going.is_kept)(member.store))
             .map_or(Next::Copies, |member| Next::Leave(member.store)),
         (None, false) => Next::Nothing,
     };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     /// Store 2 was given up.
-    const LOST: Going<'_> = Going { is_to_leave: &is_two, is_given_up: &is_two, is_alone: &|_| false };
+    const LOST: Going<'_> = Going { is_to_leave: &is_two, is_given_up: &is_two, is_kept: &|_| false };
 
     fn going(members: Vec<Member>, going: &Going<'_>, owed: usize) -> Next {
         next(&group(members), going, owed, |stay, lost| {
@@ -118,7 +118,7 @@ mod tests {
 
     /// With store 2 lost, and store 3 to take its place.
     fn decide(members: Vec<Member>, owed: usize) -> Next {
-        going(members, &LOST, owed)
+        going(members, &Going { is_kept: &|_| owed > 0, ..LOST }, owed)
     }
 
     const LEAVES: u64 = Member::LEAVES.0;
@@ -141,6 +141,16 @@ mod tests {
     }
 
     #[test]
+    fn what_was_lost_with_one_keeps_no_other() {
+        // On store 2, which was given up, is something that nobody else has. Store 4 is being emptied.
+        let both = Going { is_to_leave: &|store| [2, 4].contains(&store.0), is_kept: &is_two, ..LOST };
+        let members =
+            |through| vec![member(2, 1, LEAVES), member(3, 100, 99), member(4, 1, LEAVES), member(5, 100, through)];
+        assert_eq!(going(members(40), &both, 0), Next::Fill(StoreId(5)));
+        assert_eq!(going(members(99), &both, 0), Next::Leave(StoreId(4)));
+    }
+
+    #[test]
     fn who_takes_a_place_and_is_lost_itself_is_replaced_when_nothing_is_on_it_alone() {
         let members = || vec![member(1, 1, 0), member(4, 1, LEAVES), member(2, 100, 40)];
         assert_eq!(decide(members(), 0), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
@@ -158,7 +168,7 @@ mod tests {
         assert_eq!(none(vec![member(1, 1, 0), member(3, 1, 0)], &LOST), Next::Nothing);
         // Its place was taken by one that is to go itself: it stays as long as something is on it alone.
         let members = || vec![member(4, 1, LEAVES), member(2, 100, 99)];
-        assert_eq!(none(members(), &Going { is_alone: &|store| store == StoreId(4), ..LOST }), stuck);
+        assert_eq!(none(members(), &Going { is_kept: &|store| store == StoreId(4), ..LOST }), stuck);
         assert_eq!(none(members(), &LOST), Next::Leave(StoreId(4)));
     }
 
@@ -167,6 +177,6 @@ mod tests {
         let emptied = Going { is_given_up: &|_| false, ..LOST };
         let members = || vec![member(4, 1, LEAVES), member(2, 100, 40)];
         assert_eq!(going(members(), &emptied, 0), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
-        assert_eq!(going(members(), &Going { is_alone: &is_two, ..emptied }, 0), Next::Fill(StoreId(2)));
+        assert_eq!(going(members(), &Going { is_kept: &is_two, ..emptied }, 0), Next::Fill(StoreId(2)));
     }
 }

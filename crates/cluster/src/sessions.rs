@@ -72,22 +72,29 @@ pub struct Sessions {
     /// Until when somebody may hold a lease of the manager that was here before.
     others_until: Time,
     nodes: BTreeMap<NodeId, Node>,
+    /// The highest era that was given, or is to be.
+    last_era: Era,
+    /// What was said to be kept of nodes, and is not yet.
+    being_kept: BTreeMap<NodeId, NodeRecord>,
 }
 
 /// Sessions that one run of a manager can give.
 pub const SESSIONS_PER_RUN: u64 = 1 << 40;
 
 impl Sessions {
-    /// A manager that begins now. `run`: the number of this run, higher than that of all before; `known`: the nodes that there are.
+    /// A manager that begins now. `run`: the number of this run, higher than that of all before; `known`: the nodes that there are, and that there were.
     #[must_use]
     pub fn new(terms: LeaseTerms, run: SessionId, now: Time, known: impl IntoIterator<Item = NodeRecord>) -> Self {
-        let node = |record: NodeRecord| (record.node, Node { record, session: None });
+        let nodes: BTreeMap<_, _> =
+            known.into_iter().map(|record| (record.node, Node { record, session: None })).collect();
         Self {
             terms,
             first: run.0.saturating_mul(SESSIONS_PER_RUN),
             given: 0,
             others_until: now + terms.at_manager(),
-            nodes: known.into_iter().map(node).collect(),
+            last_era: nodes.values().map(|node| node.record.era).max().unwrap_or_default(),
+            being_kept: BTreeMap::new(),
+            nodes,
         }
     }
 
@@ -98,28 +105,32 @@ impl Sessions {
     }
 
     /// What has to be kept of a node before [`Self::register`] is answered, where that is new: [`NodeRecord`]s are kept durably first, since they say
-    /// what a node may have forgotten.
-    #[must_use]
-    pub fn to_keep(&self, request: &Register) -> Option<NodeRecord> {
+    /// what a node may have forgotten. Asked for again before it is kept, it is the same.
+    pub fn to_keep(&mut self, request: &Register) -> Option<NodeRecord> {
         let is_late = |node: &Node| node.session.is_some_and(|session| session.life > request.life);
-        let record = match self.nodes.get(&request.node) {
-            Some(node) if is_late(node) || node.record.boot == request.boot => return None,
-            Some(node) => {
-                NodeRecord { boot: request.boot, era: Era(node.record.era.0.saturating_add(1)), ..node.record }
-            }
-            None => NodeRecord { node: request.node, boot: request.boot, era: Era(1) },
-        };
+        let is_kept = |node: &Node| is_late(node) || node.record.boot == request.boot;
+        if self.nodes.get(&request.node).is_some_and(is_kept) {
+            return None;
+        }
+        let being_kept = self.being_kept.get(&request.node).filter(|record| record.boot == request.boot);
+        let record = being_kept.copied().unwrap_or_else(|| {
+            self.last_era = Era(self.last_era.0.saturating_add(1));
+            NodeRecord { node: request.node, boot: request.boot, era: self.last_era }
+        });
+        self.being_kept.insert(request.node, record);
         Some(record)
     }
 
     /// Gives a session. `kept`: what [`Self::to_keep`] said, which is durable by now. The same run of a process keeps its session; `None` to one that
     /// has ended, whose request comes late.
     pub fn register(&mut self, now: Time, request: &Register, kept: Option<NodeRecord>) -> Option<Registered> {
-        let record = kept.unwrap_or(NodeRecord { node: request.node, boot: request.boot, era: Era(1) });
-        let node = self.nodes.entry(request.node).or_insert(Node { record, session: None });
-        if let Some(kept) = kept {
-            node.record = kept;
+        if let Some(record) = kept {
+            self.nodes.entry(request.node).or_insert(Node { record, session: None }).record = record;
+            if self.being_kept.get(&request.node) == Some(&record) {
+                self.being_kept.remove(&request.node);
+            }
         }
+        let node = self.nodes.get_mut(&request.node)?;
         if node.session.is_some_and(|session| session.life > request.life) {
             return None;
         }
@@ -148,9 +159,12 @@ impl Sessions {
         true
     }
 
-    /// A node is none of the cluster's any more. Whoever calls this has seen that it is away, and gives it no session from then on.
-    pub fn forget(&mut self, node: NodeId) {
-        self.nodes.remove(&node);
+    /// A node is none of the cluster's any more. Whoever calls this has seen that it is away, and gives it no session from then on. Its era stays known:
+    /// what its stores may have forgotten is asked until another node has brought them.
+    pub fn removed(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.session = None;
+        }
     }
 
     /// The session of a node that may be valid there.
@@ -274,15 +288,33 @@ mod tests {
     }
 
     #[test]
-    fn of_a_node_that_is_gone_for_good_nothing_is_left() {
+    fn a_node_that_is_gone_for_good_leaves_its_era() {
         let mut sessions = Sessions::new(terms(), SessionId(5), at(0), []);
         let first = register(&mut sessions, at(100), 1, 1);
         assert_eq!(sessions.presence(at(9000), NODE), Presence::Away);
-        sessions.forget(NODE);
-        assert_eq!((sessions.era(NODE), sessions.session(at(9000), NODE)), (None, None));
+        sessions.removed(NODE);
+        assert_eq!((sessions.era(NODE), sessions.session(at(9000), NODE)), (Some(first.era), None));
+        assert_eq!(sessions.presence(at(9000), NODE), Presence::Away);
         assert!(
             sessions.has_ended(at(9000), NODE, Some(first.session)) && !sessions.renew(at(9000), NODE, first.session)
         );
+    }
+
+    #[test]
+    fn no_two_nodes_are_ever_in_the_same_era() {
+        let record = |node, era| NodeRecord { node: NodeId(node), boot: BootId(1), era: Era(era) };
+        // The second one is not in the cluster any more, for example.
+        let mut sessions = Sessions::new(terms(), SessionId(6), at(0), [record(3, 4), record(4, 9)]);
+        let request = |node, boot| Register { node: NodeId(node), life: Life(1), boot: BootId(boot), number: 1 };
+        assert_eq!(sessions.to_keep(&request(3, 1)), None, "it is known");
+        let (first, second) = (sessions.to_keep(&request(5, 7)), sessions.to_keep(&request(6, 7)));
+        assert_eq!((first.unwrap().era, second.unwrap().era), (Era(10), Era(11)), "neither is kept yet");
+        assert_eq!(sessions.to_keep(&request(5, 7)), first, "it asks again before that");
+        assert_eq!(sessions.register(at(10), &request(5, 7), first).unwrap().era, Era(10));
+        assert_eq!(sessions.to_keep(&request(5, 7)), None);
+        assert_eq!(sessions.register(at(20), &request(7, 1), None), None, "nothing is kept of it");
+        let booted = Register { life: Life(2), ..request(3, 2) };
+        assert_eq!(sessions.to_keep(&booted).unwrap().era, Era(12));
     }
 
     #[test]

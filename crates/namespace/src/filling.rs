@@ -202,7 +202,7 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
     let mut after = None;
     loop {
         let page = owed(txn, group, after, PAGE)?;
-        if page.iter().any(|(body, owed)| is_needed(members, *body, owed, goes)) {
+        if page.iter().any(|(body, owed)| is_needed(members, *body, owed, leaves, goes, is_lost)) {
             return Err(needed(leaves, "copies of what it has are owed to others"));
         }
         if page.iter().any(|(body, owed)| is_alone_with(members, *body, owed, leaves, is_lost)) {
@@ -215,13 +215,27 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
     }
 }
 
-/// Whether a content has to be copied from one of those that go: one of them has it, and somebody who stays in the group is owed it.
+/// Whether `store`, which goes, has to wait until a content is copied: one of those that go has it, and somebody who stays in the group is owed it. What
+/// only those have of them that were given up keeps nobody but these: it may be lost, and nobody gets it from another one.
 #[must_use]
-pub fn is_needed(members: &[Member], body: BodyId, owed: &[StoreId], goes: impl Fn(StoreId) -> bool) -> bool {
-    let mut there = members.iter().filter(|member| goes(member.store));
+pub fn is_needed(
+    members: &[Member],
+    body: BodyId,
+    owed: &[StoreId],
+    store: StoreId,
+    goes: impl Fn(StoreId) -> bool,
+    is_lost: impl Fn(StoreId) -> bool,
+) -> bool {
+    let counts = |one: StoreId| goes(one) && (is_lost(store) || !is_lost(one));
     let is_owed = |member: &Member| owed.contains(&member.store);
-    there.any(|member| member.has(body) && !is_owed(member))
+    members.iter().any(|member| counts(member.store) && member.has(body) && !is_owed(member))
         && members.iter().any(|member| !member.is_leaving() && !goes(member.store) && is_owed(member))
+}
+
+/// Whether a content is on a member that was not given up, so that others will have it by and by.
+#[must_use]
+pub fn is_on_others(members: &[Member], body: BodyId, owed: &[StoreId], is_lost: impl Fn(StoreId) -> bool) -> bool {
+    members.iter().any(|member| !is_lost(member.store) && member.has(body) && !owed.contains(&member.store))
 }
 
 /// Whether a content would be gone with this member: it has it, and of those who would be left nobody has. Who was given up counts for nothing, nor do

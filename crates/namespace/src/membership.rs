@@ -188,7 +188,7 @@ pub struct RemoveStore {
     pub store: StoreId,
 }
 
-/// Forgets a node: it is let in no more. Its number is not given out again. Its stores stay known: the node that brings one of them back has it then.
+/// Forgets a node: it is let in no more. Its number is not given out again. Its stores stay known, and its era: the node that brings one of them back has it then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoveMember {
     /// Which.
@@ -391,9 +391,8 @@ pub fn remove_store(txn: &mut dyn Txn, ctx: &Context, request: &RemoveStore) -> 
 pub fn remove_member(txn: &mut dyn Txn, ctx: &Context, request: &RemoveMember) -> Result<(), NsError> {
     administrator(ctx)?;
     must_be_member(txn, request.node)?;
+    // What is known of its kernel's runs stays: nobody else is given the number of one, and its stores may have forgotten something in no other.
     txn.delete(&keys::member(request.node));
-    // Its number does not come again, so nobody asks any more what it may have forgotten.
-    txn.delete(&keys::node(request.node));
     Ok(())
 }
 

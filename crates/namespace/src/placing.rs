@@ -110,7 +110,7 @@ pub fn groups(read: &dyn Read, after: Option<GroupId>, limit: usize) -> Result<V
     scan_numbers(read, &start, &end, limit, |number, _, value| decode_group(GroupId(number), value))
 }
 
-/// All nodes that were ever heard of.
+/// All nodes that were ever heard of, those that were removed as well.
 pub fn nodes(read: &dyn Read) -> Result<Vec<NodeRecord>, NsError> {
     scan_numbers(read, b"N", &keys::end_of(b"N"), usize::MAX, |number, _, value| decode_node(NodeId(number), value))
 }

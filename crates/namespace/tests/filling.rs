@@ -252,6 +252,31 @@ fn who_leaves_does_not_wait_for_what_one_that_is_lost_is_owed() {
 }
 
 #[test]
+fn what_was_lost_with_a_store_keeps_no_other_one_that_is_emptied() {
+    let world = World::new();
+    let (lost, both, on_one) = (world.open("/lost"), world.open("/both"), world.open("/on-one"));
+    world.close(&lost, &[2]);
+    world.close(&both, &[1, 2]);
+    world.close(&on_one, &[1]);
+    world.change(ns::SetStoreState { store: StoreId(2), state: WantedState::Lost }).unwrap();
+    world.change(ns::SetStoreState { store: StoreId(1), state: WantedState::Draining }).unwrap();
+    for (joins, leaves) in [(3, 2), (4, 1)] {
+        world.join(joins, leaves).unwrap();
+        world.fill(joins);
+    }
+    for joined in [3, 4] {
+        assert_eq!(world.leave(1).unwrap_err().code(), ErrorCode::Busy, "{joined} is owed what is there");
+        world.copied(both.body, joined);
+        world.copied(on_one.body, joined);
+    }
+    world.leave(1).unwrap();
+    // Whose it was is still known.
+    assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy);
+    assert_eq!((world.holders(lost.body), world.holders(on_one.body)), (vec![2], vec![4, 3]));
+    assert_eq!(world.owed(), [(lost.body, vec![3, 4]), (on_one.body, vec![2])]);
+}
+
+#[test]
 fn who_was_filling_and_is_lost_itself_is_not_counted_on() {
     let world = World::new();
     let bodies = world.files(300);

@@ -281,7 +281,7 @@ fn a_group_changes_step_by_step() {
     let stranger = world.change(ns::PutNode { record: of(NodeId(9)) }).unwrap_err();
     assert_eq!(stranger.code(), ErrorCode::NotFound);
     world.change(ns::RemoveMember { node: record.node }).unwrap();
-    assert_eq!(world.0.read(ns::nodes).unwrap(), [], "nothing is left of a node that was removed");
+    assert_eq!(world.0.read(ns::nodes).unwrap(), [record], "its era is nobody else's");
     let groups = world.0.read(|read| ns::groups(read, None, 10)).unwrap();
     assert_eq!(groups.iter().map(|group| group.epoch).collect::<Vec<_>>(), [2]);
 }

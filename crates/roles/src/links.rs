@@ -85,6 +85,9 @@ pub trait Desk: Send + Sync + 'static {
 /// A request for a [`Desk`] begins with this. No message of the roles does: they are enums, and no number of a variant is written so.
 pub const DESK: [u8; 5] = [0xff; 5];
 
+/// What the other side of a connection is told that [`Links::forget`] ends.
+const NOT_NEEDED: &str = "it is not needed any more";
+
 /// Nothing was sent.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NotSent {
@@ -199,7 +202,7 @@ impl Links {
     ) -> io::Result<()> {
         let (links, its) = (Arc::clone(self), Arc::clone(listener));
         let serve = move || {
-            let side = Arc::new(Side { links: Arc::clone(&links), dialed_here: false });
+            let side = Arc::new(Side { links: Arc::clone(&links), dialed_for: None });
             its.serve(&links.us, &side, door.as_ref());
         };
         let mut state = self.state.lock();
@@ -251,7 +254,7 @@ impl Links {
         let mut state = self.state.lock();
         state.kept.remove(&Kept::Node(node));
         if let Some(current) = state.current.get(&node).filter(|current| current.dialed_here) {
-            current.peer.close("it is not needed any more");
+            current.peer.close(NOT_NEEDED);
         }
         drop(state);
         self.changed.notify_all();
@@ -339,7 +342,7 @@ impl Links {
     fn dial_on(self: Arc<Self>, kept: &Kept, number: u64) {
         let mut pause = PAUSE_FIRST;
         let mut said = String::new();
-        let side = Side { links: Arc::clone(&self), dialed_here: true };
+        let side = Side { links: Arc::clone(&self), dialed_for: Some((kept.clone(), number)) };
         while let Some(address) = self.wait_for_need(kept, number) {
             let began = Instant::now();
             match self.dial(kept, &address) {
@@ -435,7 +438,8 @@ enum DialError {
 /// What [`link`] is told to call: for connections that were dialed here, or for those that came.
 struct Side {
     links: Arc<Links>,
-    dialed_here: bool,
+    /// What it was dialed here for.
+    dialed_for: Option<(Kept, u64)>,
 }
 
 impl Handler for Side {
@@ -451,8 +455,8 @@ impl Handler for Side {
             return Err(format!("this is node {node}, too: an identity is for one machine"));
         }
         let state = self.links.state.lock();
-        let stays =
-            |current: &Current| current.peer.ended().is_none() && self.links.outranks(current, self.dialed_here);
+        let dialed_here = self.dialed_for.is_some();
+        let stays = |current: &Current| current.peer.ended().is_none() && self.links.outranks(current, dialed_here);
         if state.current.get(&node).is_some_and(stays) {
             return Err(format!("node {} has a connection with node {node} already", self.links.node()));
         }
@@ -466,6 +470,7 @@ impl Handler for Side {
 
     fn connected(&self, peer: &Peer) {
         let (links, node) = (&self.links, peer.identity().name.node);
+        let dialed_here = self.dialed_for.is_some();
         let mut state = links.state.lock();
         let arrival = state.count();
         loop {
@@ -473,8 +478,8 @@ impl Handler for Side {
                 return peer.close("the node stops");
             }
             let Some(current) = state.current.get(&node) else { break };
-            let stays = links.outranks(current, self.dialed_here)
-                || (current.dialed_here == self.dialed_here && current.arrival > arrival);
+            let stays = links.outranks(current, dialed_here)
+                || (current.dialed_here == dialed_here && current.arrival > arrival);
             if stays && current.peer.ended().is_none() {
                 return peer.close("there is another connection between the two nodes");
             }
@@ -489,7 +494,11 @@ impl Handler for Side {
                 return;
             }
         }
-        state.current.insert(node, Current { peer: peer.clone(), dialed_here: self.dialed_here, arrival });
+        // Whoever says that it is not needed any more closes what there is by then, and this was not.
+        if self.dialed_for.as_ref().is_some_and(|(kept, number)| state.keeping(kept, *number).is_none()) {
+            return peer.close(NOT_NEEDED);
+        }
+        state.current.insert(node, Current { peer: peer.clone(), dialed_here, arrival });
         let receiver = state.receiver.clone();
         drop(state);
         if let Some(receiver) = receiver {

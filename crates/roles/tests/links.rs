@@ -324,6 +324,7 @@ fn who_is_forgotten_is_left_alone() {
     let cluster = Cluster::new();
     let (one, two) = (cluster.node(1, Roles::DISK), cluster.node(2, Roles::DISK));
     one.keep(&two);
+    one.story.wait_for("2 connected", 1);
     two.story.wait_for("1 connected", 1);
     one.links.forget(NodeId(2));
     two.story.wait_for("1 ended", 1);
@@ -332,6 +333,24 @@ fn who_is_forgotten_is_left_alone() {
     assert_eq!(two.story.lines(), ["1 connected", "1 ended"]);
     one.keep(&two);
     two.story.wait_for("1 connected", 2);
+}
+
+#[test]
+fn who_is_forgotten_while_a_connection_comes_about_is_left_alone_as_well() {
+    let cluster = Cluster::new();
+    let (one, two) = (cluster.node(1, Roles::DISK), cluster.node(2, Roles::DISK));
+    for pause in 0..300 {
+        one.keep(&two);
+        std::thread::sleep(Duration::from_micros(pause * 10));
+        one.links.forget(NodeId(2));
+        // What was on its way has come about by now, or does not.
+        std::thread::sleep(Duration::from_millis(4));
+        let until = Instant::now() + SOON;
+        while !one.links.connected().is_empty() || !two.links.connected().is_empty() {
+            assert!(Instant::now() < until, "forgotten {} us later: {:?}", pause * 10, one.story.lines());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 #[test]

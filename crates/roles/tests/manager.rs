@@ -109,7 +109,12 @@ impl Cluster {
     }
 
     fn registers(&self, node: NodeId) -> Option<SessionId> {
-        let request = Register { node, life: Life(1), boot: BootId(1), number: 1 };
+        self.boots(node, 1)
+    }
+
+    /// A run of a node's process, which is that of its kernel.
+    fn boots(&self, node: NodeId, run: u8) -> Option<SessionId> {
+        let request = Register { node, life: Life(run.into()), boot: BootId(run.into()), number: 1 };
         self.manager.receive(node, FromDisk::Cluster(ToManager::Register(request)));
         session_in(&self.sent(node))
     }
@@ -142,15 +147,23 @@ impl Cluster {
         *now = *now + Duration::from_secs(secs);
     }
 
-    /// Somebody writes a file on these stores, the first the primary.
+    /// Somebody writes a file on these stores of a group of three, the first the primary.
     fn writes(&self, stores: &[u64]) -> OpenedWrite {
+        self.groups(&[1, 2, 3]);
+        self.opens("/f", stores)
+    }
+
+    fn groups(&self, stores: &[u64]) {
         let member = |store: &u64| Member { store: StoreId(*store), since: BodyId(1), through: BodyId(0) };
-        let members = [1, 2, 3].iter().map(member).collect();
+        let members = stores.iter().map(member).collect();
         change(&self.namespace, PutGroup { group: Group { group: GROUP, epoch: 1, members } });
-        let participants = participants(stores);
+    }
+
+    fn opens(&self, path: &str, stores: &[u64]) -> OpenedWrite {
         let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
-        let open = OpenWrite::new(NsPath::parse(b"/f").unwrap(), How::NewOnly, client, BootId(1));
-        change(&self.namespace, OpenWrite { placement: Placement { group: GROUP, participants }, ..open })
+        let open = OpenWrite::new(NsPath::parse(path.as_bytes()).unwrap(), How::NewOnly, client, BootId(1));
+        let placement = Placement { group: GROUP, participants: participants(stores) };
+        change(&self.namespace, OpenWrite { placement, ..open })
     }
 
     fn says(&self, node: NodeId, store: u64, message: FromStore) -> Vec<FromManager> {
@@ -166,8 +179,10 @@ impl Cluster {
     }
 }
 
+/// Of nodes that were the first to come, in the order of these numbers.
 fn participants(stores: &[u64]) -> Vec<Participant> {
-    stores.iter().map(|store| Participant { store: StoreId(*store), era: Era(1) }).collect()
+    let era = |store: u64| Era(u32::try_from(store).unwrap());
+    stores.iter().map(|store| Participant { store: StoreId(*store), era: era(*store) }).collect()
 }
 
 fn change<O: Operation + Send + 'static>(namespace: &Namespace, op: O) -> O::Reply {
@@ -471,4 +486,83 @@ fn a_store_that_its_node_is_there_without_is_not_waited_for() {
     assert!(matches!(open(), Err(OpeningError::NoCopy(_))), "it may be so for good: {:?}", open());
     report(&[1]);
     assert_eq!(open().unwrap().node, node);
+}
+
+#[test]
+fn a_disk_on_its_way_to_another_node_is_waited_for_and_knows_no_more_than_it_has_on_itself() {
+    let cluster = Cluster::new();
+    let disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
+    let opened = cluster.writes(&[1, 2]);
+    let reopened = || {
+        let path = NsPath::parse(b"/f").unwrap();
+        let from = std::net::Ipv4Addr::LOCALHOST.into();
+        let asking = Asking::new(Timestamp(1), path.clone(), from, Actor::admin());
+        let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+        let op = OpenWrite { only: Some(opened.writer), ..OpenWrite::new(path, How::Update, client, BootId(1)) };
+        let (sender, receiver) = std::sync::mpsc::channel();
+        cluster.manager.open_write(asking, op, move |result| sender.send(result.map(|to| to.node)).unwrap());
+        receiver.recv().unwrap()
+    };
+    let interrupted = || {
+        let (node, store) = (disks[1].0, 2);
+        let interrupt = FromStore::Interrupt {
+            piece: opened.piece,
+            writer: opened.writer,
+            kept_len: 0,
+            holders: vec![StoreId(store)],
+            request: 3,
+        };
+        refusal(&cluster.says(node, store, interrupt))
+    };
+    // All that was acknowledged is on the first one's disk or in its memory: the second one's has begun anew.
+    cluster.passes(100);
+    assert!(cluster.boots(disks[1].0, 2).is_some());
+    cluster.manager.remove_node("disk1").unwrap();
+    assert!(matches!(reopened(), Err(OpeningError::Wait { .. })), "{:?}", reopened());
+    assert_eq!(interrupted(), Some(ErrorCode::Stale), "it would be ended with what was synced");
+    // The disk comes back in another machine, which is there for the first time as the one before was.
+    let node = cluster.joins(4);
+    cluster.comes(node);
+    cluster.has_store(node, 1);
+    assert!(cluster.registers(node).is_some());
+    cluster.passes(2);
+    cluster.manager.tick();
+    assert!(matches!(reopened(), Err(OpeningError::Lost)), "{:?}", reopened());
+    assert_eq!(interrupted(), None);
+    assert!(cluster.writers().is_empty());
+}
+
+#[test]
+fn what_was_lost_holds_up_nothing_of_what_is_left() {
+    let cluster = Cluster::new();
+    let nodes: Vec<NodeId> = (1..=3).map(|number| cluster.disk(number).0).collect();
+    cluster.groups(&[1, 2]);
+    let writes = |path: &str, holders: &[u64]| {
+        let content = namespace::Committed { len: 1, sums: None, mtime: None };
+        let opened = cluster.opens(path, &[1, 2]);
+        let commit = namespace::Commit { writer: opened.writer, content, completion: namespace::Completion::ByClient };
+        let holders = holders.iter().copied().map(StoreId).collect();
+        change(&cluster.namespace, namespace::CommitPlaced { commit, group: GROUP, by: StoreId(1), holders });
+    };
+    // More than is owed at a time.
+    (0..2 * cluster::filling::OWED_AT_A_TIME).for_each(|number| writes(&format!("/lost{number}"), &[1]));
+    writes("/both", &[1, 2]);
+    for (store, node) in (1..).zip(&nodes) {
+        let store =
+            StoreReport { store: StoreId(store), capacity: 1 << 40, reserve: 0, free: 1 << 40, load_permille: 0 };
+        cluster.manager.receive(*node, FromDisk::Hello(Hello { key: 0, stores: vec![store], newest: BodyId(0) }));
+    }
+    cluster.manager.give_up_store(StoreId(1), true).unwrap();
+    let third = || {
+        let group = cluster.namespace.read(|read| namespace::group(read, GROUP)).unwrap().unwrap();
+        group.members.into_iter().find(|member| member.store == StoreId(3))
+    };
+    for _ in 0..20 {
+        cluster.passes(1);
+        for node in &nodes[1..] {
+            cluster.boots(*node, 1);
+        }
+        cluster.manager.tick();
+    }
+    assert!(third().is_some_and(|member| member.is_current()), "{:?}", third());
 }

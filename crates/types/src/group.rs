@@ -2,8 +2,8 @@
 
 use crate::{BodyId, GroupId, NodeId, StoreId};
 
-/// How often a node's kernel has begun anew, as far as its manager was told. What a node has in its kernel and not on its disk does not survive a
-/// change.
+/// One run of a node's kernel. In a cluster there are never two of the same number, whatever node they are of: what a node has in its kernel and not on
+/// its disk does not survive a change, and neither does it go with a disk to another node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Era(pub u32);
 
@@ -88,7 +88,7 @@ pub struct NodeRecord {
     pub node: NodeId,
     /// Its kernel's boot when it was heard of last.
     pub boot: crate::BootId,
-    /// How many boots that were.
+    /// The number of that boot.
     pub era: Era,
 }
 

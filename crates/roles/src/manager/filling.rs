@@ -221,6 +221,9 @@ impl Manager {
                 tracing::error!(group = %group.group, %error, "cannot read what is owed");
             }
         }
+        // What was lost stays owed, and may be much: no more than a tenth of the time goes into looking through it.
+        let took = self.world.now().since(now);
+        self.state().filling.next_look = now + LOOK.max(took.saturating_mul(10));
     }
 
     fn go_on_with(self: &Arc<Self>, group: &Group, policies: &[Policy]) -> Result<(), NsError> {
@@ -235,12 +238,12 @@ impl Manager {
             lost.contains(&store) || group.members.iter().any(|member| member.store == store && member.is_leaving())
         };
         let is_given_up = |store: StoreId| given_up.contains(&store);
-        let Keeping { owed, alone } = self.namespace.read(|read| keeping(read, group, goes, is_given_up))?;
+        let Keeping { owed, kept } = self.namespace.read(|read| keeping(read, group, goes, is_given_up))?;
         let choose = |stay: &[StoreId], lost: StoreId| choose(&map, policies, group, stay, lost);
         let going = Going {
             is_to_leave: &|store| lost.contains(&store),
             is_given_up: &is_given_up,
-            is_alone: &|store| alone.contains(&store),
+            is_kept: &|store| kept.contains(&store),
         };
         let next = next(group, &going, owed, choose);
         if let Next::NoPlace(store, why) = next {
@@ -298,10 +301,11 @@ impl Manager {
 
 /// What keeps members of a group that go.
 struct Keeping {
-    /// How many contents somebody who stays is owed and somebody who goes has, up to [`OWED_AT_A_TIME`].
+    /// How many contents somebody who stays is owed and somebody who goes has, up to [`OWED_AT_A_TIME`]. What was lost is not counted: nothing else waits
+    /// for it.
     owed: usize,
-    /// Those without whom something would be gone; as far as was looked, which is not to the end where much is owed.
-    alone: BTreeSet<StoreId>,
+    /// Those from whom something is to be copied first, or without whom something would be gone. All, where so much is owed that not all was looked at.
+    kept: BTreeSet<StoreId>,
 }
 
 fn keeping(
@@ -312,20 +316,24 @@ fn keeping(
 ) -> Result<Keeping, NsError> {
     let members = &group.members;
     let to_go: Vec<StoreId> = members.iter().map(|member| member.store).filter(|store| goes(*store)).collect();
-    let mut found = Keeping { owed: 0, alone: BTreeSet::new() };
-    found.alone.extend(to_go.iter().filter(|store| !namespace::has_successors(members, **store, &is_given_up)));
+    let mut found = Keeping { owed: 0, kept: BTreeSet::new() };
+    found.kept.extend(to_go.iter().filter(|store| !namespace::has_successors(members, **store, &is_given_up)));
     let mut after = None;
     loop {
         let page = namespace::owed(read, group.group, after, PAGE)?;
         for (body, owed) in &page {
-            found.owed += usize::from(namespace::is_needed(members, *body, owed, &goes));
-            let is_alone = |store: &&StoreId| namespace::is_alone_with(members, *body, owed, **store, &is_given_up);
-            found.alone.extend(to_go.iter().filter(is_alone));
+            let is_needed = |store: &StoreId| namespace::is_needed(members, *body, owed, *store, &goes, &is_given_up);
+            let is_alone = |store: &StoreId| namespace::is_alone_with(members, *body, owed, *store, &is_given_up);
+            let is_copied = to_go.iter().any(is_needed) && namespace::is_on_others(members, *body, owed, &is_given_up);
+            found.owed += usize::from(is_copied);
+            found.kept.extend(to_go.iter().filter(|store| is_needed(store) || is_alone(store)));
         }
         after = page.last().map(|(body, _)| *body);
-        // Who goes is asked about when nothing is owed.
-        if page.len() < PAGE || found.owed >= OWED_AT_A_TIME {
-            return Ok(Keeping { owed: found.owed.min(OWED_AT_A_TIME), ..found });
+        if page.len() < PAGE {
+            return Ok(found);
+        }
+        if found.owed >= OWED_AT_A_TIME {
+            return Ok(Keeping { owed: OWED_AT_A_TIME, kept: to_go.into_iter().collect() });
         }
     }
 }

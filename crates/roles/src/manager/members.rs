@@ -91,7 +91,7 @@ impl Manager {
             let mut state = self.state();
             state.servers.goes_no_more(member.node);
             if removed.is_ok() {
-                state.sessions.forget(member.node);
+                state.sessions.removed(member.node);
             }
         }
         removed?;
