@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import raw
 from clients import Xrdfs, xrdcp
 from cluster import Cluster, Node
 from content import MIB, content, write
@@ -165,6 +166,12 @@ def test_near_the_client_else_where_it_is_preferred_else_anywhere(cluster, tmp_p
     assert cluster.put("/near/rack", tmp_path, "?weir.place=site1/rack2/other") == {"s3"}
     assert cluster.put("/near/site", tmp_path, "?weir.place=site1/rack9/other") <= {"s1", "s2", "s3"}
     assert cluster.put("/near/nowhere", tmp_path, "?weir.place=site9/rack9/other") == {"s4"}
+    # Whoever cannot reach it there comes back, and is sent elsewhere.
+    assert cluster.put("/near/unreachable", tmp_path, f"?weir.place=site1/rack2/h2&tried={cluster.disks[1].host}") == {"s4"}
+    with raw.Raw(cluster.manager.port) as manager:
+        tried = ",".join(disk.host for disk in cluster.disks[1:])
+        asked = manager.ask_open(f"/near/neither?weir.place=site1/rack2/h2&tried={tried}", raw.OPEN_NEW | raw.OPEN_UPDATE)
+        assert asked.redirect[:2] == (cluster.disks[0].port, cluster.disks[0].host)
     # Its rack's only store is away: another one of its site.
     cluster.disks[1].kill()
     until(lambda: [store["state"] for store in cluster.stores()].count("lost") == 1, AWAY_SECONDS, cluster.logs)

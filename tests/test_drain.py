@@ -4,9 +4,10 @@ import json
 import time
 
 import pytest
+import raw
 from clients import Xrdfs, start_xrdcp, xrdcp
 from cluster import Cluster
-from content import MIB, write
+from content import MIB, content, write
 from harness import remove, weir
 from XRootD import client
 from XRootD.client.flags import OpenFlags
@@ -168,3 +169,45 @@ def test_a_store_keeps_what_it_has_alone_when_its_successor_is_to_go_as_well(mak
     cluster.until(lambda: len(cluster.asked("repair")["draining"]) == 2 and not cluster.disks[0].objects())
     readable()
     assert all(cluster.whole_on(path) == {second} for path in files)
+
+
+def test_what_was_lost_with_another_store_keeps_none_that_is_emptied(make, tmp_path):
+    cluster = make(2, "replica(2) sync=2")
+    files = {}
+    for number in range(6):
+        source = write(tmp_path / "source", f"both {number}", MIB)
+        xrdcp("-f", source, f"{cluster.url}/f{number}").ok()
+        files[f"/f{number}"] = source.read_bytes()
+    with raw.Raw(cluster.manager.port) as manager:
+        port, host, opaque = manager.ask_open("/lost", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
+        lost = cluster.at(f"{host}:{port}")
+        (goes,) = [disk for disk in cluster.disks if disk is not lost]
+        with raw.Raw(port, host=host, timeout=60) as there:
+            handle = there.open(f"/lost?{opaque}", raw.OPEN_NEW | raw.OPEN_UPDATE)
+            assert there.write(handle, 0, content("lost", MIB)).status == raw.OK
+            # From here on it is on one of them alone.
+            goes.kill()
+            assert there.write(handle, MIB, content("lost", MIB)).status == raw.OK
+            assert there.close(handle).status == raw.OK
+    first, second = cluster.store_of(lost), cluster.store_of(goes)
+    assert cluster.whole_on("/lost") == {first}
+    lost.kill()
+    cluster.until(lambda: weir("repair", "--store", first, "--data", cluster.data).returncode == 0)
+    goes.start()
+    more = Cluster(cluster.home / "more", 2)
+    for number, disk in enumerate(more.disks):
+        disk.flags = ("--place", f"site{number}/rack2/new{number}")
+        disk.start("--join", cluster.weir("token", "create", "--data", cluster.data).strip())
+    cluster.disks += more.disks
+    drained = drain(cluster, second, "--wait")
+    assert drained.returncode == 0, drained.stderr + cluster.logs()
+    assert cluster.until(lambda: goes.objects() == [])
+    for path, data in files.items():
+        assert len(cluster.whole_on(path) - {first, second}) == 2
+        xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
+        assert (tmp_path / "back").read_bytes() == data, path
+    # Where it was is still known.
+    assert [file["path"] for file in cluster.asked("missing", "--unreadable")] == ["/lost"]
+    assert [one["groups"] for one in cluster.asked("repair")["lost"]] == [1]
+    Xrdfs(cluster.url)("rm", "/lost").ok()
+    cluster.until(lambda: [one["groups"] for one in cluster.asked("repair")["lost"]] == [0])

@@ -158,7 +158,6 @@ impl Copying {
 
     /// Goes on.
     pub fn tick(&mut self, now: Time, out: &mut Vec<CopyEffect>) {
-        self.count(now);
         let lost: Vec<CopyId> = self
             .making
             .iter()
@@ -172,6 +171,17 @@ impl Copying {
             out.push(CopyEffect::GiveUp(copy));
         }
         self.resting.retain(|_, until| now < *until);
+        self.go_on(now, out);
+        if self.found.is_empty() && !self.is_looking && now >= self.next_look {
+            self.is_looking = true;
+            out.push(CopyEffect::Look(self.looked));
+        }
+    }
+
+    /// Has copies made as far as the rate allows, of those that were found: when one is done as well, as small ones take less time than passes between
+    /// two ticks.
+    pub fn go_on(&mut self, now: Time, out: &mut Vec<CopyEffect>) {
+        self.count(now);
         while self.credit > 0 && self.making.len() < self.rate.at_once {
             let Some(owed) = self.found.pop_front() else { break };
             if self.resting.contains_key(&(owed.body, owed.to)) {
@@ -182,10 +192,6 @@ impl Copying {
             self.credit -= i128::from(owed.len);
             self.making.insert(copy, (owed, now));
             out.push(CopyEffect::Make(copy, owed));
-        }
-        if self.found.is_empty() && !self.is_looking && now >= self.next_look {
-            self.is_looking = true;
-            out.push(CopyEffect::Look(self.looked));
         }
     }
 

@@ -125,8 +125,8 @@ mod tests {
         let terms = LeaseTerms { term: Duration::from_secs(4), drift_ppm: 0, renew_every: Duration::from_secs(1) };
         let mut sessions = Sessions::new(terms, SessionId(1), at(0), []);
         let register = |life| Register { node: NODE, life: Life(life), boot: BootId(1), number: 1 };
-        let kept = sessions.to_keep(&register(1));
-        sessions.register(at(0), &register(1), kept).unwrap();
+        sessions.to_keep(&register(1)).into_iter().for_each(|record| sessions.kept(record));
+        sessions.register(at(0), &register(1)).unwrap();
         let (mut fences, mut tell) = (Fences::default(), Vec::new());
         let piece = PieceId::first(BodyId(1));
         let at_store = (NODE, StoreId(5));
@@ -139,9 +139,9 @@ mod tests {
         assert!(fences.answered(&answer) && !fences.answered(&answer) && answer.fence == said);
         assert!(fences.look(at(600), &sessions, &mut tell).is_empty() && tell.len() == 3, "it is told again");
         assert_eq!(fences.look(at(4001), &sessions, &mut tell), [ended]);
-        sessions.register(at(5000), &register(1), None).unwrap();
+        sessions.register(at(5000), &register(1)).unwrap();
         let killed = fences.begin(at(5001), &sessions, at_store, piece, Epoch(4), &mut tell);
-        sessions.register(at(5002), &register(2), None).unwrap();
+        sessions.register(at(5002), &register(2)).unwrap();
         assert_eq!(fences.look(at(5003), &sessions, &mut tell), [killed], "another run of its process");
         assert!(fences.look(at(5004), &sessions, &mut tell).is_empty() && fences.guards(piece));
         [said, ended, killed].into_iter().for_each(|fence| fences.end(fence));

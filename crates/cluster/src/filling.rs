@@ -5,7 +5,7 @@ use types::{Group, StoreId};
 
 use crate::placement::PlacementError;
 
-/// Contents of one group that are owed at a time: more are taken on when fewer are left. Copies of others wait for no longer list than that.
+/// Contents of one group that are owed at a time: more are taken on when fewer are left. What was lost is not counted.
 pub const OWED_AT_A_TIME: usize = 256;
 
 /// What is done next in a group.
@@ -70,8 +70,9 @@ pub fn next(
             Err(error) => without_place = Some(Next::NoPlace(lost.store, error)),
         }
     }
-    // One that is being emptied may have something that nobody else has: it is given the rest first, and its place is taken then.
-    let filling = members.iter().find(|member| !member.is_current() && !(going.is_given_up)(member.store));
+    // Of one that is being emptied, or was given up, nobody else may have something: it is owed the rest first, and its place is taken then.
+    let is_filled = |store: StoreId| !(going.is_given_up)(store) || (going.is_kept)(store);
+    let filling = members.iter().find(|member| !member.is_current() && is_filled(member.store));
     let mut leaving = members.iter().filter(|member| member.is_leaving()).peekable();
     let next = match (filling, leaving.peek().is_some()) {
         (Some(member), _) if owed < OWED_AT_A_TIME => Next::Fill(member.store),
@@ -154,7 +155,10 @@ mod tests {
     fn who_takes_a_place_and_is_lost_itself_is_replaced_when_nothing_is_on_it_alone() {
         let members = || vec![member(1, 1, 0), member(4, 1, LEAVES), member(2, 100, 40)];
         assert_eq!(decide(members(), 0), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
-        assert_eq!(decide(members(), 1), Next::Copies);
+        // What it has alone is not forgotten: it is as one that was there from the beginning, and is owed nearly all.
+        assert_eq!(decide(members(), 1), Next::Fill(StoreId(2)));
+        let filled = vec![member(1, 1, 0), member(4, 1, LEAVES), member(2, 100, 99)];
+        assert_eq!(decide(filled, 1), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
     }
 
     #[test]

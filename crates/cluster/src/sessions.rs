@@ -104,8 +104,8 @@ impl Sessions {
         self.terms
     }
 
-    /// What has to be kept of a node before [`Self::register`] is answered, where that is new: [`NodeRecord`]s are kept durably first, since they say
-    /// what a node may have forgotten. Asked for again before it is kept, it is the same.
+    /// What has to be kept of a node before it may [`Self::register`], where that is new: [`NodeRecord`]s are kept durably first, since they say what a
+    /// node may have forgotten. Asked for again before it is kept ([`Self::kept`]), it is the same.
     pub fn to_keep(&mut self, request: &Register) -> Option<NodeRecord> {
         let is_late = |node: &Node| node.session.is_some_and(|session| session.life > request.life);
         let is_kept = |node: &Node| is_late(node) || node.record.boot == request.boot;
@@ -121,15 +121,17 @@ impl Sessions {
         Some(record)
     }
 
-    /// Gives a session. `kept`: what [`Self::to_keep`] said, which is durable by now. The same run of a process keeps its session; `None` to one that
-    /// has ended, whose request comes late.
-    pub fn register(&mut self, now: Time, request: &Register, kept: Option<NodeRecord>) -> Option<Registered> {
-        if let Some(record) = kept {
-            self.nodes.entry(request.node).or_insert(Node { record, session: None }).record = record;
-            if self.being_kept.get(&request.node) == Some(&record) {
-                self.being_kept.remove(&request.node);
-            }
+    /// What [`Self::to_keep`] said is durable.
+    pub fn kept(&mut self, record: NodeRecord) {
+        self.nodes.entry(record.node).or_insert(Node { record, session: None }).record = record;
+        if self.being_kept.get(&record.node) == Some(&record) {
+            self.being_kept.remove(&record.node);
         }
+    }
+
+    /// Gives a session. The same run of a process keeps its session; `None` to one that has ended, whose request comes late, and to one of whom nothing
+    /// was kept.
+    pub fn register(&mut self, now: Time, request: &Register) -> Option<Registered> {
         let node = self.nodes.get_mut(&request.node)?;
         if node.session.is_some_and(|session| session.life > request.life) {
             return None;
@@ -238,8 +240,8 @@ mod tests {
 
     fn register(sessions: &mut Sessions, now: Time, life: u64, boot: u128) -> Registered {
         let request = Register { node: NODE, life: Life(life), boot: BootId(boot), number: 1 };
-        let kept = sessions.to_keep(&request);
-        sessions.register(now, &request, kept).unwrap()
+        sessions.to_keep(&request).into_iter().for_each(|record| sessions.kept(record));
+        sessions.register(now, &request).unwrap()
     }
 
     #[test]
@@ -281,7 +283,7 @@ mod tests {
         assert!(killed.session != first.session && killed.era == first.era);
         assert!(sessions.has_ended(at(201), NODE, Some(first.session)), "its process is gone");
         let late = Register { node: NODE, life: Life(1), boot: BootId(1), number: 1 };
-        assert_eq!(sessions.register(at(210), &late, None), None, "a request of the run before");
+        assert_eq!(sessions.register(at(210), &late), None, "a request of the run before");
         assert_eq!(sessions.session(at(210), NODE), Some(killed.session));
         let booted = register(&mut sessions, at(300), 3, 2);
         assert_eq!(booted.era, Era(2));
@@ -310,9 +312,10 @@ mod tests {
         let (first, second) = (sessions.to_keep(&request(5, 7)), sessions.to_keep(&request(6, 7)));
         assert_eq!((first.unwrap().era, second.unwrap().era), (Era(10), Era(11)), "neither is kept yet");
         assert_eq!(sessions.to_keep(&request(5, 7)), first, "it asks again before that");
-        assert_eq!(sessions.register(at(10), &request(5, 7), first).unwrap().era, Era(10));
+        sessions.kept(first.unwrap());
+        assert_eq!(sessions.register(at(10), &request(5, 7)).unwrap().era, Era(10));
         assert_eq!(sessions.to_keep(&request(5, 7)), None);
-        assert_eq!(sessions.register(at(20), &request(7, 1), None), None, "nothing is kept of it");
+        assert_eq!(sessions.register(at(20), &request(7, 1)), None, "nothing is kept of it");
         let booted = Register { life: Life(2), ..request(3, 2) };
         assert_eq!(sessions.to_keep(&booted).unwrap().era, Era(12));
     }

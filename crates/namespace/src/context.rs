@@ -127,11 +127,12 @@ pub enum OpTag {
     CommitStriped = 49,
     EndStriped = 50,
     Abandon = 51,
+    ForgiveOwed = 52,
 }
 
 impl OpTag {
     /// One more than the highest number.
-    pub const COUNT: usize = 52;
+    pub const COUNT: usize = 53;
 }
 
 /// A request that changes something. The free function of the same name in lower case does the work.

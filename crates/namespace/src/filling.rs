@@ -12,6 +12,8 @@ use crate::{
 
 /// Contents that one change takes on.
 const PAGE: usize = 256;
+/// Of those that a member which leaves was owed, so many pages are forgiven with that; the rest is by and by ([`ForgiveOwed`]). One change holds no more.
+const FORGIVEN_PAGES: usize = 32;
 
 /// A store joins a group, in the place of a member that is to leave it. That one stays until the new one has all ([`LeaveGroup`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +35,27 @@ pub struct FillMember {
     pub group: GroupId,
     /// The member.
     pub store: StoreId,
+    /// How many pages of some hundreds of contents, at most [`FillMember::PAGES_MAX`].
+    pub pages: usize,
+}
+
+impl FillMember {
+    /// Pages of one such change.
+    pub const PAGES_MAX: usize = 16;
+}
+
+/// Nothing of these contents is owed any more to stores that are not in the group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ForgiveOwed {
+    /// The group.
+    pub group: GroupId,
+    /// The contents, at most [`ForgiveOwed::BODIES_MAX`].
+    pub bodies: Vec<BodyId>,
+}
+
+impl ForgiveOwed {
+    /// Contents of one such change.
+    pub const BODIES_MAX: usize = PAGE;
 }
 
 /// A member whose place another one has taken leaves its group. [`NsError::StillNeeded`] until all the others have all that it has.
@@ -87,13 +110,22 @@ pub fn join_group(txn: &mut dyn Txn, ctx: &Context, request: &JoinGroup) -> Resu
 
 /// See [`FillMember`].
 pub fn fill_member(txn: &mut dyn Txn, _ctx: &Context, request: &FillMember) -> Result<(), NsError> {
-    let mut group = the_group(txn, request.group)?;
-    let number = group.group;
-    let at = group.members.iter().position(|member| member.store == request.store);
+    for _ in 0..request.pages.clamp(1, FillMember::PAGES_MAX) {
+        if fill_page(txn, request.group, request.store)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Whether that was all.
+fn fill_page(txn: &mut dyn Txn, number: GroupId, store: StoreId) -> Result<bool, NsError> {
+    let mut group = the_group(txn, number)?;
+    let at = group.members.iter().position(|member| member.store == store);
     let at = at.ok_or_else(|| stale(number, "the member has left already"))?;
     let member = &mut group.members[at];
     if member.is_current() {
-        return Ok(());
+        return Ok(true);
     }
     let page = bodies(txn, number, Some(member.through), PAGE)?;
     let page: Vec<BodyId> = page.into_iter().map(|record| record.body).filter(|body| *body < member.since).collect();
@@ -105,11 +137,11 @@ pub fn fill_member(txn: &mut dyn Txn, _ctx: &Context, request: &FillMember) -> R
     }
     member.through = if is_last { all } else { page.last().copied().unwrap_or(all) };
     for body in page {
-        also_owe(txn, number, body, request.store)?;
+        also_owe(txn, number, body, store)?;
     }
     // Who the members are has not changed, and so the epoch has not.
     write_group(txn, &group);
-    Ok(())
+    Ok(is_last)
 }
 
 fn also_owe(txn: &mut dyn Txn, group: GroupId, body: BodyId, store: StoreId) -> Result<(), NsError> {
@@ -216,7 +248,7 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
 }
 
 /// Whether `store`, which goes, has to wait until a content is copied: one of those that go has it, and somebody who stays in the group is owed it. What
-/// only those have of them that were given up keeps nobody but these: it may be lost, and nobody gets it from another one.
+/// one has that was given up keeps that one, and nobody else: it may be lost, and nobody gets it from another one.
 #[must_use]
 pub fn is_needed(
     members: &[Member],
@@ -226,7 +258,7 @@ pub fn is_needed(
     goes: impl Fn(StoreId) -> bool,
     is_lost: impl Fn(StoreId) -> bool,
 ) -> bool {
-    let counts = |one: StoreId| goes(one) && (is_lost(store) || !is_lost(one));
+    let counts = |one: StoreId| goes(one) && (one == store || !is_lost(one));
     let is_owed = |member: &Member| owed.contains(&member.store);
     members.iter().any(|member| counts(member.store) && member.has(body) && !is_owed(member))
         && members.iter().any(|member| !member.is_leaving() && !goes(member.store) && is_owed(member))
@@ -271,24 +303,46 @@ pub fn has_successors(members: &[Member], store: StoreId, is_lost: impl Fn(Store
     }
 }
 
-/// Nothing is owed any more to a store that leaves. To others what was owed still is.
+/// Nothing is owed any more to a store that leaves. To others what was owed still is. That it is still said of some is nobody's concern: who is not in a
+/// group is neither counted on nor given anything of it, and should it come back, it has to be given all.
 fn forgive(txn: &mut dyn Txn, group: GroupId, leaves: StoreId) -> Result<(), NsError> {
     let mut after = None;
-    loop {
+    for _ in 0..FORGIVEN_PAGES {
         let page = owed(txn, group, after, PAGE)?;
         after = page.last().map(|(body, _)| *body);
-        for (body, mut stores) in page.iter().cloned() {
+        let is_last = page.len() < PAGE;
+        for (body, mut stores) in page.into_iter().filter(|(_, stores)| stores.contains(&leaves)) {
             stores.retain(|store| *store != leaves);
             put_owed(txn, group, body, &stores);
         }
-        if page.len() < PAGE {
-            return Ok(());
+        if is_last {
+            break;
         }
     }
+    Ok(())
+}
+
+/// See [`ForgiveOwed`]. [`NsError::TooMany`].
+pub fn forgive_owed(txn: &mut dyn Txn, _ctx: &Context, request: &ForgiveOwed) -> Result<(), NsError> {
+    if request.bodies.len() > ForgiveOwed::BODIES_MAX {
+        return Err(NsError::TooMany { what: "contents of one change", bound: ForgiveOwed::BODIES_MAX as u64 });
+    }
+    let number = request.group;
+    let Some(group) = group(txn, number)? else { return Ok(()) };
+    for body in &request.bodies {
+        let owed = owed_of(txn, number, *body)?;
+        let is_member = |store: &StoreId| group.members.iter().any(|member| member.store == *store);
+        let stores: Vec<StoreId> = owed.iter().copied().filter(is_member).collect();
+        if stores.len() < owed.len() {
+            put_owed(txn, number, *body, &stores);
+        }
+    }
+    Ok(())
 }
 
 operations! {
     JoinGroup, join_group -> ();
     FillMember, fill_member -> ();
     LeaveGroup, leave_group -> ();
+    ForgiveOwed, forgive_owed -> ();
 }

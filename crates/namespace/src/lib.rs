@@ -71,8 +71,8 @@ pub use deletion::{DeletionDone, DueDeletion, deletion_done, due_deletions};
 pub use end_unchanged::{EndUnchanged, end_unchanged};
 pub use error::NsError;
 pub use filling::{
-    FillMember, JoinGroup, LeaveGroup, fill_member, has_successors, is_alone_with, is_needed, is_on_others, join_group,
-    leave_group,
+    FillMember, ForgiveOwed, JoinGroup, LeaveGroup, fill_member, forgive_owed, has_successors, is_alone_with,
+    is_needed, is_on_others, join_group, leave_group,
 };
 pub use format::{Formatted, RaiseIncarnation, format_or_open, last_session, raise_incarnation};
 pub use grace::{GraceEnd, GraceFacts, at_grace_end};

@@ -188,7 +188,8 @@ pub struct RemoveStore {
     pub store: StoreId,
 }
 
-/// Forgets a node: it is let in no more. Its number is not given out again. Its stores stay known, and its era: the node that brings one of them back has it then.
+/// Forgets a node: it is let in no more. Its number is not given out again. Its era stays known, and so do its stores: the node that brings one of them
+/// back has that from then on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoveMember {
     /// Which.

@@ -94,7 +94,7 @@ impl World {
     }
 
     fn fill(&self, store: u64) {
-        self.change(ns::FillMember { group: GROUP, store: StoreId(store) }).unwrap();
+        self.change(ns::FillMember { group: GROUP, store: StoreId(store), pages: 1 }).unwrap();
     }
 
     fn leave(&self, store: u64) -> Result<(), NsError> {
@@ -274,6 +274,90 @@ fn what_was_lost_with_a_store_keeps_no_other_one_that_is_emptied() {
     assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy);
     assert_eq!((world.holders(lost.body), world.holders(on_one.body)), (vec![2], vec![4, 3]));
     assert_eq!(world.owed(), [(lost.body, vec![3, 4]), (on_one.body, vec![2])]);
+}
+
+#[test]
+fn what_was_lost_with_a_store_keeps_no_other_one_that_was_lost() {
+    let world = World::new();
+    let give_up = |store| world.change(ns::SetStoreState { store: StoreId(store), state: WantedState::Lost }).unwrap();
+    let lost = world.open("/lost");
+    world.close(&lost, &[2]);
+    give_up(2);
+    world.join(3, 2).unwrap();
+    // Who takes its place is gone as well, before it was given anything.
+    give_up(3);
+    world.join(4, 3).unwrap();
+    world.fill(4);
+    assert_eq!((world.stores(), world.holders(lost.body)), (vec![1, 2, 4], vec![2]));
+    // It would be so with one that was given all.
+    give_up(4);
+    world
+        .change(ns::PutStore { store: StoreId(5), node: ns::FIRST_NODE, place: "s/r/h5".parse().unwrap(), class: None })
+        .unwrap();
+    world.join(5, 4).unwrap();
+    world.fill(5);
+    world.leave(4).unwrap();
+    assert_eq!((world.stores(), world.holders(lost.body)), (vec![1, 2, 5], vec![2]));
+}
+
+#[test]
+fn what_one_has_alone_that_was_given_up_before_it_had_all_is_not_forgotten() {
+    let world = World::new();
+    let bodies = world.files(300);
+    world.join(3, 2).unwrap();
+    world.fill(3);
+    let opened = world.open_on("/alone", [3, 1]).unwrap();
+    world.close(&opened, &[3]);
+    world.change(ns::SetStoreState { store: StoreId(3), state: WantedState::Lost }).unwrap();
+    assert_eq!(world.join(4, 3).unwrap_err().code(), ErrorCode::Busy);
+    // It is owed all, as if it were to be given that, and its place is taken like that of any other.
+    world.fill(3);
+    assert!(world.is_current(3));
+    world.join(4, 3).unwrap();
+    world.fill(4);
+    world.fill(4);
+    assert_eq!((world.stores(), world.is_current(4)), (vec![1, 2, 3, 4], true));
+    assert_eq!(world.leave(3).unwrap_err().code(), ErrorCode::Busy);
+    assert_eq!(world.holders(opened.body), [3]);
+    bodies.iter().for_each(|body| world.copied(*body, 4));
+    assert_eq!(world.leave(3).unwrap_err().code(), ErrorCode::Busy);
+    // Should it be there all the same.
+    for store in [1, 2, 4] {
+        world.copied(opened.body, store);
+    }
+    world.leave(3).unwrap();
+}
+
+#[test]
+fn what_is_owed_to_one_that_leaves_is_forgiven_by_and_by_however_much_it_is() {
+    let world = World::new();
+    let give_up = |store| world.change(ns::SetStoreState { store: StoreId(store), state: WantedState::Lost }).unwrap();
+    // More than is forgiven in one change.
+    let count = 9000;
+    let bodies: Vec<BodyId> = (0..count)
+        .map(|number| {
+            let opened = world.open(&format!("/f{number}"));
+            world.close(&opened, &[1]);
+            opened.body
+        })
+        .collect();
+    give_up(2);
+    world.join(3, 2).unwrap();
+    while !world.is_current(3) {
+        world.fill(3);
+    }
+    bodies.iter().for_each(|body| world.copied(*body, 3));
+    world.leave(2).unwrap();
+    assert_eq!(world.stores(), [1, 3]);
+    let left = world.owed();
+    assert!(!left.is_empty() && left.len() < count, "{}", left.len());
+    assert!(bodies.iter().all(|body| world.holders(*body) == [1, 3]));
+    for page in left.chunks(ns::ForgiveOwed::BODIES_MAX) {
+        let bodies = page.iter().map(|(body, _)| *body).collect();
+        world.change(ns::ForgiveOwed { group: GROUP, bodies }).unwrap();
+    }
+    assert_eq!(world.owed(), []);
+    assert!(bodies.iter().all(|body| world.holders(*body) == [1, 3]));
 }
 
 #[test]

@@ -477,6 +477,10 @@ impl Handler for Side {
             if state.stopping {
                 return peer.close("the node stops");
             }
+            // Whoever says that it is not needed any more closes what there is by then, and this was not. No other one has to go for it, either.
+            if self.dialed_for.as_ref().is_some_and(|(kept, number)| state.keeping(kept, *number).is_none()) {
+                return peer.close(NOT_NEEDED);
+            }
             let Some(current) = state.current.get(&node) else { break };
             let stays = links.outranks(current, dialed_here)
                 || (current.dialed_here == dialed_here && current.arrival > arrival);
@@ -493,10 +497,6 @@ impl Handler for Side {
             if peer.ended().is_some() {
                 return;
             }
-        }
-        // Whoever says that it is not needed any more closes what there is by then, and this was not.
-        if self.dialed_for.as_ref().is_some_and(|(kept, number)| state.keeping(kept, *number).is_none()) {
-            return peer.close(NOT_NEEDED);
         }
         state.current.insert(node, Current { peer: peer.clone(), dialed_here, arrival });
         let receiver = state.receiver.clone();

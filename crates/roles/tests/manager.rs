@@ -119,6 +119,24 @@ impl Cluster {
         session_in(&self.sent(node))
     }
 
+    /// A node says what it has: stores with room.
+    fn reports(&self, node: NodeId, stores: &[u64]) {
+        let report = |store: &u64| StoreReport {
+            store: StoreId(*store),
+            capacity: 1 << 40,
+            reserve: 0,
+            free: 1 << 40,
+            load_permille: 0,
+        };
+        self.manager.receive(node, FromDisk::Report(stores.iter().map(report).collect()));
+    }
+
+    /// The manager is killed, and started again.
+    fn begins_anew(&mut self) {
+        let world = Box::new(World(Arc::clone(&self.told)));
+        self.manager = Manager::start(Arc::clone(&self.namespace), ManagerSettings::default(), world).unwrap();
+    }
+
     fn disk(&self, number: u8) -> (NodeId, SessionId) {
         let node = self.joins(number);
         self.comes(node);
@@ -164,6 +182,15 @@ impl Cluster {
         let open = OpenWrite::new(NsPath::parse(path.as_bytes()).unwrap(), How::NewOnly, client, BootId(1));
         let placement = Placement { group: GROUP, participants: participants(stores) };
         change(&self.namespace, OpenWrite { placement, ..open })
+    }
+
+    /// A file of stores 1 and 2 is written, and these have all of it.
+    fn has_file(&self, path: &str, holders: &[u64]) {
+        let content = namespace::Committed { len: 1, sums: None, mtime: None };
+        let writer = self.opens(path, &[1, 2]).writer;
+        let commit = namespace::Commit { writer, content, completion: namespace::Completion::ByClient };
+        let holders = holders.iter().copied().map(StoreId).collect();
+        change(&self.namespace, namespace::CommitPlaced { commit, group: GROUP, by: StoreId(1), holders });
     }
 
     fn says(&self, node: NodeId, store: u64, message: FromStore) -> Vec<FromManager> {
@@ -327,10 +354,34 @@ fn a_store_speaks_for_writings_of_its_own_alone() {
         assert_eq!(refusal(&cluster.says(node, other, commit)), Some(ErrorCode::Stale));
         let interrupt = FromStore::Interrupt { piece, writer, kept_len: 0, holders: Vec::new(), request: 3 };
         assert_eq!(refusal(&cluster.says(node, other, interrupt)), Some(ErrorCode::Stale));
-        // Nor is it believed what becomes of those that it does not lead.
-        cluster.manager.receive(node, FromDisk::Leads { asked: vec![writer], led: Vec::new() });
     }
     assert_eq!(cluster.writers(), [writer]);
+    (1..).zip(&disks).for_each(|(number, (node, _))| cluster.reports(*node, &[number]));
+    // Said again after longer than the grace of somebody whom nobody leads, it is gone on with, to be ended.
+    let is_taken_on_by = |those: &[(NodeId, SessionId)]| {
+        let say = || {
+            for (node, _) in those {
+                cluster.manager.receive(*node, FromDisk::Leads { asked: vec![writer], led: Vec::new() });
+            }
+        };
+        say();
+        for _ in 0..100 {
+            cluster.passes(1);
+            for (node, session) in &disks {
+                let renew = ToManager::Renew { node: *node, session: *session, number: 2 };
+                cluster.manager.receive(*node, FromDisk::Cluster(renew));
+            }
+            cluster.manager.tick();
+        }
+        say();
+        // Names are changed by a thread of their own.
+        std::thread::sleep(Duration::from_millis(200));
+        // The third one holds it as far as anybody knows, and is to show nothing of it meanwhile.
+        cluster.sent(disks[2].0).iter().any(is_fence)
+    };
+    assert!(!is_taken_on_by(&disks[1..]), "nobody is believed about what he does not lead");
+    assert!(is_taken_on_by(&disks[..1]));
+    let writer = cluster.writers()[0];
     let (node, session) = disks[0];
     let place = FromStore::Place { session, piece, writer, participants: participants(&[1]), request: 1 };
     assert_eq!(refusal(&cluster.says(node, 1, place)), None);
@@ -360,9 +411,6 @@ fn nobody_is_fenced_for_who_does_not_order_the_changes() {
     let writer = change(&cluster.namespace, OpenWrite { placement, ..open }).writer;
     let are_fenced = || {
         let sent = std::mem::take(&mut *cluster.told.sent.lock());
-        let is_fence = |message: &FromManager| {
-            matches!(message, FromManager::Cluster(ToServer::ToStore { message: ToStore::Fence(_), .. }))
-        };
         sent.iter().any(|(_, message)| is_fence(message))
     };
     let place = |by: usize, piece, named: &[u64]| {
@@ -379,6 +427,10 @@ fn nobody_is_fenced_for_who_does_not_order_the_changes() {
     assert!(are_fenced());
 }
 
+fn is_fence(message: &FromManager) -> bool {
+    matches!(message, FromManager::Cluster(ToServer::ToStore { message: ToStore::Fence(_), .. }))
+}
+
 /// The copies that a node was told to make.
 fn copies(sent: &[FromManager]) -> Vec<(StoreId, cluster::CopyId)> {
     let copy = |message: &FromManager| match message {
@@ -392,9 +444,14 @@ fn copies(sent: &[FromManager]) -> Vec<(StoreId, cluster::CopyId)> {
 
 #[test]
 fn copies_that_were_ordered_before_a_server_began_anew_keep_no_others_waiting() {
-    let cluster = Cluster::new();
-    let mut disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
+    let mut cluster = Cluster::new();
+    let nodes: Vec<NodeId> = (1..=3).map(|number| cluster.joins(number)).collect();
     let opened = cluster.writes(&[1]);
+    // Groups that others have made are read when it begins.
+    cluster.begins_anew();
+    nodes.iter().for_each(|node| cluster.comes(*node));
+    let mut disks: Vec<(NodeId, SessionId)> =
+        nodes.iter().map(|node| (*node, cluster.registers(*node).unwrap())).collect();
     let (piece, writer, holders) = (opened.piece, opened.writer, vec![StoreId(1)]);
     let whole = cluster::replication::Whole { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
     let (mtime, by) = (None, cluster::message::ClosedBy::Client);
@@ -412,12 +469,7 @@ fn copies_that_were_ordered_before_a_server_began_anew_keep_no_others_waiting() 
             cluster.manager.tick();
         }
     };
-    for (number, (node, _)) in (1..).zip(&disks) {
-        let store =
-            StoreReport { store: StoreId(number), capacity: 1 << 40, reserve: 0, free: 1 << 40, load_permille: 0 };
-        let hello = Hello { key: 0, stores: vec![store], newest: BodyId(0) };
-        cluster.manager.receive(*node, FromDisk::Hello(hello));
-    }
+    (1..).zip(&disks).for_each(|(number, (node, _))| cluster.reports(*node, &[number]));
     pass(&disks, 1);
     let ordered = copies(&cluster.sent(disks[1].0));
     assert_eq!(ordered.len(), 1);
@@ -470,16 +522,7 @@ fn a_store_that_its_node_is_there_without_is_not_waited_for() {
     let from = std::net::Ipv4Addr::LOCALHOST.into();
     let asking = Asking::new(Timestamp(1), path.clone(), from, Actor::admin());
     let open = || cluster.manager.open_read(&asking, &path, false, None);
-    let report = |stores: &[u64]| {
-        let store = |store: &u64| StoreReport {
-            store: StoreId(*store),
-            capacity: 1 << 40,
-            reserve: 0,
-            free: 1 << 40,
-            load_permille: 0,
-        };
-        cluster.manager.receive(node, FromDisk::Report(stores.iter().map(store).collect()));
-    };
+    let report = |stores: &[u64]| cluster.reports(node, stores);
     report(&[1]);
     assert_eq!(open().unwrap().node, node);
     report(&[]);
@@ -534,35 +577,61 @@ fn a_disk_on_its_way_to_another_node_is_waited_for_and_knows_no_more_than_it_has
 
 #[test]
 fn what_was_lost_holds_up_nothing_of_what_is_left() {
-    let cluster = Cluster::new();
+    let mut cluster = Cluster::new();
     let nodes: Vec<NodeId> = (1..=3).map(|number| cluster.disk(number).0).collect();
     cluster.groups(&[1, 2]);
-    let writes = |path: &str, holders: &[u64]| {
-        let content = namespace::Committed { len: 1, sums: None, mtime: None };
-        let opened = cluster.opens(path, &[1, 2]);
-        let commit = namespace::Commit { writer: opened.writer, content, completion: namespace::Completion::ByClient };
-        let holders = holders.iter().copied().map(StoreId).collect();
-        change(&cluster.namespace, namespace::CommitPlaced { commit, group: GROUP, by: StoreId(1), holders });
-    };
     // More than is owed at a time.
-    (0..2 * cluster::filling::OWED_AT_A_TIME).for_each(|number| writes(&format!("/lost{number}"), &[1]));
-    writes("/both", &[1, 2]);
+    (0..2 * cluster::filling::OWED_AT_A_TIME).for_each(|number| cluster.has_file(&format!("/lost{number}"), &[1]));
+    cluster.has_file("/both", &[1, 2]);
+    cluster.begins_anew();
     for (store, node) in (1..).zip(&nodes) {
-        let store =
-            StoreReport { store: StoreId(store), capacity: 1 << 40, reserve: 0, free: 1 << 40, load_permille: 0 };
-        cluster.manager.receive(*node, FromDisk::Hello(Hello { key: 0, stores: vec![store], newest: BodyId(0) }));
+        cluster.comes(*node);
+        cluster.reports(*node, &[store]);
     }
     cluster.manager.give_up_store(StoreId(1), true).unwrap();
     let third = || {
         let group = cluster.namespace.read(|read| namespace::group(read, GROUP)).unwrap().unwrap();
         group.members.into_iter().find(|member| member.store == StoreId(3))
     };
-    for _ in 0..20 {
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !third().is_some_and(|member| member.is_current()) {
+        assert!(std::time::Instant::now() < until, "{:?} {:?}", third(), cluster.manager.repair_view());
         cluster.passes(1);
         for node in &nodes[1..] {
             cluster.boots(*node, 1);
         }
         cluster.manager.tick();
+        // Names are changed by a thread of their own.
+        std::thread::sleep(Duration::from_millis(2));
     }
-    assert!(third().is_some_and(|member| member.is_current()), "{:?}", third());
+}
+
+#[test]
+fn a_copy_is_followed_by_the_next_one_at_once() {
+    let mut cluster = Cluster::new();
+    let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.joins(number)).collect();
+    cluster.groups(&[1, 2]);
+    (0..40).for_each(|number| cluster.has_file(&format!("/f{number}"), &[1]));
+    cluster.begins_anew();
+    let session = |(store, node): (u64, &NodeId)| {
+        cluster.comes(*node);
+        let session = cluster.registers(*node).unwrap();
+        cluster.reports(*node, &[store]);
+        session
+    };
+    let sessions: Vec<SessionId> = (1..).zip(&nodes).map(session).collect();
+    // One look finds them, and the next one begins to copy.
+    cluster.passes(1);
+    cluster.manager.tick();
+    cluster.manager.tick();
+    let (mut made, until) = (0, std::time::Instant::now() + Duration::from_secs(20));
+    while made < 40 {
+        assert!(std::time::Instant::now() < until, "{made}");
+        for (store, copy) in copies(&cluster.sent(nodes[1])) {
+            made += 1;
+            let message = FromStore::Copied { session: sessions[1], copy, is_there: true };
+            cluster.manager.receive(nodes[1], FromDisk::Cluster(ToManager::OfStore { store, message }));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

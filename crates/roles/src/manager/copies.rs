@@ -1,18 +1,21 @@
 //! Copies that are owed are made, at a bounded rate.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::message::{Original, ToStore};
 use cluster::replication::{Epoch, Whole};
 use cluster::{CopyEffect, CopyId, Owed, OwedPage, Time};
-use namespace::{AtRest, CopyDone, Durability, NsError, Sums};
+use namespace::{AtRest, CopyDone, Durability, ForgiveOwed, NsError, Sums};
 use types::{BodyId, GroupId, NodeId, PieceId, SessionId, StoreId};
 
 use super::{Manager, State};
 
 /// Contents to which copies are owed that are looked through at a time.
 const PAGE: usize = 256;
+/// So many times that, where none of them can be copied: what was lost stays owed.
+const PAGES: usize = 4;
 
 /// Orders of which nothing was heard are given again after this: that a copy is there may have been said over a connection that was lost.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -72,7 +75,11 @@ impl Manager {
         self.mind_copies(now);
         let mut out = Vec::new();
         self.state().copying.tick(now, &mut out);
-        for effect in out {
+        self.do_copies(now, out);
+    }
+
+    fn do_copies(self: &Arc<Self>, now: Time, effects: Vec<CopyEffect>) {
+        for effect in effects {
             match effect {
                 CopyEffect::Look(after) => {
                     let page = self.owed(after, now).unwrap_or_else(|error| {
@@ -113,17 +120,31 @@ impl Manager {
         }
     }
 
-    /// What is owed to stores that are there, of a page, and where that ends unless there is no more.
-    fn owed(&self, after: Option<(GroupId, BodyId)>, now: Time) -> Result<OwedPage, NsError> {
+    /// What is owed to stores that are there, of the next page where there is something, and where that ends unless there is no more.
+    fn owed(self: &Arc<Self>, after: Option<(GroupId, BodyId)>, now: Time) -> Result<OwedPage, NsError> {
+        let mut found = self.owed_of_page(after, now)?;
+        for _ in 1..PAGES {
+            if found.end.is_none() || !found.owed.is_empty() {
+                break;
+            }
+            found = self.owed_of_page(found.end, now)?;
+        }
+        Ok(found)
+    }
+
+    fn owed_of_page(self: &Arc<Self>, after: Option<(GroupId, BodyId)>, now: Time) -> Result<OwedPage, NsError> {
         let page = self.namespace.read(|read| namespace::owed_in_all_groups(read, after, PAGE))?;
         let end = page.last().filter(|_| page.len() == PAGE).map(|(group, body, _)| (*group, *body));
         let mut owed = Vec::new();
+        self.forgive(&page);
         for (group, body, stores) in page {
             let to: Vec<StoreId> = {
                 let state = self.state();
                 // Who leaves a group gets nothing any more.
-                let stays =
-                    |store: &StoreId| !state.servers.is_given_up(*store) && !state.servers.leaves(group, *store);
+                let stays = |store: &StoreId| {
+                    let servers = &state.servers;
+                    servers.is_member(group, *store) && !servers.is_given_up(*store) && !servers.leaves(group, *store)
+                };
                 stores.into_iter().filter(|store| stays(store) && state.is_online(now, *store)).collect()
             };
             if to.is_empty() {
@@ -139,6 +160,26 @@ impl Manager {
             }
         }
         Ok(OwedPage { owed, end })
+    }
+
+    /// Some was owed to stores that have left, and could not be forgiven with that ([`namespace::LeaveGroup`]).
+    fn forgive(self: &Arc<Self>, page: &[(GroupId, BodyId, Vec<StoreId>)]) {
+        let mut left: BTreeMap<GroupId, Vec<BodyId>> = BTreeMap::new();
+        {
+            let state = self.state();
+            for (group, body, stores) in page {
+                if !stores.iter().all(|store| state.servers.is_member(*group, *store)) {
+                    left.entry(*group).or_default().push(*body);
+                }
+            }
+        }
+        for (group, bodies) in left {
+            self.change(Durability::Written, ForgiveOwed { group, bodies }, move |result| {
+                if let Err(error) = result {
+                    tracing::error!(%group, %error, "what was owed to stores that have left cannot be forgotten");
+                }
+            });
+        }
     }
 
     /// Of those that hold a content whoever it can be copied from: one that was given up, and is there all the same, where nobody else has it.
@@ -212,14 +253,18 @@ impl Manager {
             return state.copying.done(now, copy, false);
         }
         self.change(Durability::Synced, done, move |result| {
-            let now = this.world.now();
-            let mut state = this.state();
-            state.counting.remove(&(done.body, done.store));
-            state.copying.done(now, copy, result.is_ok());
-            if result.is_ok() {
-                state.copied.copies += 1;
-                state.copied.bytes = state.copied.bytes.saturating_add(original.len());
+            let (now, mut next) = (this.world.now(), Vec::new());
+            {
+                let mut state = this.state();
+                state.counting.remove(&(done.body, done.store));
+                state.copying.done(now, copy, result.is_ok());
+                if result.is_ok() {
+                    state.copied.copies += 1;
+                    state.copied.bytes = state.copied.bytes.saturating_add(original.len());
+                    state.copying.go_on(now, &mut next);
+                }
             }
+            this.do_copies(now, next);
         });
     }
 }

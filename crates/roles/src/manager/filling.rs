@@ -10,7 +10,7 @@ use cluster::placement::{Map, PlacementError, replacement};
 use cluster::{Presence, Time};
 use namespace::{Durability, FillMember, JoinGroup, LeaveGroup, NsError, Operation, Read, WantedState};
 use serde::{Deserialize, Serialize};
-use types::{ErrorCode, Group, GroupId, Policy, Spread, StoreId};
+use types::{BodyId, ErrorCode, Group, GroupId, Policy, Spread, StoreId};
 
 use super::Manager;
 use super::copies::FailedCopy;
@@ -22,6 +22,10 @@ const LOOK: Duration = Duration::from_millis(200);
 const GROUPS: usize = 64;
 /// Entries that are read at a time.
 const PAGE: usize = 256;
+/// Pages of what is owed that are looked through of one group in one go: what was lost stays owed, and may be very much.
+const PAGES: usize = 64;
+/// Of what had to be looked through such a part more may be owed to a member before it is looked again.
+const PART_FILLED: usize = 8;
 /// Groups that a view names which cannot be repaired.
 const SHOWN_MAX: usize = 100;
 
@@ -32,6 +36,8 @@ pub(super) struct Filling {
     looked: Option<GroupId>,
     /// A change of these is on its way.
     changing: BTreeSet<GroupId>,
+    /// Groups of which not all that is owed was looked through yet.
+    looking: BTreeMap<GroupId, Keeping>,
     /// Which member cannot be replaced, and why.
     stuck: BTreeMap<GroupId, (StoreId, PlacementError)>,
 }
@@ -221,9 +227,6 @@ impl Manager {
                 tracing::error!(group = %group.group, %error, "cannot read what is owed");
             }
         }
-        // What was lost stays owed, and may be much: no more than a tenth of the time goes into looking through it.
-        let took = self.world.now().since(now);
-        self.state().filling.next_look = now + LOOK.max(took.saturating_mul(10));
     }
 
     fn go_on_with(self: &Arc<Self>, group: &Group, policies: &[Policy]) -> Result<(), NsError> {
@@ -238,7 +241,14 @@ impl Manager {
             lost.contains(&store) || group.members.iter().any(|member| member.store == store && member.is_leaving())
         };
         let is_given_up = |store: StoreId| given_up.contains(&store);
-        let Keeping { owed, kept } = self.namespace.read(|read| keeping(read, group, goes, is_given_up))?;
+        let before = self.state().filling.looking.remove(&group.group).filter(|before| before.epoch == group.epoch);
+        let before = before.unwrap_or_else(|| Keeping::begin(group, goes, is_given_up));
+        let found = self.namespace.read(|read| before.go_on(read, group, goes, is_given_up))?;
+        if !found.is_done {
+            self.state().filling.looking.insert(group.group, found);
+            return Ok(());
+        }
+        let Keeping { owed, kept, looked_through, .. } = found;
         let choose = |stay: &[StoreId], lost: StoreId| choose(&map, policies, group, stay, lost);
         let going = Going {
             is_to_leave: &|store| lost.contains(&store),
@@ -261,7 +271,10 @@ impl Manager {
                 tracing::info!(group = %number, %store, %in_place_of, "a store takes another one's place");
                 self.change_group(number, JoinGroup { group: number, epoch, store, in_place_of }, None);
             }
-            Next::Fill(store) => self.change_group(number, FillMember { group: number, store }, None),
+            Next::Fill(store) => {
+                let pages = looked_through / PAGE / PART_FILLED;
+                self.change_group(number, FillMember { group: number, store, pages }, None);
+            }
             Next::Leave(store) => self.change_group(number, LeaveGroup { group: number, store }, Some(store)),
         }
         Ok(())
@@ -299,42 +312,65 @@ impl Manager {
     }
 }
 
-/// What keeps members of a group that go.
+/// What keeps members of a group that go, as far as was looked.
 struct Keeping {
+    /// The group's.
+    epoch: u32,
     /// How many contents somebody who stays is owed and somebody who goes has, up to [`OWED_AT_A_TIME`]. What was lost is not counted: nothing else waits
     /// for it.
     owed: usize,
     /// Those from whom something is to be copied first, or without whom something would be gone. All, where so much is owed that not all was looked at.
     kept: BTreeSet<StoreId>,
+    /// Up to where it was looked.
+    looked: Option<BodyId>,
+    /// Contents that were looked at.
+    looked_through: usize,
+    /// Whether it need not be looked at more.
+    is_done: bool,
 }
 
-fn keeping(
-    read: &dyn Read,
-    group: &Group,
-    goes: impl Fn(StoreId) -> bool,
-    is_given_up: impl Fn(StoreId) -> bool,
-) -> Result<Keeping, NsError> {
-    let members = &group.members;
-    let to_go: Vec<StoreId> = members.iter().map(|member| member.store).filter(|store| goes(*store)).collect();
-    let mut found = Keeping { owed: 0, kept: BTreeSet::new() };
-    found.kept.extend(to_go.iter().filter(|store| !namespace::has_successors(members, **store, &is_given_up)));
-    let mut after = None;
-    loop {
-        let page = namespace::owed(read, group.group, after, PAGE)?;
-        for (body, owed) in &page {
-            let is_needed = |store: &StoreId| namespace::is_needed(members, *body, owed, *store, &goes, &is_given_up);
-            let is_alone = |store: &StoreId| namespace::is_alone_with(members, *body, owed, *store, &is_given_up);
-            let is_copied = to_go.iter().any(is_needed) && namespace::is_on_others(members, *body, owed, &is_given_up);
-            found.owed += usize::from(is_copied);
-            found.kept.extend(to_go.iter().filter(|store| is_needed(store) || is_alone(store)));
+fn to_go(group: &Group, goes: impl Fn(StoreId) -> bool) -> Vec<StoreId> {
+    group.members.iter().map(|member| member.store).filter(|store| goes(*store)).collect()
+}
+
+impl Keeping {
+    fn begin(group: &Group, goes: impl Fn(StoreId) -> bool, is_given_up: impl Fn(StoreId) -> bool) -> Self {
+        let mut kept: BTreeSet<StoreId> = to_go(group, goes).into_iter().collect();
+        kept.retain(|store| !namespace::has_successors(&group.members, *store, &is_given_up));
+        Self { epoch: group.epoch, owed: 0, kept, looked: None, looked_through: 0, is_done: false }
+    }
+
+    /// Looks through some more of what is owed. It may have changed meanwhile what was looked at before: whoever leaves is looked at once more with that.
+    fn go_on(
+        mut self,
+        read: &dyn Read,
+        group: &Group,
+        goes: impl Fn(StoreId) -> bool,
+        is_given_up: impl Fn(StoreId) -> bool,
+    ) -> Result<Self, NsError> {
+        let (members, to_go) = (&group.members, to_go(group, &goes));
+        for _ in 0..PAGES {
+            let page = namespace::owed(read, group.group, self.looked, PAGE)?;
+            for (body, owed) in &page {
+                let is_needed =
+                    |store: &StoreId| namespace::is_needed(members, *body, owed, *store, &goes, &is_given_up);
+                let is_alone = |store: &StoreId| namespace::is_alone_with(members, *body, owed, *store, &is_given_up);
+                let is_copied =
+                    to_go.iter().any(is_needed) && namespace::is_on_others(members, *body, owed, &is_given_up);
+                self.owed += usize::from(is_copied);
+                self.kept.extend(to_go.iter().filter(|store| is_needed(store) || is_alone(store)));
+            }
+            self.looked_through += page.len();
+            self.looked = page.last().map(|(body, _)| *body);
+            if page.len() < PAGE {
+                return Ok(Self { is_done: true, ..self });
+            }
+            if self.owed >= OWED_AT_A_TIME {
+                let kept = to_go.into_iter().collect();
+                return Ok(Self { owed: OWED_AT_A_TIME, kept, is_done: true, ..self });
+            }
         }
-        after = page.last().map(|(body, _)| *body);
-        if page.len() < PAGE {
-            return Ok(found);
-        }
-        if found.owed >= OWED_AT_A_TIME {
-            return Ok(Keeping { owed: OWED_AT_A_TIME, kept: to_go.into_iter().collect() });
-        }
+        Ok(self)
     }
 }
 

@@ -113,8 +113,16 @@ impl Manager {
     pub(super) fn draw(&self, asking: &Asking, policy: &Policy) -> Result<Vec<Vec<StoreId>>, OpeningError> {
         let at = self.place_of(asking);
         let map = Arc::clone(self.state().servers.map());
+        let preferred = policy.clone().with_near_client(false);
+        let anywhere = preferred.clone().with_prefer(None);
         let mut second_best = None;
-        for _ in 0..DRAWS {
+        for draw in 0..DRAWS {
+            // For a client that cannot reach whoever its wishes lead to they are given up, one after the other.
+            let policy = match second_best {
+                Some(_) if draw >= DRAWS / 4 * 3 => &anywhere,
+                Some(_) if draw >= DRAWS / 2 => &preferred,
+                _ => policy,
+            };
             let placed = place(&map, policy, at.as_ref(), asking.announced.unwrap_or(0), self.world.random());
             let groups = match placed {
                 Ok(placed) => placed.groups,
@@ -133,7 +141,7 @@ impl Manager {
             if groups.iter().filter_map(|stores| stores.first()).all(is_good) {
                 return Ok(groups);
             }
-            second_best = Some(groups);
+            second_best.get_or_insert(groups);
         }
         second_best.ok_or_else(no_memory)
     }

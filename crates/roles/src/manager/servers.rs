@@ -361,6 +361,11 @@ impl Servers {
         self.stores.get(&store).is_none_or(|info| info.state == StoreState::Lost)
     }
 
+    /// Whether a group counts on it.
+    pub(super) fn is_member(&self, group: GroupId, store: StoreId) -> bool {
+        self.groups.get(&group).is_some_and(|group| group.members.iter().any(|member| member.store == store))
+    }
+
     /// Whether another store takes its place in a group.
     pub(super) fn leaves(&self, group: GroupId, store: StoreId) -> bool {
         let members = self.groups.get(&group).map(|group| group.members.as_slice()).unwrap_or_default();
@@ -614,21 +619,25 @@ impl Manager {
     /// A node wants a session. What has to be kept of it is durable before it gets one.
     pub(super) fn register(self: &Arc<Self>, request: Register) {
         let keep = self.state().sessions.to_keep(&request);
-        let Some(record) = keep else { return self.give_session(&request, None) };
+        let Some(record) = keep else { return self.give_session(&request) };
         let this = Arc::clone(self);
         self.change(Durability::Synced, PutNode { record }, move |result| match result {
-            Ok(()) => this.give_session(&request, Some(record)),
+            Ok(()) => {
+                // Of one that was removed meanwhile as well: it stands in the namespace.
+                this.state().sessions.kept(record);
+                this.give_session(&request);
+            }
             Err(error) => tracing::error!(node = %request.node, %error, "a node gets no session"),
         });
     }
 
-    fn give_session(&self, request: &Register, kept: Option<types::NodeRecord>) {
+    fn give_session(&self, request: &Register) {
         let now = self.world.now();
         let registered = {
             let mut state = self.state();
             // It may have been removed since it asked.
             let is_member = state.servers.has(&self.namespace, request.node).unwrap_or(false);
-            if is_member { state.sessions.register(now, request, kept) } else { None }
+            if is_member { state.sessions.register(now, request) } else { None }
         };
         if let Some(registered) = registered {
             tracing::info!(node = %request.node, session = %registered.session, era = registered.era.0, "a disk server is there");

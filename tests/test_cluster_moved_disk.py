@@ -1,0 +1,80 @@
+"""A disk goes from a machine that is gone to another one: its files are there again, and of what was being written when it went nobody
+believes more than is on it for certain."""
+
+import shutil
+import time
+
+import pytest
+import raw
+from clients import xrdcp
+from cluster import Cluster, Node
+from content import MIB, content, write
+from harness import remove, weir
+
+GRACE_SECONDS = 3
+# Another kernel's boot, as the process sees it.
+BOOTED = ("unshare", "--mount", "bash", "-c", 'mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && exec "$@"', "booted")
+
+
+@pytest.fixture
+def cluster(base):
+    made = Cluster(base / "moved-disk", 3, ("--grace-seconds", str(GRACE_SECONDS))).start()
+    made.policy("/", "replica(2) sync=2")
+    made.policy("/one", "replica(1)")
+    yield made
+    made.__exit__()
+    remove(made.home)
+
+
+def state(cluster: Cluster, path: str) -> str:
+    return cluster.file(path)["content"]["state"]
+
+
+def test_what_was_being_written_is_waited_for_and_then_only_what_is_certain_counts(cluster, tmp_path):
+    data = content("recording", 3 * MIB)
+    with raw.Raw(cluster.manager.port) as manager:
+        port, host, opaque = manager.ask_open("/recording", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
+        gone = cluster.at(f"{host}:{port}")
+        store = cluster.store_of(gone)
+        files = {}
+        for number in range(12):
+            source = write(tmp_path / "source", f"one {number}", MIB)
+            xrdcp("-f", source, f"{cluster.url}/one/f{number}").ok()
+            if cluster.whole_on(f"/one/f{number}") == {store}:
+                files[f"/one/f{number}"] = source.read_bytes()
+        assert files
+        with raw.Raw(port, host=host) as there:
+            handle = there.open(f"/recording?{opaque}", raw.OPEN_NEW | raw.OPEN_UPDATE)
+            assert there.write(handle, 0, data).status == raw.OK
+            being_written = state(cluster, "/recording")
+            others = [disk for disk in cluster.disks if disk is not gone]
+            # All at once, and the other machines have forgotten what they had not synced.
+            for disk in cluster.disks:
+                disk.freeze()
+            for disk in cluster.disks:
+                disk.kill()
+    boot = cluster.home / "boot_id"
+    boot.write_text("6f1c7a52-93a6-4d0e-8c44-0d6c4d8f6f01\n")
+    for disk in others:
+        disk.log.unlink()
+        disk.prefix = (*BOOTED, str(boot))
+        disk.start()
+    removing = ["node", "remove", str(next(one for one in cluster.stores() if one["store"] == store)["node"])]
+    cluster.until(lambda: weir(*removing, "--data", cluster.data).returncode == 0)
+    time.sleep(4 * GRACE_SECONDS)
+    assert state(cluster, "/recording") == being_written, "it was ended with what the other one has for certain"
+
+    moved = Node(cluster.home / "moved", "disk", "127.0.0.9", ("--config", str(cluster.home / "weir.toml")))
+    shutil.move(gone.data / "store", cluster.home / "disk")
+    (cluster.home / "weir.toml").write_text(f'[[store]]\ndir = "{cluster.home}/disk"\nplace = "site3/rack1/moved"\n')
+    cluster.disks[cluster.disks.index(gone)] = moved
+    moved.start("--join", cluster.weir("token", "create", "--data", cluster.data).strip())
+    cluster.until(lambda: state(cluster, "/recording") == "interrupted")
+    kept = cluster.file("/recording")["content"]["len"]
+    if kept:
+        xrdcp("-f", f"{cluster.url}/recording?weir.partial=1", tmp_path / "back").ok()
+        assert (tmp_path / "back").read_bytes() == data[:kept]
+    for path, written in files.items():
+        xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
+        assert (tmp_path / "back").read_bytes() == written, path
+        assert cluster.whole_on(path) == {store}
