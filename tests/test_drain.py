@@ -7,7 +7,7 @@ import pytest
 import raw
 from clients import Xrdfs, start_xrdcp, xrdcp
 from cluster import Cluster
-from content import MIB, content, write
+from content import MIB, write
 from harness import remove, weir
 from XRootD import client
 from XRootD.client.flags import OpenFlags
@@ -178,16 +178,17 @@ def test_what_was_lost_with_another_store_keeps_none_that_is_emptied(make, tmp_p
         source = write(tmp_path / "source", f"both {number}", MIB)
         xrdcp("-f", source, f"{cluster.url}/f{number}").ok()
         files[f"/f{number}"] = source.read_bytes()
+    part = write(tmp_path / "source", "lost", MIB).read_bytes()
     with raw.Raw(cluster.manager.port) as manager:
         port, host, opaque = manager.ask_open("/lost", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
         lost = cluster.at(f"{host}:{port}")
         (goes,) = [disk for disk in cluster.disks if disk is not lost]
         with raw.Raw(port, host=host, timeout=60) as there:
             handle = there.open(f"/lost?{opaque}", raw.OPEN_NEW | raw.OPEN_UPDATE)
-            assert there.write(handle, 0, content("lost", MIB)).status == raw.OK
+            assert there.write(handle, 0, part).status == raw.OK
             # From here on it is on one of them alone.
             goes.kill()
-            assert there.write(handle, MIB, content("lost", MIB)).status == raw.OK
+            assert there.write(handle, MIB, part).status == raw.OK
             assert there.close(handle).status == raw.OK
     first, second = cluster.store_of(lost), cluster.store_of(goes)
     assert cluster.whole_on("/lost") == {first}
