@@ -271,7 +271,7 @@ pub fn is_on_others(members: &[Member], body: BodyId, owed: &[StoreId], is_lost:
 }
 
 /// Whether a content would be gone with this member: it has it, and of those who would be left nobody has. Who was given up counts for nothing, nor do
-/// others that leave, for one that leaves. A lost one whose place is taken at once, since it was never given all, keeps nothing: what was on it alone is lost.
+/// others that leave, for one that leaves. Of one that was given up itself it is still known where it was, and it may be there again.
 #[must_use]
 pub fn is_alone_with(
     members: &[Member],
@@ -285,9 +285,7 @@ pub fn is_alone_with(
     let is_left = |member: &Member| {
         member.store != store && !is_lost(member.store) && !(this.is_leaving() && member.is_leaving())
     };
-    holds(this)
-        && (this.is_leaving() || !is_lost(store))
-        && !members.iter().any(|member| is_left(member) && holds(member))
+    holds(this) && !members.iter().any(|member| is_left(member) && holds(member))
 }
 
 /// Whether somebody is left who was not given up, when this member goes: of one whose place was taken those who stay; of one whose place is taken at once,

@@ -141,11 +141,8 @@ impl Manager {
             let to: Vec<StoreId> = {
                 let state = self.state();
                 // Who leaves a group gets nothing any more.
-                let stays = |store: &StoreId| {
-                    let servers = &state.servers;
-                    servers.is_member(group, *store) && !servers.is_given_up(*store) && !servers.leaves(group, *store)
-                };
-                stores.into_iter().filter(|store| stays(store) && state.is_online(now, *store)).collect()
+                let stays = |store: &StoreId| state.servers.is_owed(group, *store) && state.is_online(now, *store);
+                stores.into_iter().filter(stays).collect()
             };
             if to.is_empty() {
                 continue;

@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const GROUPS: usize = 64;
 /// Entries that are read at a time.
 const PAGE: usize = 256;
-/// Pages of what is owed that are looked through of one group in one go: what was lost stays owed, and may be very much.
+/// Pages of what is owed that are looked through in one go: what was lost stays owed, and may be very much.
 const PAGES: usize = 64;
 /// Of what had to be looked through such a part more may be owed to a member before it is looked again.
 const PART_FILLED: usize = 8;
@@ -222,14 +222,21 @@ impl Manager {
             Ok(policies) => policies,
             Err(error) => return tracing::error!(%error, "cannot read which policies there are"),
         };
+        let mut pages = PAGES;
         for group in groups {
-            if let Err(error) = self.go_on_with(&group, &policies) {
+            if let Err(error) = self.go_on_with(&group, &policies, &mut pages) {
                 tracing::error!(group = %group.group, %error, "cannot read what is owed");
+            }
+            if pages == 0 {
+                // The others have their turn first.
+                self.state().filling.looked = Some(group.group);
+                break;
             }
         }
     }
 
-    fn go_on_with(self: &Arc<Self>, group: &Group, policies: &[Policy]) -> Result<(), NsError> {
+    /// Looks through no more than so many `pages` of what is owed.
+    fn go_on_with(self: &Arc<Self>, group: &Group, policies: &[Policy], pages: &mut usize) -> Result<(), NsError> {
         let (map, lost, given_up): (Arc<Map>, Vec<StoreId>, Vec<StoreId>) = {
             let state = self.state();
             let stores = || group.members.iter().map(|member| member.store);
@@ -241,9 +248,10 @@ impl Manager {
             lost.contains(&store) || group.members.iter().any(|member| member.store == store && member.is_leaving())
         };
         let is_given_up = |store: StoreId| given_up.contains(&store);
-        let before = self.state().filling.looking.remove(&group.group).filter(|before| before.epoch == group.epoch);
-        let before = before.unwrap_or_else(|| Keeping::begin(group, goes, is_given_up));
-        let found = self.namespace.read(|read| before.go_on(read, group, goes, is_given_up))?;
+        let of = (group.epoch, lost.clone(), given_up.clone());
+        let before = self.state().filling.looking.remove(&group.group).filter(|before| before.of == of);
+        let before = before.unwrap_or_else(|| Keeping::begin(of, group, goes, is_given_up));
+        let found = self.namespace.read(|read| before.go_on(read, group, goes, is_given_up, pages))?;
         if !found.is_done {
             self.state().filling.looking.insert(group.group, found);
             return Ok(());
@@ -314,8 +322,8 @@ impl Manager {
 
 /// What keeps members of a group that go, as far as was looked.
 struct Keeping {
-    /// The group's.
-    epoch: u32,
+    /// The group's epoch, and which of its members are to leave, and were given up.
+    of: (u32, Vec<StoreId>, Vec<StoreId>),
     /// How many contents somebody who stays is owed and somebody who goes has, up to [`OWED_AT_A_TIME`]. What was lost is not counted: nothing else waits
     /// for it.
     owed: usize,
@@ -334,10 +342,15 @@ fn to_go(group: &Group, goes: impl Fn(StoreId) -> bool) -> Vec<StoreId> {
 }
 
 impl Keeping {
-    fn begin(group: &Group, goes: impl Fn(StoreId) -> bool, is_given_up: impl Fn(StoreId) -> bool) -> Self {
+    fn begin(
+        of: (u32, Vec<StoreId>, Vec<StoreId>),
+        group: &Group,
+        goes: impl Fn(StoreId) -> bool,
+        is_given_up: impl Fn(StoreId) -> bool,
+    ) -> Self {
         let mut kept: BTreeSet<StoreId> = to_go(group, goes).into_iter().collect();
         kept.retain(|store| !namespace::has_successors(&group.members, *store, &is_given_up));
-        Self { epoch: group.epoch, owed: 0, kept, looked: None, looked_through: 0, is_done: false }
+        Self { of, owed: 0, kept, looked: None, looked_through: 0, is_done: false }
     }
 
     /// Looks through some more of what is owed. It may have changed meanwhile what was looked at before: whoever leaves is looked at once more with that.
@@ -347,9 +360,11 @@ impl Keeping {
         group: &Group,
         goes: impl Fn(StoreId) -> bool,
         is_given_up: impl Fn(StoreId) -> bool,
+        pages: &mut usize,
     ) -> Result<Self, NsError> {
         let (members, to_go) = (&group.members, to_go(group, &goes));
-        for _ in 0..PAGES {
+        while *pages > 0 {
+            *pages -= 1;
             let page = namespace::owed(read, group.group, self.looked, PAGE)?;
             for (body, owed) in &page {
                 let is_needed =

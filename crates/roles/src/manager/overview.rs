@@ -212,40 +212,45 @@ impl Manager {
     fn count_writers(&self, most: u64) -> Result<Counted, NsError> {
         count(most, |after| {
             let page = self.namespace.read(|read| namespace::writers_page(read, after, PAGE))?;
-            Ok((page.writers.len() as u64, page.next))
+            let found = page.writers.len() as u64;
+            Ok((found, found, page.next))
         })
     }
 
     fn count_deletions(&self, most: u64) -> Result<Counted, NsError> {
         count(most, |after| {
             let page = self.namespace.read(|read| namespace::due_deletions(read, after, PAGE))?;
-            Ok((page.len() as u64, page.last().copied()))
+            let found = page.len() as u64;
+            Ok((found, found, page.last().copied()))
         })
     }
 
-    /// Copies that are owed.
+    /// Copies that are owed to those who stay in their groups.
     pub(super) fn count_owed(&self, most: u64) -> Result<Counted, NsError> {
         count(most, |after| {
             let page = self.namespace.read(|read| namespace::owed_in_all_groups(read, after, PAGE))?;
-            let copies = page.iter().map(|(.., stores)| stores.len() as u64).sum();
-            Ok((copies, page.last().map(|(group, body, _)| (*group, *body))))
+            let state = self.state();
+            let owed = page.iter().flat_map(|(group, _, stores)| stores.iter().map(|store| (*group, *store)));
+            let copies = owed.filter(|(group, store)| state.servers.is_owed(*group, *store)).count() as u64;
+            Ok((copies, page.len() as u64, page.last().map(|(group, body, _)| (*group, *body))))
         })
     }
 }
 
-/// Counts page by page; `page` gives how many it has, and its last entry.
+/// Counts page by page; `page` gives how many it has, of how many that were looked at, and the last entry.
 fn count<T>(
     most: u64,
-    mut page: impl FnMut(Option<T>) -> Result<(u64, Option<T>), NsError>,
+    mut page: impl FnMut(Option<T>) -> Result<(u64, u64, Option<T>), NsError>,
 ) -> Result<Counted, NsError> {
-    let (mut count, mut after) = (0, None);
+    let (mut count, mut looked_at, mut after) = (0, 0, None);
     loop {
-        let (found, last) = page(after)?;
+        let (found, looked, last) = page(after)?;
         count += found;
+        looked_at += looked;
         if last.is_none() {
             return Ok(Counted { count, and_more: false });
         }
-        if count >= most {
+        if count >= most || looked_at >= most.saturating_mul(2) {
             return Ok(Counted { count, and_more: true });
         }
         after = last;
@@ -258,17 +263,20 @@ mod tests {
 
     #[test]
     fn pages_are_counted_to_the_end_or_to_the_bound() {
-        let pages = |all: u64| {
+        let of = |all: u64, counts: u64| {
             let page = move |after: Option<u64>| {
                 let from = after.map_or(0, |after| after + 1);
                 let some = (from..all).take(PAGE);
-                Ok((some.clone().count() as u64, some.last()))
+                let found = some.clone().count() as u64;
+                Ok((found * counts, found, some.last()))
             };
             count(COUNT_MAX, page).unwrap()
         };
+        let pages = |all| of(all, 1);
         assert_eq!(pages(0), Counted { count: 0, and_more: false });
         assert_eq!(pages(3000), Counted { count: 3000, and_more: false });
         let many = pages(1_000_000);
         assert!(many.and_more && (COUNT_MAX..COUNT_MAX + PAGE as u64).contains(&many.count));
+        assert_eq!(of(1_000_000, 0), Counted { count: 0, and_more: true }, "what does not count takes time as well");
     }
 }

@@ -366,6 +366,11 @@ impl Servers {
         self.groups.get(&group).is_some_and(|group| group.members.iter().any(|member| member.store == store))
     }
 
+    /// Whether it is to get what it is said to be owed in a group: it stays there.
+    pub(super) fn is_owed(&self, group: GroupId, store: StoreId) -> bool {
+        self.is_member(group, store) && !self.is_given_up(store) && !self.leaves(group, store)
+    }
+
     /// Whether another store takes its place in a group.
     pub(super) fn leaves(&self, group: GroupId, store: StoreId) -> bool {
         let members = self.groups.get(&group).map(|group| group.members.as_slice()).unwrap_or_default();
