@@ -115,6 +115,7 @@ rate = "3MiB"
     assert os.listdir(tmp_path / "disk") == []
 
 
+@pytest.mark.alone  # a disk that others are writing to has latencies of its own
 def test_latency_at_a_fixed_rate_is_the_same_with_any_window(node, place, fs, tmp_path):
     fs("mkdir", f"{place}/paced").ok()
     (tmp_path / "c.toml").write_text(f"""

@@ -71,10 +71,21 @@ def test_a_unit_that_was_said_to_be_where_nobody_listens_is_read_elsewhere(clust
 
 
 @half_reached
+def test_a_wish_is_given_up_for_who_cannot_reach_where_it_leads(cluster, tmp_path):
+    source, back = tmp_path / "source", tmp_path / "back"
+    source.write_bytes(os.urandom(1000))
+    assert "cannot connect" in cp("--log", "info", source, near(cluster, cluster.disks[0], "/file"))
+    cp("-f", near(cluster, cluster.disks[0], "/file"), back)
+    assert back.read_bytes() == source.read_bytes()
+
+
+@half_reached
 def test_what_can_be_made_nowhere_else_is_not_called_somebody_elses(cluster, tmp_path):
-    """A wish of its policy leads to the same server each time."""
+    """The server that can be reached takes nothing new."""
+    cluster.policy("/", "replica(1)")
+    cluster.weir("store", "read-only", cluster.store_of(cluster.disks[1]), "--data", cluster.data)
     (tmp_path / "source").write_bytes(os.urandom(1000))
-    done = weir("cp", "--retry-for", "2", str(tmp_path / "source"), near(cluster, cluster.disks[0], "/file"))
+    done = weir("cp", "--retry-for", "2", str(tmp_path / "source"), f"{cluster.url}/file")
     assert done.returncode == 15 and "cannot connect" in done.stderr, done
 
 
