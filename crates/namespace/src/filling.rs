@@ -4,7 +4,7 @@ use kv::Txn;
 use types::{BodyId, Group, GroupId, Member, Placement, StoreId};
 
 use crate::context::operations;
-use crate::placing::{MEMBERS_MAX, put_owed, write_group};
+use crate::placing::{MEMBERS_MAX, holds, put_owed, write_group};
 use crate::{
     Context, NsError, UploadRecord, UploadState, WantedState, bodies, group, owed, owed_of, store, uploads,
     writers_page,
@@ -260,14 +260,14 @@ pub fn is_needed(
 ) -> bool {
     let counts = |one: StoreId| goes(one) && (one == store || !is_lost(one));
     let is_owed = |member: &Member| owed.contains(&member.store);
-    members.iter().any(|member| counts(member.store) && member.has(body) && !is_owed(member))
+    members.iter().any(|member| counts(member.store) && holds(member, body, owed))
         && members.iter().any(|member| !member.is_leaving() && !goes(member.store) && is_owed(member))
 }
 
 /// Whether a content is on a member that was not given up, so that others will have it by and by.
 #[must_use]
 pub fn is_on_others(members: &[Member], body: BodyId, owed: &[StoreId], is_lost: impl Fn(StoreId) -> bool) -> bool {
-    members.iter().any(|member| !is_lost(member.store) && member.has(body) && !owed.contains(&member.store))
+    members.iter().any(|member| !is_lost(member.store) && holds(member, body, owed))
 }
 
 /// Whether a content would be gone with this member: it has it, and of those who would be left nobody has. Who was given up counts for nothing, nor do
@@ -280,12 +280,11 @@ pub fn is_alone_with(
     store: StoreId,
     is_lost: impl Fn(StoreId) -> bool,
 ) -> bool {
-    let holds = |member: &Member| member.has(body) && !owed.contains(&member.store);
     let Some(this) = members.iter().find(|member| member.store == store) else { return false };
     let is_left = |member: &Member| {
         member.store != store && !is_lost(member.store) && !(this.is_leaving() && member.is_leaving())
     };
-    holds(this) && !members.iter().any(|member| is_left(member) && holds(member))
+    holds(this, body, owed) && !members.iter().any(|member| is_left(member) && holds(member, body, owed))
 }
 
 /// Whether somebody is left who was not given up, when this member goes: of one whose place was taken those who stay; of one whose place is taken at once,

@@ -125,8 +125,13 @@ fn node(read: &dyn Read, node: NodeId) -> Result<Option<NodeRecord>, NsError> {
 pub fn holders(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Vec<StoreId>, NsError> {
     let Some(group) = self::group(read, group)? else { return Ok(Vec::new()) };
     let owed = owed_of(read, group.group, body)?;
-    let members = group.members.iter().filter(|member| member.has(body) && !owed.contains(&member.store));
+    let members = group.members.iter().filter(|member| holds(member, body, &owed));
     Ok(members.map(|member| member.store).collect())
+}
+
+/// Whether a member holds a content: it was given it, and is not among those that are `owed` it.
+pub(crate) fn holds(member: &Member, body: BodyId, owed: &[StoreId]) -> bool {
+    member.has(body) && !owed.contains(&member.store)
 }
 
 /// A content as it can be copied, one that is kept hidden too; `None`: somebody writes it, or it is not there.

@@ -20,11 +20,9 @@ impl World {
     fn new() -> Self {
         let ns = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), NamespaceConfig::default()).unwrap();
         let world = Self(ns);
-        let node = ns::FIRST_NODE;
         world.change(ns::FoundCluster { roles: 3, name: "m".into(), key: [0; 32] }).unwrap();
         for store in 1..=4 {
-            let place = format!("s/r/h{store}").parse().unwrap();
-            world.change(ns::PutStore { store: StoreId(store), node, place, class: None }).unwrap();
+            world.has_store(store);
         }
         let member = |store| Member { store: StoreId(store), since: BodyId(1), through: BodyId(0) };
         let group = Group { group: GROUP, epoch: 1, members: vec![member(1), member(2)] };
@@ -35,6 +33,16 @@ impl World {
     fn change<O: Operation + Send + 'static>(&self, op: O) -> Result<O::Reply, NsError> {
         let ctx = self.0.context(Timestamp(5), &Actor::admin(), None);
         self.0.change_wait(Durability::Synced, ctx, op)
+    }
+
+    fn has_store(&self, store: u64) {
+        let place = format!("s/r/h{store}").parse().unwrap();
+        let put = ns::PutStore { store: StoreId(store), node: ns::FIRST_NODE, place, class: None };
+        self.change(put).unwrap();
+    }
+
+    fn wants(&self, store: u64, state: WantedState) {
+        self.change(ns::SetStoreState { store: StoreId(store), state }).unwrap();
     }
 
     fn open(&self, path: &str) -> ns::OpenedWrite {
@@ -63,9 +71,13 @@ impl World {
     }
 
     fn files(&self, count: usize) -> Vec<BodyId> {
+        self.files_on(count, &[1, 2])
+    }
+
+    fn files_on(&self, count: usize, holders: &[u64]) -> Vec<BodyId> {
         let file = |number| {
             let opened = self.open(&format!("/f{number}"));
-            self.close(&opened, &[1, 2]);
+            self.close(&opened, holders);
             opened.body
         };
         (0..count).map(file).collect()
@@ -182,13 +194,7 @@ fn what_was_being_written_when_it_joined_is_owed_at_its_end_on_whichever_side_th
 #[test]
 fn pages_of_what_others_are_owed_as_well_do_not_hold_up_who_leaves() {
     let world = World::new();
-    let bodies: Vec<BodyId> = (0..600)
-        .map(|number| {
-            let opened = world.open(&format!("/f{number}"));
-            world.close(&opened, &[1]);
-            opened.body
-        })
-        .collect();
+    let bodies = world.files_on(600, &[1]);
     world.join(3, 2).unwrap();
     while !world.is_current(3) {
         world.fill(3);
@@ -240,7 +246,7 @@ fn who_leaves_does_not_wait_for_what_one_that_is_lost_is_owed() {
     world.copied(opened.body, 3);
     assert_eq!(world.owed(), [(opened.body, vec![2])]);
     assert_eq!(world.leave(1).unwrap_err().code(), ErrorCode::Busy, "the second is owed it");
-    world.change(ns::SetStoreState { store: StoreId(2), state: WantedState::Lost }).unwrap();
+    world.wants(2, WantedState::Lost);
     world.leave(1).unwrap();
     assert_eq!((world.stores(), world.holders(opened.body)), (vec![3, 2], vec![3]));
     world.join(1, 2).unwrap();
@@ -258,8 +264,8 @@ fn what_was_lost_with_a_store_keeps_no_other_one_that_is_emptied() {
     world.close(&lost, &[2]);
     world.close(&both, &[1, 2]);
     world.close(&on_one, &[1]);
-    world.change(ns::SetStoreState { store: StoreId(2), state: WantedState::Lost }).unwrap();
-    world.change(ns::SetStoreState { store: StoreId(1), state: WantedState::Draining }).unwrap();
+    world.wants(2, WantedState::Lost);
+    world.wants(1, WantedState::Draining);
     for (joins, leaves) in [(3, 2), (4, 1)] {
         world.join(joins, leaves).unwrap();
         world.fill(joins);
@@ -279,7 +285,7 @@ fn what_was_lost_with_a_store_keeps_no_other_one_that_is_emptied() {
 #[test]
 fn what_was_lost_with_a_store_keeps_no_other_one_that_was_lost() {
     let world = World::new();
-    let give_up = |store| world.change(ns::SetStoreState { store: StoreId(store), state: WantedState::Lost }).unwrap();
+    let give_up = |store| world.wants(store, WantedState::Lost);
     let lost = world.open("/lost");
     world.close(&lost, &[2]);
     give_up(2);
@@ -291,9 +297,7 @@ fn what_was_lost_with_a_store_keeps_no_other_one_that_was_lost() {
     assert_eq!((world.stores(), world.holders(lost.body)), (vec![1, 2, 4], vec![2]));
     // It would be so with one that was given all.
     give_up(4);
-    world
-        .change(ns::PutStore { store: StoreId(5), node: ns::FIRST_NODE, place: "s/r/h5".parse().unwrap(), class: None })
-        .unwrap();
+    world.has_store(5);
     world.join(5, 4).unwrap();
     world.fill(5);
     world.leave(4).unwrap();
@@ -310,7 +314,7 @@ fn what_one_has_alone_that_was_given_up_before_it_had_all_is_not_forgotten() {
     world.close(&opened, &[3]);
     for store in [1, 3] {
         // Nobody stays who is owed it: of one that is gone as well that counts for nothing.
-        world.change(ns::SetStoreState { store: StoreId(store), state: WantedState::Lost }).unwrap();
+        world.wants(store, WantedState::Lost);
     }
     assert_eq!(world.join(4, 3).unwrap_err().code(), ErrorCode::Busy);
     // It is owed all, as if it were to be given that, and its place is taken like that of any other.
@@ -334,16 +338,10 @@ fn what_one_has_alone_that_was_given_up_before_it_had_all_is_not_forgotten() {
 #[test]
 fn what_is_owed_to_one_that_leaves_is_forgiven_by_and_by_however_much_it_is() {
     let world = World::new();
-    let give_up = |store| world.change(ns::SetStoreState { store: StoreId(store), state: WantedState::Lost }).unwrap();
+    let give_up = |store| world.wants(store, WantedState::Lost);
     // More than is forgiven in one change.
     let count = 9000;
-    let bodies: Vec<BodyId> = (0..count)
-        .map(|number| {
-            let opened = world.open(&format!("/f{number}"));
-            world.close(&opened, &[1]);
-            opened.body
-        })
-        .collect();
+    let bodies = world.files_on(count, &[1]);
     give_up(2);
     world.join(3, 2).unwrap();
     while !world.is_current(3) {
@@ -391,7 +389,7 @@ fn who_was_filling_and_is_lost_itself_is_not_counted_on() {
 #[test]
 fn only_who_is_to_be_used_joins_and_once() {
     let world = World::new();
-    world.change(ns::SetStoreState { store: StoreId(3), state: WantedState::ReadOnly }).unwrap();
+    world.wants(3, WantedState::ReadOnly);
     assert_eq!(world.join(3, 2).unwrap_err().code(), ErrorCode::Stale);
     assert_eq!(world.join(1, 2).unwrap_err().code(), ErrorCode::Stale);
     assert_eq!(world.join(9, 2).unwrap_err().code(), ErrorCode::Stale);
@@ -453,7 +451,7 @@ fn what_is_on_those_that_leave_alone_keeps_them_whoever_has_taken_their_place() 
     world.fill(4);
     // Nobody stays who could be owed it: who took their place is to go as well, and no other store can take theirs.
     for store in [3, 4] {
-        world.change(ns::SetStoreState { store: StoreId(store), state: WantedState::Draining }).unwrap();
+        world.wants(store, WantedState::Draining);
     }
     for store in [1, 2] {
         assert_eq!(world.leave(store).unwrap_err().code(), ErrorCode::Busy, "{store}");
@@ -468,7 +466,7 @@ fn what_is_on_those_that_leave_alone_keeps_them_whoever_has_taken_their_place() 
 fn one_that_was_given_a_part_and_may_have_it_alone_keeps_its_place() {
     let world = World::new();
     world.files(300);
-    let give_up = |store| world.change(ns::SetStoreState { store: StoreId(store), state: WantedState::Lost }).unwrap();
+    let give_up = |store| world.wants(store, WantedState::Lost);
     give_up(1);
     world.join(3, 1).unwrap();
     world.fill(3);
@@ -480,9 +478,8 @@ fn one_that_was_given_a_part_and_may_have_it_alone_keeps_its_place() {
     // Now what was copied is on the third one alone, and nothing is owed that would tell.
     give_up(2);
     world.join(4, 2).unwrap();
-    world.change(ns::SetStoreState { store: StoreId(3), state: WantedState::Draining }).unwrap();
-    let store = ns::PutStore { store: StoreId(5), node: ns::FIRST_NODE, place: "s/r/h5".parse().unwrap(), class: None };
-    world.change(store).unwrap();
+    world.wants(3, WantedState::Draining);
+    world.has_store(5);
     assert_eq!(world.join(5, 3).unwrap_err().code(), ErrorCode::Busy);
     assert!(world.holders(copied[0]).contains(&3));
     // One that was given up is replaced all the same: nothing more comes of it.
@@ -500,9 +497,9 @@ fn nobody_leaves_to_those_alone_who_were_given_up() {
         world.fill(joins);
         world.copied(opened.body, joins);
     }
-    world.change(ns::SetStoreState { store: StoreId(3), state: WantedState::Lost }).unwrap();
+    world.wants(3, WantedState::Lost);
     world.leave(1).unwrap();
-    world.change(ns::SetStoreState { store: StoreId(4), state: WantedState::Lost }).unwrap();
+    world.wants(4, WantedState::Lost);
     assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy, "it is the last that is there");
 }
 
@@ -515,16 +512,10 @@ fn what_one_that_is_emptied_before_it_was_given_all_has_alone_keeps_its_place() 
     world.join(4, 1).unwrap();
     let opened = world.open_on("/alone", [3, 2]).unwrap();
     world.close(&opened, &[3]);
-    world.change(ns::SetStoreState { store: StoreId(4), state: WantedState::Draining }).unwrap();
-    world.change(ns::SetStoreState { store: StoreId(3), state: WantedState::Draining }).unwrap();
+    world.wants(4, WantedState::Draining);
+    world.wants(3, WantedState::Draining);
     assert!(!world.is_current(3) && !world.is_current(4));
-    let busy = world.change(ns::PutStore {
-        store: StoreId(5),
-        node: ns::FIRST_NODE,
-        place: "s/r/h5".parse().unwrap(),
-        class: None,
-    });
-    busy.unwrap();
+    world.has_store(5);
     assert_eq!(world.join(5, 3).unwrap_err().code(), ErrorCode::Busy, "nobody else has what was written there");
     world.join(5, 4).unwrap();
     assert_eq!((world.stores(), world.holders(old)), (vec![1, 5, 2, 3], vec![1, 2]));

@@ -361,20 +361,18 @@ impl Servers {
         self.stores.get(&store).is_none_or(|info| info.state == StoreState::Lost)
     }
 
+    fn member(&self, group: GroupId, store: StoreId) -> Option<&Member> {
+        self.groups.get(&group)?.members.iter().find(|member| member.store == store)
+    }
+
     /// Whether a group counts on it.
     pub(super) fn is_member(&self, group: GroupId, store: StoreId) -> bool {
-        self.groups.get(&group).is_some_and(|group| group.members.iter().any(|member| member.store == store))
+        self.member(group, store).is_some()
     }
 
     /// Whether it is to get what it is said to be owed in a group: it stays there.
     pub(super) fn is_owed(&self, group: GroupId, store: StoreId) -> bool {
-        self.is_member(group, store) && !self.is_given_up(store) && !self.leaves(group, store)
-    }
-
-    /// Whether another store takes its place in a group.
-    pub(super) fn leaves(&self, group: GroupId, store: StoreId) -> bool {
-        let members = self.groups.get(&group).map(|group| group.members.as_slice()).unwrap_or_default();
-        members.iter().any(|member| member.store == store && member.is_leaving())
+        self.member(group, store).is_some_and(|member| !member.is_leaving()) && !self.is_given_up(store)
     }
 
     /// Whether others take its place: it was given up, or is being emptied.
