@@ -22,6 +22,8 @@ class Node:
         self.data, self.log, self.ready = home / "data", home / "log", home / "ready"
         self.port, self.nodes_port = free_port(host), free_port(host)
         self.process: subprocess.Popen | None = None
+        # Bytes in its log when it was started last.
+        self.logged_before = 0
         # What its command begins with: where it runs.
         self.prefix: tuple[str, ...] = ()
 
@@ -30,6 +32,7 @@ class Node:
         command += ["--listen", f"{self.host}:{self.port}"]
         command += ["--nodes", f"{self.host}:{self.nodes_port}", *self.flags, *flags]
         with open(self.log, "ab") as log, open(self.ready, "wb") as out:
+            self.logged_before = log.tell()
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
         return self
 
@@ -48,8 +51,12 @@ class Node:
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def log_text(self) -> str:
-        return self.log.read_text(errors="replace") if self.log.exists() else ""
+    def log_text(self, since_start: bool = False) -> str:
+        """All that it has logged, or what it has since it was started last."""
+        if not self.log.exists():
+            return ""
+        logged = self.log.read_bytes()[self.logged_before if since_start else 0 :]
+        return logged.decode(errors="replace")
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -113,13 +120,20 @@ class Cluster:
         return self
 
     def wait_sessions(self) -> None:
-        """Until all disk servers that run are in session."""
+        """Until all disk servers that run are in session, since they began and with the manager as it runs now."""
         end = time.monotonic() + READY_SECONDS
         for disk in self.disks:
-            while disk.alive() and "in session with the manager" not in disk.log_text():
+            while disk.alive() and not self._is_in_session(disk):
                 assert time.monotonic() < end, disk.log_text()
                 time.sleep(0.05)
-        time.sleep(1.2)  # a report of their space
+        time.sleep(1.2)  # they are told of each other
+
+    def _is_in_session(self, disk: Node) -> bool:
+        if "in session with the manager" not in disk.log_text(since_start=True):
+            return False
+        address = f"{disk.host}:{disk.port}"
+        of_it = [node for node in self.asked("status")["nodes"] if address in node["clients"]]
+        return any(node["presence"] == "online" and node["capacity"] > 0 for node in of_it)
 
     def policy(self, path: str, words: str) -> None:
         """Of what is made in the directory from now on."""
