@@ -131,8 +131,8 @@ class Cluster:
     def _is_in_session(self, disk: Node) -> bool:
         if "in session with the manager" not in disk.log_text(since_start=True):
             return False
-        address = f"{disk.host}:{disk.port}"
-        of_it = [node for node in self.asked("status")["nodes"] if address in node["clients"]]
+        address = f"{disk.host}:{disk.nodes_port}"
+        of_it = [node for node in self.asked("status")["nodes"] if address in node["nodes"]]
         return any(node["presence"] == "online" and node["capacity"] > 0 for node in of_it)
 
     def policy(self, path: str, words: str) -> None:

@@ -12,10 +12,30 @@ from harness import remove
 
 @pytest.fixture
 def cluster(base, request):
-    made = Cluster(base / request.node.name, 1).start()
+    made = Cluster(base / request.node.name, 2).start()
     yield made
     made.__exit__()
     remove(made.home)
+
+
+def copied(cluster: Cluster) -> None:
+    """While the manager does not run, as the documentation says."""
+    cluster.manager.stop()
+    shutil.copytree(cluster.manager.home / "data", cluster.home / "copy", ignore=shutil.ignore_patterns("control"))
+    cluster.manager.start()
+    cluster.wait_sessions()
+
+
+def brought_back(cluster: Cluster) -> None:
+    cluster.manager.stop()
+    shutil.rmtree(cluster.manager.home / "data")
+    shutil.copytree(cluster.home / "copy", cluster.manager.home / "data")
+    cluster.manager.start()
+    cluster.wait_sessions()
+
+
+def on_disks(cluster: Cluster) -> list[bytes]:
+    return [path.read_bytes() for disk in cluster.disks for path in disk.objects()]
 
 
 def test_no_number_that_is_in_use_is_given_out_again(cluster, tmp_path):
@@ -24,22 +44,12 @@ def test_no_number_that_is_in_use_is_given_out_again(cluster, tmp_path):
         xrdcp("-f", source, cluster.url + path).ok()
         return source.read_bytes()
 
-    def brought_back() -> None:
-        cluster.manager.stop()
-        shutil.rmtree(cluster.manager.home / "data")
-        shutil.copytree(cluster.home / "copy", cluster.manager.home / "data")
-        cluster.manager.start()
-        cluster.wait_sessions()
-
     kept = put("/before", "before")
-    cluster.manager.stop()
-    shutil.copytree(cluster.manager.home / "data", cluster.home / "copy", ignore=shutil.ignore_patterns("control"))
-    cluster.manager.start()
-    cluster.wait_sessions()
+    copied(cluster)
     since = [put(f"/since{number}", f"since {number}") for number in range(5)]
     assert not cluster.asked("status")["is_older_than_stores"]
     for start in range(2):
-        brought_back()
+        brought_back(cluster)
         assert cluster.asked("status")["is_older_than_stores"]
         assert "older than what is on this disk server's stores" in cluster.manager.log_text()
         new = [put(f"/new{number}", f"new {start} {number}") for number in range(5)]
@@ -47,6 +57,32 @@ def test_no_number_that_is_in_use_is_given_out_again(cluster, tmp_path):
             xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
             assert (tmp_path / "back").read_bytes() == content, path
         assert Xrdfs(cluster.url)("stat", "/since0").code != 0
-        on_disk = [path.read_bytes() for path in cluster.disks[0].objects()]
+        on_disk = on_disks(cluster)
         assert all(content in on_disk for content in [*since, *new]), "what has no name is there still"
         since += new
+
+
+def test_a_disk_server_that_comes_back_late_keeps_what_has_no_name(cluster, tmp_path):
+    first, late = cluster.disks
+
+    def put(path: str, seed: str, on: str) -> bytes:
+        source = write(tmp_path / "source", seed, MIB)
+        xrdcp(source, f"{cluster.url}{path}?weir.place={on}").ok()
+        return source.read_bytes()
+
+    copied(cluster)
+    since = [put(f"/since{number}", f"since {number}", "site2/rack1/disk2") for number in range(8)]
+    late.stop()
+    brought_back(cluster)
+    new = {path: put(path, path, "site1/rack1/disk1") for path in (f"/new{number}" for number in range(8))}
+    late.start()
+    cluster.wait_sessions()
+    assert cluster.asked("status")["is_older_than_stores"]
+    # What was made meanwhile goes there as well.
+    cluster.weir("drain", str(cluster.store_of(first)), "--data", cluster.data)
+    cluster.until(lambda: all(cluster.whole_on(path) == {cluster.store_of(late)} for path in new))
+    for path, content in new.items():
+        xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
+        assert (tmp_path / "back").read_bytes() == content, path
+    on_disk = on_disks(cluster)
+    assert [content in on_disk for content in since] == [True] * len(since)

@@ -1,4 +1,7 @@
 //! Where inode and body numbers come from: ranges of 2^20, taken durably before the first of them is handed out.
+//!
+//! A run may pass over body numbers before its first range. Two lives that go on from one copy of a namespace then have their bodies at different
+//! numbers, also before they hear of each other, if each has passed over a random count.
 
 use parking_lot::Mutex;
 
@@ -48,19 +51,23 @@ pub(crate) fn put_untaken(txn: &mut dyn Txn, untaken: Untaken) {
 pub struct TakenRange {
     first: Untaken,
     len: u64,
+    /// Bodies before the first one that this run does not hand out.
+    passed_over: u64,
 }
 
-/// Takes the next range in `txn`. After the commit is *synced* (a store makes files by these numbers, and a number
+/// Takes the next range in `txn`, after `passed_over` bodies that are left out. After the commit is *synced* (a store makes files by these numbers, and a number
 /// that a power failure gives back would be handed out twice), [`IdSource::add`] it.
-pub(crate) fn take_range(txn: &mut dyn Txn, len: u64) -> Result<TakenRange, NsError> {
-    let first = untaken(txn)?;
-    let next = |n: u64| n.checked_add(len).ok_or(NsError::OutOfNumbers);
+pub(crate) fn take_range(txn: &mut dyn Txn, len: u64, passed_over: u64) -> Result<TakenRange, NsError> {
+    let after = |n: u64, count: u64| n.checked_add(count).ok_or(NsError::OutOfNumbers);
+    let mut first = untaken(txn)?;
+    first.body = after(first.body, passed_over)?;
+    let next = |n: u64| after(n, len);
     put_untaken(txn, Untaken { ino: next(first.ino)?, body: next(first.body)? });
     if planted::is(Bug::ReuseABodyNumber) {
         let first = Untaken { ino: first.ino, body: first.body.saturating_sub(len).max(1) };
-        return Ok(TakenRange { first, len });
+        return Ok(TakenRange { first, len, passed_over });
     }
-    Ok(TakenRange { first, len })
+    Ok(TakenRange { first, len, passed_over })
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +81,8 @@ struct Numbers {
     used: u64,
     /// Where the ranges of bodies end that were ever added.
     bodies_end: u64,
+    /// Bodies that this run has passed over, `(first, end)`: nobody who goes on from this life has them.
+    passed_over: (u64, u64),
 }
 
 impl Numbers {
@@ -106,7 +115,7 @@ fn left(ranges: &[(u64, u64)]) -> u64 {
     ranges.iter().map(|(next, end)| end - next).sum()
 }
 
-/// More bodies than are made in years at a million a second.
+/// More bodies than are made in years at a million a second, and than are passed over in thousands of starts.
 const LIVES: u64 = 1 << 48;
 
 /// Hands out numbers that were never handed out before, by any run.
@@ -136,6 +145,9 @@ impl IdSource {
     pub(crate) fn add(&self, range: TakenRange) {
         let mut numbers = self.numbers.lock();
         numbers.inos.push((range.first.ino, range.first.ino + range.len));
+        if range.passed_over > 0 {
+            numbers.passed_over = (range.first.body - range.passed_over, range.first.body);
+        }
         let end = range.first.body + range.len;
         numbers.bodies.push((range.first.body, end));
         numbers.bodies_end = numbers.bodies_end.max(end);
@@ -151,10 +163,12 @@ impl IdSource {
     }
 
     /// Somebody has a body of this number. If it was still to be handed out, neither it nor a lower one will be, and the answer is `true`: then this
-    /// namespace is older than what is stored, as one that was brought back from a copy is.
+    /// namespace is older than what is stored, as one that was brought back from a copy is. So it is, once, for one that this run has passed over.
     pub fn is_used(&self, body: BodyId) -> bool {
         let mut numbers = self.numbers.lock();
-        let is_news = numbers.next_body() <= body.0;
+        let (first, end) = numbers.passed_over;
+        let is_of_another_life = (first..end).contains(&body.0) && numbers.used < body.0;
+        let is_news = numbers.next_body() <= body.0 || is_of_another_life;
         if is_news {
             numbers.used = numbers.used.max(body.0);
             numbers.leave_out_used();
@@ -182,7 +196,7 @@ mod tests {
     use super::*;
 
     fn range(first: u64) -> TakenRange {
-        TakenRange { first: Untaken { ino: first, body: first }, len: 10 }
+        TakenRange { first: Untaken { ino: first, body: first }, len: 10, passed_over: 0 }
     }
 
     #[test]
@@ -222,5 +236,19 @@ mod tests {
         assert!(ids.next_body().is_err() && ids.should_take(10), "all that there was is used");
         ids.add(range(110));
         assert_eq!((ids.next_body().ok(), ids.next_ino().ok()), (Some(BodyId(116)), Some(Ino(100))));
+    }
+
+    #[test]
+    fn who_has_a_number_that_was_passed_over_is_of_another_life_and_takes_nothing_away() {
+        let ids = IdSource::new();
+        ids.add(TakenRange { passed_over: 50, ..range(100) });
+        assert!(!ids.is_used(BodyId(49)), "it was handed out by a run before");
+        assert!(ids.is_used(BodyId(50)) && !ids.is_used(BodyId(50)), "said once");
+        assert_eq!(ids.next_body().ok(), Some(BodyId(100)));
+        assert!(ids.is_used(BodyId(99)) && !ids.is_used(BodyId(98)) && !ids.is_used(BodyId(100)));
+        assert_eq!(ids.next_body().ok(), Some(BodyId(101)));
+        ids.add(range(110));
+        assert!(ids.is_used(BodyId(105)) && !ids.is_used(BodyId(60)));
+        assert_eq!(ids.next_body().ok(), Some(BodyId(106)));
     }
 }

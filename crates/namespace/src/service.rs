@@ -19,11 +19,14 @@ pub struct NamespaceConfig {
     pub limits: Limits,
     /// Numbers taken at a time; 2^20 but in tests.
     pub id_range: u64,
+    /// How many body numbers are passed over before this run's first one: at random, where what has been made since a copy of the namespace may come
+    /// to light late. 0 where what is stored is known before the first number is handed out.
+    pub bodies_passed_over: u64,
 }
 
 impl Default for NamespaceConfig {
     fn default() -> Self {
-        Self { limits: Limits::default(), id_range: 1 << 20 }
+        Self { limits: Limits::default(), id_range: 1 << 20, bodies_passed_over: 0 }
     }
 }
 
@@ -72,7 +75,8 @@ impl Namespace {
         let range = config.id_range.max(2);
         let config = NamespaceConfig { id_range: range, ..config };
         let opened = transact(&*kv, Durability::Synced, move |txn| {
-            let result = format_or_open(txn, now).and_then(|formatted| Ok((formatted, take_range(txn, range)?)));
+            let result = format_or_open(txn, now)
+                .and_then(|formatted| Ok((formatted, take_range(txn, range, config.bodies_passed_over)?)));
             (if result.is_ok() { OpOutcome::Commit } else { OpOutcome::Abort }, result)
         })?;
         let (formatted, first) = opened?;
@@ -126,7 +130,7 @@ impl Namespace {
         self.kv.submit(
             Durability::Synced,
             Box::new(move |txn| {
-                let result = take_range(txn, range);
+                let result = take_range(txn, range, 0);
                 let outcome = if result.is_ok() { OpOutcome::Commit } else { OpOutcome::Abort };
                 *inner.lock() = result.ok();
                 outcome

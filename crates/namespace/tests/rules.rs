@@ -752,6 +752,25 @@ fn numbers_are_never_given_twice_by_any_run_nor_after_a_restore() {
     assert!(last.0 < Ino(5_000));
 }
 
+#[test]
+fn two_lives_from_one_copy_have_their_bodies_at_different_numbers() {
+    let life = |passed_over: u64| {
+        let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
+        let config = NamespaceConfig { id_range: 8, ..NamespaceConfig::default() };
+        // What both have from before.
+        let before = Namespace::open(Arc::clone(&kv), Timestamp(1), config).unwrap().ids().next_body().unwrap();
+        let config = NamespaceConfig { bodies_passed_over: passed_over, ..config };
+        let ns = Namespace::open(kv, Timestamp(1), config).unwrap();
+        let bodies: Vec<_> = (0..8).map(|_| ns.ids().next_body().unwrap()).collect();
+        (ns, before, bodies)
+    };
+    let ((one, before, of_one), (other, _, of_other)) = (life(1000), life(20));
+    assert!(of_one.iter().all(|body| !of_other.contains(body)));
+    // Whichever comes to light late, it is noticed, and its numbers stay its own.
+    assert!(one.ids().is_used(*of_other.last().unwrap()) && other.ids().is_used(*of_one.last().unwrap()));
+    assert!(!one.ids().is_used(before) && !other.ids().is_used(before));
+}
+
 /// A directory of a hundred thousand entries (`WEIR_ENTRIES` for more) in pages, in bounded memory, while it changes.
 #[test]
 fn a_large_directory_is_listed_in_pages_that_go_on_after_a_name() {

@@ -258,7 +258,7 @@ impl Foundation {
         if is_older && purpose != Purpose::Repair {
             return Err(OpenError::OlderNamespace { namespace: known, contents: runs.last });
         }
-        let (embedded, namespace) = open_namespace(&namespace_index, config, now)?;
+        let (embedded, namespace) = open_namespace(&namespace_index, config, 0, now)?;
         if !is_older {
             Runs { last: namespace.session().0, ..runs }.write(&**disk)?;
         }
@@ -398,16 +398,17 @@ impl Ground {
     }
 }
 
-/// The namespace over its index, with the thread that commits.
+/// The namespace over its index, with the thread that commits. `bodies_passed_over`: see [`NamespaceConfig`].
 pub(crate) fn open_namespace(
     index: &Arc<LoggedIndex>,
     config: &Config,
+    bodies_passed_over: u64,
     now: Timestamp,
 ) -> Result<(Arc<Embedded>, Arc<Namespace>), OpenError> {
     let failed = |source| OpenError::Index { which: "namespace", source };
     let embedded = Arc::new(Embedded::new(Arc::clone(index), EmbeddedConfig::default()).map_err(failed)?);
     let limits = namespace::Limits { upload_keep: config.uploads_kept, ..namespace::Limits::default() };
-    let namespace_config = NamespaceConfig { limits, ..NamespaceConfig::default() };
+    let namespace_config = NamespaceConfig { limits, bodies_passed_over, ..NamespaceConfig::default() };
     let namespace = Namespace::open(Arc::clone(&embedded) as Arc<dyn kv::Kv>, now, namespace_config)?;
     Ok((embedded, namespace))
 }

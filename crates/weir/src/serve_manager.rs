@@ -70,7 +70,8 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
     let data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
     let mut clock = Clock::default(); // dropped after the foundation: closing that may hang too
-    let foundation = ManagerFoundation::open(&data, config, now()).map_err(|error| cannot_open(&data, error))?;
+    let foundation =
+        ManagerFoundation::open(&data, config, rand::random(), now()).map_err(|error| cannot_open(&data, error))?;
     say_all(foundation.in_words(config.grace.as_secs()));
     let (authority, identity) = who_we_are(&data, &foundation)?;
     let listener = nodes.listen()?;
