@@ -63,18 +63,21 @@ def test_no_number_that_is_in_use_is_given_out_again(cluster, tmp_path):
 
 
 def test_a_disk_server_that_comes_back_late_keeps_what_has_no_name(cluster, tmp_path):
+    cluster.policy("/", "replica(1) near=client")
     first, late = cluster.disks
 
-    def put(path: str, seed: str, on: str) -> bytes:
+    def put(path: str, seed: str, disk: int) -> bytes:
         source = write(tmp_path / "source", seed, MIB)
-        xrdcp(source, f"{cluster.url}{path}?weir.place={on}").ok()
+        xrdcp(source, f"{cluster.url}{path}?weir.place=site{disk}/rack1/disk{disk}").ok()
+        assert cluster.whole_on(path) == {cluster.store_of(cluster.disks[disk - 1])}
         return source.read_bytes()
 
     copied(cluster)
-    since = [put(f"/since{number}", f"since {number}", "site2/rack1/disk2") for number in range(8)]
+    since = [put(f"/since{number}", f"since {number}", 2) for number in range(8)]
     late.stop()
     brought_back(cluster)
-    new = {path: put(path, path, "site1/rack1/disk1") for path in (f"/new{number}" for number in range(8))}
+    new = {path: put(path, path, 1) for path in (f"/new{number}" for number in range(8))}
+    assert not cluster.asked("status")["is_older_than_stores"], "who is there has nothing newer"
     late.start()
     cluster.wait_sessions()
     assert cluster.asked("status")["is_older_than_stores"]

@@ -55,34 +55,47 @@ pub struct TakenRange {
     passed_over: u64,
 }
 
-/// Takes the next range in `txn`, after `passed_over` bodies that are left out. After the commit is *synced* (a store makes files by these numbers, and a number
-/// that a power failure gives back would be handed out twice), [`IdSource::add`] it.
-pub(crate) fn take_range(txn: &mut dyn Txn, len: u64, passed_over: u64) -> Result<TakenRange, NsError> {
+/// Takes the next range in `txn`: not below `least`, and after `passed_over` bodies that are left out. After the commit
+/// is *synced* (a store makes files by these numbers, and a number that a power failure gives back would be handed out
+/// twice), [`IdSource::add`] it.
+pub(crate) fn take_range(txn: &mut dyn Txn, len: u64, least: BodyId, passed_over: u64) -> Result<TakenRange, NsError> {
     let after = |n: u64, count: u64| n.checked_add(count).ok_or(NsError::OutOfNumbers);
     let mut first = untaken(txn)?;
-    first.body = after(first.body, passed_over)?;
-    let next = |n: u64| after(n, len);
-    put_untaken(txn, Untaken { ino: next(first.ino)?, body: next(first.body)? });
+    first.body = after(first.body.max(least.0), passed_over)?;
+    put_untaken(txn, Untaken { ino: after(first.ino, len)?, body: after(first.body, len)? });
     if planted::is(Bug::ReuseABodyNumber) {
         let first = Untaken { ino: first.ino, body: first.body.saturating_sub(len).max(1) };
-        return Ok(TakenRange { first, len, passed_over });
+        return Ok(TakenRange { first, len, passed_over: 0 });
     }
     Ok(TakenRange { first, len, passed_over })
 }
 
+/// How many bodies are passed over for a random number: less than 2^40. That two lives of a namespace, which pass over
+/// as many each, meet is then less likely than 1 in 100,000 where each makes a few million files, and all numbers are
+/// used up after some ten million times.
+#[must_use]
+pub fn count_to_pass_over(random: u64) -> u64 {
+    random >> (u64::BITS - 40)
+}
+
+/// Numbers `(first, end)`.
+type Stretch = (u64, u64);
+
 #[derive(Debug, Default)]
 struct Numbers {
-    /// Ranges `(next, end)`; the first is being used up.
-    inos: Vec<(u64, u64)>,
-    bodies: Vec<(u64, u64)>,
+    /// Ranges of which the first is being used up.
+    inos: Vec<Stretch>,
+    bodies: Vec<Stretch>,
     /// Somebody is taking the next range.
     taking: bool,
-    /// Bodies up to this one are in use, whatever the ranges say.
+    /// Bodies up to this one are not handed out, whatever the ranges say.
     used: u64,
+    /// The highest body that only another life can have made, of those that were heard of.
+    of_others: u64,
     /// Where the ranges of bodies end that were ever added.
     bodies_end: u64,
-    /// Bodies that this run has passed over, `(first, end)`: nobody who goes on from this life has them.
-    passed_over: (u64, u64),
+    /// Bodies that this run has passed over: nobody who goes on from this life has them.
+    passed_over: Vec<Stretch>,
 }
 
 impl Numbers {
@@ -115,8 +128,8 @@ fn left(ranges: &[(u64, u64)]) -> u64 {
     ranges.iter().map(|(next, end)| end - next).sum()
 }
 
-/// More bodies than are made in years at a million a second, and than are passed over in thousands of starts.
-const LIVES: u64 = 1 << 48;
+/// More bodies than are made in years at a million a second, and than are passed over in a hundred thousand starts.
+const LIVES: u64 = 1 << 56;
 
 /// Hands out numbers that were never handed out before, by any run.
 #[derive(Debug, Default)]
@@ -146,7 +159,7 @@ impl IdSource {
         let mut numbers = self.numbers.lock();
         numbers.inos.push((range.first.ino, range.first.ino + range.len));
         if range.passed_over > 0 {
-            numbers.passed_over = (range.first.body - range.passed_over, range.first.body);
+            numbers.passed_over.push((range.first.body - range.passed_over, range.first.body));
         }
         let end = range.first.body + range.len;
         numbers.bodies.push((range.first.body, end));
@@ -162,18 +175,30 @@ impl IdSource {
         body.0 <= numbers.bodies_end.max(numbers.used).saturating_add(LIVES)
     }
 
-    /// Somebody has a body of this number. If it was still to be handed out, neither it nor a lower one will be, and the answer is `true`: then this
-    /// namespace is older than what is stored, as one that was brought back from a copy is. So it is, once, for one that this run has passed over.
-    pub fn is_used(&self, body: BodyId) -> bool {
+    /// Somebody has a body of this number: whether only another life of this namespace can have made it, and one that is higher than all that were told
+    /// of before. Then this namespace is older than what is stored, as one that was brought back from a copy is.
+    ///
+    /// If it was still to be handed out, neither it nor a lower one will be, nor as many as `passed_over` of those that follow: others may have these.
+    pub(crate) fn is_of_another_life(&self, body: BodyId, passed_over: u64) -> bool {
         let mut numbers = self.numbers.lock();
-        let (first, end) = numbers.passed_over;
-        let is_of_another_life = (first..end).contains(&body.0) && numbers.used < body.0;
-        let is_news = numbers.next_body() <= body.0 || is_of_another_life;
-        if is_news {
-            numbers.used = numbers.used.max(body.0);
+        let is_ahead = numbers.next_body() <= body.0;
+        let is_passed_over = numbers.passed_over.iter().any(|(first, end)| (*first..*end).contains(&body.0));
+        if body.0 <= numbers.of_others || !(is_ahead || is_passed_over) {
+            return false;
+        }
+        numbers.of_others = body.0;
+        if is_ahead {
+            numbers.used = body.0.saturating_add(passed_over);
+            let followers = (body.0.saturating_add(1), numbers.used.saturating_add(1));
+            numbers.passed_over.push(followers);
             numbers.leave_out_used();
         }
-        is_news
+        true
+    }
+
+    /// The lowest body that a range may have.
+    pub(crate) fn least_body(&self) -> BodyId {
+        BodyId(self.numbers.lock().used.saturating_add(1))
     }
 
     /// Whether the caller is to take the next range now: fewer than half of `range` are left and nobody else does.
@@ -202,14 +227,16 @@ mod tests {
     #[test]
     fn the_highest_of_several_that_somebody_has_counts_also_while_there_is_nothing_to_hand_out() {
         let ids = IdSource::new();
+        let is_new = |body: u64| ids.is_of_another_life(BodyId(body), 0);
         ids.add(range(100));
-        assert!(ids.is_used(BodyId(300)), "that is all of the range");
+        assert!(is_new(300), "that is all of the range");
         assert!(ids.next_body().is_err());
-        assert!(!ids.is_used(BodyId(299)) && !ids.is_used(BodyId(300)));
-        assert!(ids.is_used(BodyId(405)), "another server has more");
+        assert!(!is_new(299) && !is_new(300));
+        assert!(is_new(405), "another server has more");
         ids.add(range(110));
         ids.add(range(301));
         assert!(ids.next_body().is_err());
+        assert_eq!(ids.least_body(), BodyId(406));
         ids.add(range(400));
         assert_eq!(ids.next_body().ok(), Some(BodyId(406)));
     }
@@ -219,20 +246,21 @@ mod tests {
         let ids = IdSource::new();
         assert!(ids.is_plausible(BodyId(5)));
         ids.add(range(100));
-        assert!(ids.is_plausible(BodyId(7)) && ids.is_plausible(BodyId(1 << 47)));
+        assert!(ids.is_plausible(BodyId(7)) && ids.is_plausible(BodyId(1 << 55)));
         assert!(!ids.is_plausible(BodyId(u64::MAX)) && !ids.is_plausible(BodyId(1 << 60)));
     }
 
     #[test]
     fn what_somebody_has_already_is_not_handed_out_whenever_its_range_is_taken() {
         let ids = IdSource::new();
+        let is_new = |body: u64| ids.is_of_another_life(BodyId(body), 0);
         ids.add(range(100));
         assert_eq!(ids.next_body().ok(), Some(BodyId(100)));
-        assert!(!ids.is_used(BodyId(7)) && !ids.is_used(BodyId(100)), "it was handed out before");
+        assert!(!is_new(7) && !is_new(100), "it was handed out before");
         assert_eq!(ids.next_body().ok(), Some(BodyId(101)));
-        assert!(ids.is_used(BodyId(104)) && !ids.is_used(BodyId(104)));
+        assert!(is_new(104) && !is_new(104));
         assert_eq!(ids.next_body().ok(), Some(BodyId(105)));
-        assert!(ids.is_used(BodyId(115)));
+        assert!(is_new(115));
         assert!(ids.next_body().is_err() && ids.should_take(10), "all that there was is used");
         ids.add(range(110));
         assert_eq!((ids.next_body().ok(), ids.next_ino().ok()), (Some(BodyId(116)), Some(Ino(100))));
@@ -241,14 +269,35 @@ mod tests {
     #[test]
     fn who_has_a_number_that_was_passed_over_is_of_another_life_and_takes_nothing_away() {
         let ids = IdSource::new();
+        let is_new = |body: u64| ids.is_of_another_life(BodyId(body), 0);
         ids.add(TakenRange { passed_over: 50, ..range(100) });
-        assert!(!ids.is_used(BodyId(49)), "it was handed out by a run before");
-        assert!(ids.is_used(BodyId(50)) && !ids.is_used(BodyId(50)), "said once");
+        assert!(!is_new(49), "it was handed out by a run before");
+        assert!(is_new(50) && !is_new(50), "said once");
         assert_eq!(ids.next_body().ok(), Some(BodyId(100)));
-        assert!(ids.is_used(BodyId(99)) && !ids.is_used(BodyId(98)) && !ids.is_used(BodyId(100)));
+        assert!(is_new(99) && !is_new(98) && !is_new(100));
         assert_eq!(ids.next_body().ok(), Some(BodyId(101)));
         ids.add(range(110));
-        assert!(ids.is_used(BodyId(105)) && !ids.is_used(BodyId(60)));
+        assert!(is_new(105) && !is_new(60));
         assert_eq!(ids.next_body().ok(), Some(BodyId(106)));
+    }
+
+    #[test]
+    fn what_follows_the_highest_that_was_told_of_may_be_somebodys_too() {
+        let ids = IdSource::new();
+        ids.add(range(100));
+        assert!(ids.is_of_another_life(BodyId(300), 1000));
+        assert_eq!(ids.least_body(), BodyId(1301));
+        ids.add(range(301));
+        assert!(ids.next_body().is_err());
+        ids.add(range(1301));
+        assert_eq!(ids.next_body().ok(), Some(BodyId(1301)));
+        assert!(ids.is_of_another_life(BodyId(305), 1000), "it comes later, and nothing has taken its place");
+        assert!(!ids.is_of_another_life(BodyId(305), 1000));
+        assert_eq!(ids.next_body().ok(), Some(BodyId(1302)));
+        assert!(
+            ids.is_of_another_life(BodyId(u64::MAX), 1000),
+            "that is passed over by whoever asks whether it can be"
+        );
+        assert!(ids.next_body().is_err());
     }
 }

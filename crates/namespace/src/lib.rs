@@ -77,7 +77,7 @@ pub use filling::{
 pub use format::{Formatted, RaiseIncarnation, format_or_open, last_session, raise_incarnation};
 pub use grace::{GraceEnd, GraceFacts, at_grace_end};
 pub use hold::{Hold, ReleaseHold, hold, holds, release_hold};
-pub use ids::IdSource;
+pub use ids::{IdSource, count_to_pass_over};
 pub use inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
 pub use interrupt::{Interrupt, InterruptReply, interrupt};
 pub use keep_sums::{KeepSums, keep_sums};

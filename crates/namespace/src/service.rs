@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kv::{Durability, Kv, OpOutcome, Read, transact};
 use parking_lot::Mutex;
-use types::{Incarnation, SessionId, Timestamp};
+use types::{BodyId, Incarnation, SessionId, Timestamp};
 
 use crate::ids::take_range;
 use crate::{
@@ -19,8 +19,8 @@ pub struct NamespaceConfig {
     pub limits: Limits,
     /// Numbers taken at a time; 2^20 but in tests.
     pub id_range: u64,
-    /// How many body numbers are passed over before this run's first one: at random, where what has been made since a copy of the namespace may come
-    /// to light late. 0 where what is stored is known before the first number is handed out.
+    /// How many body numbers are passed over before this run's first one ([`crate::count_to_pass_over`]), where what has been made since a copy of the
+    /// namespace may come to light late. 0 where what is stored is known before the first number is handed out.
     pub bodies_passed_over: u64,
 }
 
@@ -76,7 +76,7 @@ impl Namespace {
         let config = NamespaceConfig { id_range: range, ..config };
         let opened = transact(&*kv, Durability::Synced, move |txn| {
             let result = format_or_open(txn, now)
-                .and_then(|formatted| Ok((formatted, take_range(txn, range, config.bodies_passed_over)?)));
+                .and_then(|formatted| Ok((formatted, take_range(txn, range, BodyId(0), config.bodies_passed_over)?)));
             (if result.is_ok() { OpOutcome::Commit } else { OpOutcome::Abort }, result)
         })?;
         let (formatted, first) = opened?;
@@ -119,6 +119,18 @@ impl Namespace {
         reading(&*snapshot)
     }
 
+    /// Somebody has a body of this number: whether it shows that this namespace is older than what is stored, as one that was brought back from a copy
+    /// is. It is said once of a number, and of none that is lower than one of which it was said.
+    ///
+    /// If it was still to be handed out, neither it nor a lower one will be, nor as many as `passed_over` of those that follow: others may have these.
+    pub fn is_older_than(&self, body: BodyId, passed_over: u64) -> bool {
+        let is_older = self.ids.is_of_another_life(body, passed_over);
+        if is_older {
+            self.take_numbers();
+        }
+        is_older
+    }
+
     /// Takes the next range of numbers in good time, without waiting.
     fn take_numbers(&self) {
         let range = self.config.id_range;
@@ -126,11 +138,11 @@ impl Namespace {
             return;
         }
         let taken = Arc::new(Mutex::new(None));
-        let (inner, ids) = (Arc::clone(&taken), Arc::clone(&self.ids));
+        let (inner, numbers, ids) = (Arc::clone(&taken), Arc::clone(&self.ids), Arc::clone(&self.ids));
         self.kv.submit(
             Durability::Synced,
             Box::new(move |txn| {
-                let result = take_range(txn, range, 0);
+                let result = take_range(txn, range, numbers.least_body(), 0);
                 let outcome = if result.is_ok() { OpOutcome::Commit } else { OpOutcome::Abort };
                 *inner.lock() = result.ok();
                 outcome

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kv::{Durability, Kv, MemoryKv};
 use namespace::{self as ns, Actor, How, Namespace, NamespaceConfig, NsError, OpenKind, Operation, RequestNumber};
-use types::{BootId, ClientIdentity, ErrorCode, FileName, Ino, NsPath, PrincipalId, SessionId, Timestamp};
+use types::{BodyId, BootId, ClientIdentity, ErrorCode, FileName, Ino, NsPath, PrincipalId, SessionId, Timestamp};
 
 struct World {
     kv: Arc<dyn Kv>,
@@ -754,21 +754,41 @@ fn numbers_are_never_given_twice_by_any_run_nor_after_a_restore() {
 
 #[test]
 fn two_lives_from_one_copy_have_their_bodies_at_different_numbers() {
+    const BEFORE: u64 = 5;
     let life = |passed_over: u64| {
         let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
         let config = NamespaceConfig { id_range: 8, ..NamespaceConfig::default() };
         // What both have from before.
-        let before = Namespace::open(Arc::clone(&kv), Timestamp(1), config).unwrap().ids().next_body().unwrap();
-        let config = NamespaceConfig { bodies_passed_over: passed_over, ..config };
-        let ns = Namespace::open(kv, Timestamp(1), config).unwrap();
-        let bodies: Vec<_> = (0..8).map(|_| ns.ids().next_body().unwrap()).collect();
-        (ns, before, bodies)
+        let before = Namespace::open(Arc::clone(&kv), Timestamp(1), config).unwrap();
+        assert!((1..=BEFORE).all(|number| before.ids().next_body().unwrap() == BodyId(number)));
+        Namespace::open(kv, Timestamp(1), NamespaceConfig { bodies_passed_over: passed_over, ..config }).unwrap()
     };
-    let ((one, before, of_one), (other, _, of_other)) = (life(1000), life(20));
-    assert!(of_one.iter().all(|body| !of_other.contains(body)));
-    // Whichever comes to light late, it is noticed, and its numbers stay its own.
-    assert!(one.ids().is_used(*of_other.last().unwrap()) && other.ids().is_used(*of_one.last().unwrap()));
-    assert!(!one.ids().is_used(before) && !other.ids().is_used(before));
+    let some = |ns: &Namespace| -> Vec<BodyId> {
+        // Each change takes numbers in good time.
+        let body = |_| {
+            let _ = ns.change_wait(
+                Durability::Synced,
+                ns.context(Timestamp(2), &Actor::admin(), None),
+                ns::Remove { path: path("/none") },
+            );
+            ns.ids().next_body().unwrap()
+        };
+        (0..8).map(body).collect()
+    };
+    for (of_one, of_other) in [(1000, 20), (20, 1000)] {
+        let (one, other) = (life(of_one), life(of_other));
+        let theirs = some(&one);
+        // It is not known yet, then a part of it, then all of it.
+        let mut made = some(&other);
+        assert!(!other.is_older_than(BodyId(BEFORE), 500));
+        for known in [3, 5, 8] {
+            assert!(other.is_older_than(theirs[known - 1], 500), "{known} of them are noticed");
+            assert!(!other.is_older_than(theirs[known - 1], 500) && !other.is_older_than(theirs[0], 500));
+            made.extend(some(&other));
+        }
+        assert!(theirs.iter().all(|body| !made.contains(body)), "{theirs:?} {made:?}");
+        assert!(made.is_sorted(), "{made:?}");
+    }
 }
 
 /// A directory of a hundred thousand entries (`WEIR_ENTRIES` for more) in pages, in bounded memory, while it changes.

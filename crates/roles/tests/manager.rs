@@ -47,7 +47,7 @@ impl Outside for World {
         Timestamp(1_000_000_000 * (1_800_000_000 - *self.0.set_back.lock()))
     }
     fn random(&self) -> u64 {
-        4
+        4 | 1 << 62
     }
     fn secret(&self) -> Option<[u8; 32]> {
         Some([9; 32])
@@ -104,8 +104,13 @@ impl Cluster {
 
     /// A connection with it is up.
     fn comes(&self, node: NodeId) {
+        self.comes_with(node, BodyId(0));
+    }
+
+    /// The highest number of what is on its stores is this.
+    fn comes_with(&self, node: NodeId, newest: BodyId) {
         self.manager.connected(node, std::net::Ipv4Addr::LOCALHOST.into());
-        self.manager.receive(node, FromDisk::Hello(Hello { key: 0, stores: Vec::new(), newest: types::BodyId(0) }));
+        self.manager.receive(node, FromDisk::Hello(Hello { key: 0, stores: Vec::new(), newest }));
     }
 
     fn registers(&self, node: NodeId) -> Option<SessionId> {
@@ -232,6 +237,26 @@ fn refusal(sent: &[FromManager]) -> Option<ErrorCode> {
         }) => result.err(),
         _ => None,
     })
+}
+
+#[test]
+fn what_a_disk_server_has_of_another_life_is_told_and_gets_no_name_of_ours() {
+    let cluster = Cluster::new();
+    let [first, second, damaged] = [1, 2, 3].map(|number| cluster.joins(number));
+    let is_older = || cluster.manager.status_view().unwrap().is_older_than_stores;
+    let next = || cluster.namespace.ids().next_body().unwrap();
+    let ours = next();
+    cluster.comes_with(first, ours);
+    cluster.comes_with(damaged, BodyId(u64::MAX));
+    assert!(!is_older());
+    // All that it could have been given is of a range of 2^20.
+    let of_others = BodyId(1 << 30);
+    cluster.comes_with(first, of_others);
+    assert!(is_older());
+    let above = next();
+    assert!(above > of_others);
+    cluster.comes_with(second, BodyId(of_others.0 + 1));
+    assert!(next().0 == above.0 + 1, "nothing of that is to be handed out");
 }
 
 #[test]

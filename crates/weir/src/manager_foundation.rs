@@ -14,10 +14,6 @@ use crate::datadir::DataDir;
 use crate::foundation::{Ground, OpenError, Purpose, disk_of, open_namespace};
 use crate::recovery_words::{Words, of_parts};
 
-/// Bits of how many body numbers a start passes over: that two lives from one copy of the namespace meet is then less likely than 1 in 10,000 where
-/// each makes a few million files, and all numbers are used up after some hundred million starts.
-const PASSED_OVER_BITS: u32 = 36;
-
 /// What is below a manager.
 pub struct ManagerFoundation {
     /// The data directory.
@@ -43,7 +39,7 @@ impl ManagerFoundation {
     pub fn open(data: &DataDir, config: &Config, random: u64, now: Timestamp) -> Result<Self, OpenError> {
         let ground = Ground::open(disk_of(data)?, config, Purpose::Serve, &[StreamId::NAMESPACE])?;
         let (index, recovery) = ground.namespace_index(data, config)?;
-        let (embedded, namespace) = open_namespace(&index, config, random >> (64 - PASSED_OVER_BITS), now)?;
+        let (embedded, namespace) = open_namespace(&index, config, namespace::count_to_pass_over(random), now)?;
         let Ground { disk, journal, opened, ballast, .. } = ground;
         Ok(Self { disk, journal, index, embedded, namespace, ballast, opened, recovery })
     }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use cluster::message::ToServer;
 use cluster::placement::{Load, Map, StoreInfo, StoreState};
 use cluster::{Presence, Register, Time};
-use namespace::{Durability, Namespace, NsError, PutGroup, PutNode, RaiseIncarnation, StoreEntry, WantedState};
+use namespace::{Durability, Namespace, NsError, PutGroup, PutNode, StoreEntry, WantedState, count_to_pass_over};
 use store::Space;
 use types::capability::CapabilityKey;
-use types::{BodyId, Group, GroupId, Incarnation, Ino, Member, NodeId, Place, StoreId};
+use types::{BodyId, Group, GroupId, Member, NodeId, Place, StoreId};
 
 use super::activity::{ActivityView, Heard};
 use super::writers_room::WritersRoom;
@@ -495,10 +495,11 @@ impl Manager {
         if !self.namespace.ids().is_plausible(newest) {
             return tracing::error!(
                 %node, %newest,
-                "this disk server says that it has a content with a number that nobody can have been given: its stores are damaged, or it is not what it                  seems; what it says is passed over"
+                "this disk server says that it has a content with a number that nobody can have been given: its stores are damaged, or it is not what it \
+                 seems; what it says is passed over"
             );
         }
-        if !self.namespace.ids().is_used(newest) {
+        if !self.namespace.is_older_than(newest, count_to_pass_over(self.world.random())) {
             return;
         }
         tracing::error!(
@@ -507,12 +508,6 @@ impl Manager {
              have no names. Their contents stay on the disks, and their numbers are not given out again"
         );
         self.state().servers.is_older = true;
-        let op = RaiseIncarnation { at_least: Incarnation(0), above_ino: Ino(0), above_body: newest };
-        self.change(Durability::Synced, op, |result| {
-            if let Err(error) = result {
-                tracing::error!(%error, "cannot write down which numbers are not to be given out again");
-            }
-        });
     }
 
     /// Tells those servers who serves which store that have not been told, or not as it is now.
