@@ -128,8 +128,8 @@ fn left(ranges: &[(u64, u64)]) -> u64 {
     ranges.iter().map(|(next, end)| end - next).sum()
 }
 
-/// More bodies than are made in years at a million a second, and than are passed over in a hundred thousand starts.
-const LIVES: u64 = 1 << 56;
+/// More bodies than are made in years at a million a second, and than are passed over in thousands of starts.
+const LIVES: u64 = 1 << 52;
 
 /// Hands out numbers that were never handed out before, by any run.
 #[derive(Debug, Default)]
@@ -179,7 +179,7 @@ impl IdSource {
     /// of before. Then this namespace is older than what is stored, as one that was brought back from a copy is.
     ///
     /// If it was still to be handed out, neither it nor a lower one will be, nor as many as `passed_over` of those that follow: others may have these.
-    pub(crate) fn is_of_another_life(&self, body: BodyId, passed_over: u64) -> bool {
+    pub(crate) fn is_of_another_life(&self, body: BodyId, passed_over: impl FnOnce() -> u64) -> bool {
         let mut numbers = self.numbers.lock();
         let is_ahead = numbers.next_body() <= body.0;
         let is_passed_over = numbers.passed_over.iter().any(|(first, end)| (*first..*end).contains(&body.0));
@@ -188,7 +188,7 @@ impl IdSource {
         }
         numbers.of_others = body.0;
         if is_ahead {
-            numbers.used = body.0.saturating_add(passed_over);
+            numbers.used = body.0.saturating_add(passed_over());
             let followers = (body.0.saturating_add(1), numbers.used.saturating_add(1));
             numbers.passed_over.push(followers);
             numbers.leave_out_used();
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn the_highest_of_several_that_somebody_has_counts_also_while_there_is_nothing_to_hand_out() {
         let ids = IdSource::new();
-        let is_new = |body: u64| ids.is_of_another_life(BodyId(body), 0);
+        let is_new = |body: u64| ids.is_of_another_life(BodyId(body), || 0);
         ids.add(range(100));
         assert!(is_new(300), "that is all of the range");
         assert!(ids.next_body().is_err());
@@ -246,14 +246,14 @@ mod tests {
         let ids = IdSource::new();
         assert!(ids.is_plausible(BodyId(5)));
         ids.add(range(100));
-        assert!(ids.is_plausible(BodyId(7)) && ids.is_plausible(BodyId(1 << 55)));
+        assert!(ids.is_plausible(BodyId(7)) && ids.is_plausible(BodyId(1 << 51)));
         assert!(!ids.is_plausible(BodyId(u64::MAX)) && !ids.is_plausible(BodyId(1 << 60)));
     }
 
     #[test]
     fn what_somebody_has_already_is_not_handed_out_whenever_its_range_is_taken() {
         let ids = IdSource::new();
-        let is_new = |body: u64| ids.is_of_another_life(BodyId(body), 0);
+        let is_new = |body: u64| ids.is_of_another_life(BodyId(body), || 0);
         ids.add(range(100));
         assert_eq!(ids.next_body().ok(), Some(BodyId(100)));
         assert!(!is_new(7) && !is_new(100), "it was handed out before");
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn who_has_a_number_that_was_passed_over_is_of_another_life_and_takes_nothing_away() {
         let ids = IdSource::new();
-        let is_new = |body: u64| ids.is_of_another_life(BodyId(body), 0);
+        let is_new = |body: u64| ids.is_of_another_life(BodyId(body), || 0);
         ids.add(TakenRange { passed_over: 50, ..range(100) });
         assert!(!is_new(49), "it was handed out by a run before");
         assert!(is_new(50) && !is_new(50), "said once");
@@ -285,17 +285,17 @@ mod tests {
     fn what_follows_the_highest_that_was_told_of_may_be_somebodys_too() {
         let ids = IdSource::new();
         ids.add(range(100));
-        assert!(ids.is_of_another_life(BodyId(300), 1000));
+        assert!(ids.is_of_another_life(BodyId(300), || 1000));
         assert_eq!(ids.least_body(), BodyId(1301));
         ids.add(range(301));
         assert!(ids.next_body().is_err());
         ids.add(range(1301));
         assert_eq!(ids.next_body().ok(), Some(BodyId(1301)));
-        assert!(ids.is_of_another_life(BodyId(305), 1000), "it comes later, and nothing has taken its place");
-        assert!(!ids.is_of_another_life(BodyId(305), 1000));
+        assert!(ids.is_of_another_life(BodyId(305), || 1000), "it comes later, and nothing has taken its place");
+        assert!(!ids.is_of_another_life(BodyId(305), || 1000));
         assert_eq!(ids.next_body().ok(), Some(BodyId(1302)));
         assert!(
-            ids.is_of_another_life(BodyId(u64::MAX), 1000),
+            ids.is_of_another_life(BodyId(u64::MAX), || 1000),
             "that is passed over by whoever asks whether it can be"
         );
         assert!(ids.next_body().is_err());

@@ -123,7 +123,7 @@ impl Namespace {
     /// is. It is said once of a number, and of none that is lower than one of which it was said.
     ///
     /// If it was still to be handed out, neither it nor a lower one will be, nor as many as `passed_over` of those that follow: others may have these.
-    pub fn is_older_than(&self, body: BodyId, passed_over: u64) -> bool {
+    pub fn is_older_than(&self, body: BodyId, passed_over: impl FnOnce() -> u64) -> bool {
         let is_older = self.ids.is_of_another_life(body, passed_over);
         if is_older {
             self.take_numbers();

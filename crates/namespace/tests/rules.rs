@@ -755,13 +755,14 @@ fn numbers_are_never_given_twice_by_any_run_nor_after_a_restore() {
 #[test]
 fn two_lives_from_one_copy_have_their_bodies_at_different_numbers() {
     const BEFORE: u64 = 5;
+    let config = NamespaceConfig { id_range: 8, ..NamespaceConfig::default() };
     let life = |passed_over: u64| {
         let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
-        let config = NamespaceConfig { id_range: 8, ..NamespaceConfig::default() };
         // What both have from before.
         let before = Namespace::open(Arc::clone(&kv), Timestamp(1), config).unwrap();
         assert!((1..=BEFORE).all(|number| before.ids().next_body().unwrap() == BodyId(number)));
-        Namespace::open(kv, Timestamp(1), NamespaceConfig { bodies_passed_over: passed_over, ..config }).unwrap()
+        let config = NamespaceConfig { bodies_passed_over: passed_over, ..config };
+        (Namespace::open(Arc::clone(&kv), Timestamp(1), config).unwrap(), kv)
     };
     let some = |ns: &Namespace| -> Vec<BodyId> {
         // Each change takes numbers in good time.
@@ -776,16 +777,18 @@ fn two_lives_from_one_copy_have_their_bodies_at_different_numbers() {
         (0..8).map(body).collect()
     };
     for (of_one, of_other) in [(1000, 20), (20, 1000)] {
-        let (one, other) = (life(of_one), life(of_other));
+        let ((one, _), (other, kv)) = (life(of_one), life(of_other));
         let theirs = some(&one);
         // It is not known yet, then a part of it, then all of it.
         let mut made = some(&other);
-        assert!(!other.is_older_than(BodyId(BEFORE), 500));
+        assert!(!other.is_older_than(BodyId(BEFORE), || 500));
         for known in [3, 5, 8] {
-            assert!(other.is_older_than(theirs[known - 1], 500), "{known} of them are noticed");
-            assert!(!other.is_older_than(theirs[known - 1], 500) && !other.is_older_than(theirs[0], 500));
+            assert!(other.is_older_than(theirs[known - 1], || 500), "{known} of them are noticed");
+            assert!(!other.is_older_than(theirs[known - 1], || 500) && !other.is_older_than(theirs[0], || 500));
             made.extend(some(&other));
         }
+        // It stays so for who begins anew, and passes over nothing.
+        made.extend(some(&Namespace::open(kv, Timestamp(3), config).unwrap()));
         assert!(theirs.iter().all(|body| !made.contains(body)), "{theirs:?} {made:?}");
         assert!(made.is_sorted(), "{made:?}");
     }

@@ -499,7 +499,7 @@ impl Manager {
                  seems; what it says is passed over"
             );
         }
-        if !self.namespace.is_older_than(newest, count_to_pass_over(self.world.random())) {
+        if !self.namespace.is_older_than(newest, || count_to_pass_over(self.world.random())) {
             return;
         }
         tracing::error!(
