@@ -601,6 +601,42 @@ fn a_disk_on_its_way_to_another_node_is_waited_for_and_knows_no_more_than_it_has
 }
 
 #[test]
+fn nothing_is_changed_on_a_store_alone_that_was_given_up() {
+    let mut cluster = Cluster::new();
+    let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.disk(number).0).collect();
+    cluster.groups(&[1, 2]);
+    cluster.has_file("/f", &[1, 2]);
+    cluster.begins_anew();
+    let is_there = |store: u64| {
+        let node = nodes[usize::try_from(store - 1).unwrap()];
+        cluster.comes(node);
+        cluster.reports(node, &[store]);
+        assert!(cluster.registers(node).is_some());
+    };
+    let opens = || {
+        let path = NsPath::parse(b"/f").unwrap();
+        let asking = Asking::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin());
+        let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+        let op = OpenWrite::new(path, How::Update, client, BootId(1));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        cluster.manager.open_write(asking, op, move |result| sender.send(result.map(|to| to.node)).unwrap());
+        receiver
+    };
+    is_there(1);
+    cluster.manager.give_up_store(StoreId(1), true).unwrap();
+    // The other one, which is away just now, has all of it as well; it would be owed what was changed, by a store that is about to go.
+    let refused = opens().try_recv().unwrap();
+    assert!(matches!(&refused, Err(OpeningError::Wait { .. })), "{refused:?}");
+    assert!(refused.unwrap_err().to_string().contains("given up"));
+    assert!(cluster.writers().is_empty());
+    is_there(2);
+    cluster.sent(nodes[0]);
+    let opened = opens();
+    assert!(opened.try_recv().is_err(), "who does not take part stops to show it first");
+    assert!(cluster.sent(nodes[0]).iter().any(is_fence));
+}
+
+#[test]
 fn what_was_lost_holds_up_nothing_of_what_is_left() {
     let mut cluster = Cluster::new();
     let nodes: Vec<NodeId> = (1..=3).map(|number| cluster.disk(number).0).collect();
