@@ -637,6 +637,36 @@ fn nothing_is_changed_on_a_store_alone_that_was_given_up() {
 }
 
 #[test]
+fn who_has_left_a_group_stops_to_show_what_is_changed_whoever_has_seen_it_leave() {
+    for drains in [true, false] {
+        let mut cluster = Cluster::new();
+        let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.disk(number).0).collect();
+        cluster.groups(&[1, 2]);
+        cluster.has_file("/f", &[1, 2]);
+        if drains {
+            cluster.manager.drain_store(StoreId(2)).unwrap();
+        } else {
+            cluster.manager.give_up_store(StoreId(2), true).unwrap();
+        }
+        // It leaves, and the manager that has seen it is killed. Somebody may read there by a permission of that one.
+        let stays = Member { store: StoreId(1), since: BodyId(1), through: BodyId(0) };
+        change(&cluster.namespace, PutGroup { group: Group { group: GROUP, epoch: 2, members: vec![stays] } });
+        cluster.begins_anew();
+        for (store, node) in (1..).zip(&nodes) {
+            cluster.comes(*node);
+            cluster.reports(*node, &[store]);
+            assert!(cluster.registers(*node).is_some());
+        }
+        cluster.sent(nodes[1]);
+        let path = NsPath::parse(b"/f").unwrap();
+        let asking = Asking::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin());
+        let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+        cluster.manager.open_write(asking, OpenWrite::new(path, How::Update, client, BootId(1)), |_| ());
+        assert!(cluster.sent(nodes[1]).iter().any(is_fence), "{drains}");
+    }
+}
+
+#[test]
 fn what_was_lost_holds_up_nothing_of_what_is_left() {
     let mut cluster = Cluster::new();
     let nodes: Vec<NodeId> = (1..=3).map(|number| cluster.disk(number).0).collect();

@@ -75,7 +75,7 @@ pub(super) struct Servers {
     left: BTreeMap<GroupId, BTreeSet<StoreId>>,
     /// A disk server has contents that these names never had a number for.
     pub(super) is_older: bool,
-    /// Stores that were being emptied when this manager began: any group may have been left by them before. `None`: not looked yet.
+    /// Stores that were being emptied, or had been given up, when this manager began: any group may have been left by them before. `None`: not looked yet.
     may_have_left: Option<BTreeSet<StoreId>>,
 }
 
@@ -167,7 +167,7 @@ impl Servers {
             self.places = self.find_places();
         }
         if self.may_have_left.is_none() {
-            self.may_have_left = Some(self.draining().into_iter().collect());
+            self.may_have_left = Some(self.draining().into_iter().chain(self.given_up()).collect());
         }
         self.is_changed |= is_changed;
         self.is_news |= is_changed;
