@@ -11,6 +11,8 @@ pub struct Standing {
     pub presence: Presence,
     /// Its node's era.
     pub era: Era,
+    /// It was given up for good, and may go at any moment.
+    pub is_given_up: bool,
 }
 
 /// What is to be done.
@@ -41,7 +43,11 @@ pub fn reopening(
         return Reopening::Same(primary.store);
     }
     let can = |one: &&Participant| knows_all(one) && is_online(one);
-    let mut others = participants[1..].iter().filter(can);
+    let is_given_up = |one: &Participant| standing(one.store).is_some_and(|standing| standing.is_given_up);
+    // Whoever takes over is alone with it. As long as somebody knows all who is to stay, that is nobody who is to go.
+    let somebody_stays = participants.iter().any(|one| knows_all(one) && !is_given_up(one));
+    let takes = |one: &&Participant| can(one) && !(somebody_stays && is_given_up(one));
+    let mut others = participants[1..].iter().filter(takes);
     if let Some(another) = others.clone().find(|one| !tried.contains(&one.store)) {
         return Reopening::TakeOver(*another);
     }
@@ -64,10 +70,14 @@ mod tests {
     }
 
     fn decide(tried: &[u64], standing: &[(Presence, u32)]) -> Reopening {
+        decide_where(&[], tried, standing)
+    }
+
+    fn decide_where(given_up: &[u64], tried: &[u64], standing: &[(Presence, u32)]) -> Reopening {
         let tried: Vec<StoreId> = tried.iter().copied().map(StoreId).collect();
         let known = |store: StoreId| {
             let (presence, era) = *standing.get(usize::try_from(store.0).ok()?)?;
-            Some(Standing { presence, era: Era(era) })
+            Some(Standing { presence, era: Era(era), is_given_up: given_up.contains(&store.0) })
         };
         let stores: Vec<u64> = (0..standing.len() as u64).collect();
         reopening(&participants(&stores), &tried, known)
@@ -92,5 +102,20 @@ mod tests {
             "it could not be reached once, and there is nobody else"
         );
         assert_eq!(decide(&[], &[]), Reopening::Lost);
+    }
+
+    #[test]
+    fn who_was_given_up_takes_over_only_what_nobody_else_knows() {
+        use Presence::{Away, Online, Suspect};
+        let over = Reopening::TakeOver(Participant { store: StoreId(1), era: Era(1) });
+        let second_goes = |tried: &[u64], first| decide_where(&[1], tried, &[first, (Online, 1)]);
+        assert_eq!(second_goes(&[], (Suspect, 1)), Reopening::Wait);
+        assert_eq!(second_goes(&[0], (Away, 1)), Reopening::Wait);
+        assert_eq!(second_goes(&[0], (Online, 1)), Reopening::Same(StoreId(0)));
+        assert_eq!(second_goes(&[], (Online, 2)), over, "the first one has begun anew");
+        assert_eq!(decide_where(&[0, 1], &[], &[(Suspect, 1), (Online, 1)]), over, "so was the first one");
+        let first_goes = |tried: &[u64], second| decide_where(&[0], tried, &[(Online, 1), second]);
+        assert_eq!(first_goes(&[], (Online, 1)), Reopening::Same(StoreId(0)), "both go on");
+        assert_eq!(first_goes(&[0], (Online, 1)), over);
     }
 }

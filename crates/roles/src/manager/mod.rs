@@ -158,10 +158,11 @@ impl State {
             presence => presence,
         };
         // Nobody waits for one that was given up, whatever it would know.
-        if presence == Presence::Away && self.servers.is_given_up(store) {
+        let is_given_up = self.servers.is_given_up(store);
+        if presence == Presence::Away && is_given_up {
             return None;
         }
-        Some(Standing { presence, era: self.sessions.era(node)? })
+        Some(Standing { presence, era: self.sessions.era(node)?, is_given_up })
     }
 
     fn is_online(&self, now: Time, store: StoreId) -> bool {
