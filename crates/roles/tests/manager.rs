@@ -189,6 +189,18 @@ impl Cluster {
         change(&self.namespace, OpenWrite { placement, ..open })
     }
 
+    /// Somebody opens a file to change it in place: who is told where.
+    fn updates(&self, path: &str) -> std::sync::mpsc::Receiver<Result<NodeId, OpeningError>> {
+        let path = NsPath::parse(path.as_bytes()).unwrap();
+        let asking = Asking::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin());
+        let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+        let op = OpenWrite::new(path, How::Update, client, BootId(1));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // Nobody may be there any more to hear it.
+        self.manager.open_write(asking, op, move |result| drop(sender.send(result.map(|to| to.node))));
+        receiver
+    }
+
     /// A file of stores 1 and 2 is written, and these have all of it.
     fn has_file(&self, path: &str, holders: &[u64]) {
         let content = namespace::Committed { len: 1, sums: None, mtime: None };
@@ -613,27 +625,31 @@ fn nothing_is_changed_on_a_store_alone_that_was_given_up() {
         cluster.reports(node, &[store]);
         assert!(cluster.registers(node).is_some());
     };
-    let opens = || {
-        let path = NsPath::parse(b"/f").unwrap();
-        let asking = Asking::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin());
-        let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
-        let op = OpenWrite::new(path, How::Update, client, BootId(1));
-        let (sender, receiver) = std::sync::mpsc::channel();
-        cluster.manager.open_write(asking, op, move |result| sender.send(result.map(|to| to.node)).unwrap());
-        receiver
-    };
+    let opens = || cluster.updates("/f");
     is_there(1);
     cluster.manager.give_up_store(StoreId(1), true).unwrap();
     // The other one, which is away just now, has all of it as well; it would be owed what was changed, by a store that is about to go.
     let refused = opens().try_recv().unwrap();
     assert!(matches!(&refused, Err(OpeningError::Wait { .. })), "{refused:?}");
-    assert!(refused.unwrap_err().to_string().contains("given up"));
+    assert!(refused.unwrap_err().to_string().contains("host2"), "that one is waited for");
     assert!(cluster.writers().is_empty());
     is_there(2);
     cluster.sent(nodes[0]);
     let opened = opens();
     assert!(opened.try_recv().is_err(), "who does not take part stops to show it first");
     assert!(cluster.sent(nodes[0]).iter().any(is_fence));
+    // Where there is nobody else, there is nobody to wait for.
+    let mut alone = Cluster::new();
+    let (node, _) = alone.disk(1);
+    alone.joins(2);
+    alone.groups(&[1, 2]);
+    alone.has_file("/f", &[1]);
+    alone.begins_anew();
+    alone.comes(node);
+    alone.reports(node, &[1]);
+    assert!(alone.registers(node).is_some());
+    alone.manager.give_up_store(StoreId(1), true).unwrap();
+    assert_eq!(alone.updates("/f").recv().unwrap().unwrap(), node);
 }
 
 #[test]
@@ -658,10 +674,7 @@ fn who_has_left_a_group_stops_to_show_what_is_changed_whoever_has_seen_it_leave(
             assert!(cluster.registers(*node).is_some());
         }
         cluster.sent(nodes[1]);
-        let path = NsPath::parse(b"/f").unwrap();
-        let asking = Asking::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin());
-        let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
-        cluster.manager.open_write(asking, OpenWrite::new(path, How::Update, client, BootId(1)), |_| ());
+        let _opened = cluster.updates("/f");
         assert!(cluster.sent(nodes[1]).iter().any(is_fence), "{drains}");
     }
 }

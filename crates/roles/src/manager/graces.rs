@@ -195,7 +195,8 @@ impl Manager {
         let stores: Vec<StoreId> = writer.placement.participants.iter().map(|one| one.store).collect();
         let (there, may_come_back) = {
             let state = self.state();
-            (state.participants(now, &stores, 1), stores.iter().any(|store| !state.servers.is_given_up(*store)))
+            let may_come_back = stores.iter().any(|store| !state.servers.is_given_up(*store));
+            (state.participants(now, &state.lasting(&stores), 1), may_come_back)
         };
         let Some(one) = there.first().copied() else {
             if !may_come_back {

@@ -169,6 +169,12 @@ impl State {
         self.standing(now, store).is_some_and(|standing| standing.presence == Presence::Online)
     }
 
+    /// Those of `stores` that were not given up; if all were, all of them.
+    fn lasting(&self, stores: &[StoreId]) -> Vec<StoreId> {
+        let stay: Vec<StoreId> = stores.iter().copied().filter(|store| !self.servers.is_given_up(*store)).collect();
+        if stay.is_empty() { stores.to_vec() } else { stay }
+    }
+
     /// Those of `stores` that are there, `most` of them, in their order.
     fn participants(&self, now: Time, stores: &[StoreId], most: usize) -> Vec<Participant> {
         let online = stores.iter().filter(|store| self.is_online(now, **store));

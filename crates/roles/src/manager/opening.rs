@@ -281,10 +281,9 @@ impl Manager {
         let (participants, is_guarded, have_left, no_copy) = {
             let (state, now) = (self.state(), self.world.now());
             // What is changed on stores alone that were given up would go with them, and with it what those had that are away just now.
-            let lasting: Vec<StoreId> =
-                holders.iter().copied().filter(|store| !state.servers.is_given_up(*store)).collect();
-            let participants = state.participants(now, &lasting, usize::MAX);
-            let no_copy = participants.is_empty().then(|| Self::none_lasting(&state, now, &holders));
+            let holders = state.lasting(&holders);
+            let participants = state.participants(now, &holders, usize::MAX);
+            let no_copy = participants.is_empty().then(|| Self::no_copy(&state, now, &holders));
             (participants, state.fences.guards(piece), state.servers.have_left(content.group), no_copy)
         };
         if is_guarded {
@@ -308,18 +307,6 @@ impl Manager {
             Some(ended) => this.open_for_update(opening, content.group, participants, Some(ended)),
             None => opening.refuse(unknown_server()),
         });
-    }
-
-    /// Why nobody can change what these have, all that are there of which were given up.
-    fn none_lasting(state: &State, now: Time, holders: &[StoreId]) -> OpeningError {
-        let there: Vec<StoreId> = holders.iter().copied().filter(|store| state.is_online(now, *store)).collect();
-        if there.is_empty() {
-            return Self::no_copy(state, now, holders);
-        }
-        let shown = Self::shown(state, &there);
-        OpeningError::wait(format!(
-            "its content is only there on {shown}, which has been given up: it can be changed once it was copied elsewhere"
-        ))
     }
 
     fn open_for_update(
