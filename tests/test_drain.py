@@ -142,11 +142,11 @@ def test_what_cannot_be_emptied_says_why_and_may_be_left_as_it_is(make, tmp_path
 
 
 def test_a_store_keeps_what_it_has_alone_when_its_successor_is_to_go_as_well(make, tmp_path):
-    cluster = make(2, "replica(1)", rate="1MiB")
+    cluster = make(2, "replica(1) near=client", rate="1MiB")
     files = {}
     for number in range(12):
         source = write(tmp_path / "source", f"alone {number}", MIB)
-        xrdcp("-f", source, f"{cluster.url}/f{number}").ok()
+        xrdcp("-f", source, f"{cluster.url}/f{number}?weir.place=site1/rack1/disk1").ok()
         files[f"/f{number}"] = source.read_bytes()
     first, second = map(cluster.store_of, cluster.disks)
     assert drain(cluster, first).returncode == 0
