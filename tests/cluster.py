@@ -174,7 +174,12 @@ class Cluster:
         return [self.at(line.split()[0].removeprefix("[::").replace("]", "")) for line in lines if line]
 
     def __enter__(self) -> "Cluster":
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            # Nobody else ends what runs by now.
+            self.__exit__()
+            raise
 
     def __exit__(self, *_) -> None:
         for node in self.nodes:
