@@ -12,9 +12,8 @@ from harness import remove
 
 @pytest.fixture
 def cluster(base, request):
-    made = Cluster(base / request.node.name, 2).start()
-    yield made
-    made.__exit__()
+    with Cluster(base / request.node.name, 2) as made:
+        yield made
     remove(made.home)
 
 

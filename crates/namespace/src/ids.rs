@@ -114,7 +114,7 @@ impl Numbers {
     }
 }
 
-fn next(ranges: &mut Vec<(u64, u64)>) -> Option<u64> {
+fn next(ranges: &mut Vec<Stretch>) -> Option<u64> {
     let first = ranges.first_mut()?;
     let number = first.0;
     first.0 += 1;
@@ -124,7 +124,7 @@ fn next(ranges: &mut Vec<(u64, u64)>) -> Option<u64> {
     Some(number)
 }
 
-fn left(ranges: &[(u64, u64)]) -> u64 {
+fn left(ranges: &[Stretch]) -> u64 {
     ranges.iter().map(|(next, end)| end - next).sum()
 }
 

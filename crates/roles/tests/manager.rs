@@ -191,10 +191,19 @@ impl Cluster {
 
     /// Somebody opens a file to change it in place: who is told where.
     fn updates(&self, path: &str) -> std::sync::mpsc::Receiver<Result<NodeId, OpeningError>> {
+        self.updates_as(path, None)
+    }
+
+    /// The same, and as this writer alone.
+    fn updates_as(
+        &self,
+        path: &str,
+        only: Option<WriterToken>,
+    ) -> std::sync::mpsc::Receiver<Result<NodeId, OpeningError>> {
         let path = NsPath::parse(path.as_bytes()).unwrap();
         let asking = Asking::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin());
         let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
-        let op = OpenWrite::new(path, How::Update, client, BootId(1));
+        let op = OpenWrite { only, ..OpenWrite::new(path, How::Update, client, BootId(1)) };
         let (sender, receiver) = std::sync::mpsc::channel();
         // Nobody may be there any more to hear it.
         self.manager.open_write(asking, op, move |result| drop(sender.send(result.map(|to| to.node))));
@@ -573,16 +582,7 @@ fn a_disk_on_its_way_to_another_node_is_waited_for_and_knows_no_more_than_it_has
     let cluster = Cluster::new();
     let disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
     let opened = cluster.writes(&[1, 2]);
-    let reopened = || {
-        let path = NsPath::parse(b"/f").unwrap();
-        let from = std::net::Ipv4Addr::LOCALHOST.into();
-        let asking = Asking::new(Timestamp(1), path.clone(), from, Actor::admin());
-        let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
-        let op = OpenWrite { only: Some(opened.writer), ..OpenWrite::new(path, How::Update, client, BootId(1)) };
-        let (sender, receiver) = std::sync::mpsc::channel();
-        cluster.manager.open_write(asking, op, move |result| sender.send(result.map(|to| to.node)).unwrap());
-        receiver.recv().unwrap()
-    };
+    let reopened = || cluster.updates_as("/f", Some(opened.writer)).recv().unwrap();
     let interrupted = || {
         let (node, store) = (disks[1].0, 2);
         let interrupt = FromStore::Interrupt {

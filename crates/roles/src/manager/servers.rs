@@ -167,7 +167,7 @@ impl Servers {
             self.places = self.find_places();
         }
         if self.may_have_left.is_none() {
-            self.may_have_left = Some(self.draining().into_iter().chain(self.given_up()).collect());
+            self.may_have_left = Some(self.stores.keys().copied().filter(|store| self.is_to_leave(*store)).collect());
         }
         self.is_changed |= is_changed;
         self.is_news |= is_changed;
