@@ -40,7 +40,7 @@ ON_DISK_ALONE, ON_LOOPBACK = {"generator"}, {"flows"}
 HEAD = """# Campaigns
 
 What `make bench` measured: campaigns of `weir bench` (`bench/campaigns`) on systems that `weir bench testbed` started, all on one
-machine. Figures are medians of six repeats if nothing else is said; `docs/bench.md` explains the letters. Each has the day and the commit
+machine. Figures are medians of six repeats if nothing else is said; `docs/how-to/bench.md` explains the letters. Each has the day and the commit
 it was measured at.
 """
 

@@ -1,4 +1,4 @@
-"""Batches (docs/xrootd-wire.md) by hand: many small requests in one frame, of a single node and of a cluster."""
+"""Batches (docs/reference/xrootd-wire.md) by hand: many small requests in one frame, of a single node and of a cluster."""
 
 import struct
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """
 The same session, sent to two servers: what a client of either is told. A difference is a finding, unless it is one of `INTENDED`, each of
-which `docs/differences.md` explains.
+which `docs/reference/differences.md` explains.
 """
 
 import select
@@ -214,7 +214,7 @@ HARMLESS = {
     *("rmdir-missing", "checksum-unknown-kind", "not-empty-number", "mkdir-existing"),
     *("listing-has-checksums", "removed-while-written", "prepare-unknown-id"),
 }
-# By name, as in docs/differences.md: whether it explains these two answers, weir's first, after what happened before.
+# By name, as in docs/reference/differences.md: whether it explains these two answers, weir's first, after what happened before.
 INTENDED: dict[str, Callable[[Step, Outcome, Outcome, History], bool]] = {
     "rmdir-missing": lambda step, mine, other, _: step.name == "rmdir" and mine.number == raw.NOT_FOUND and other.ok,
     "mv-makes-parents": lambda step, mine, other, _: step.name == "mv" and mine.number == raw.NOT_FOUND,

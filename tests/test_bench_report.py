@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from harness import ROOT, WEIR_BIN
 
-SCHEMA = json.loads((ROOT / "docs/bench-schema.json").read_text())
+SCHEMA = json.loads((ROOT / "docs/reference/bench-schema.json").read_text())
 EVIL = "<script>alert('x')</script>&"
 
 CAMPAIGN = """

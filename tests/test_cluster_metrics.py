@@ -170,8 +170,9 @@ def test_copies_that_were_owed_are_counted(cluster, tmp_path):
 
 
 def test_the_documents_list_every_metric(cluster):
-    every = dict(re.findall(r"^\| `((?:weir|process)_\w+)` \| (\w+) \|", (ROOT / "docs/operate.md").read_text(), re.MULTILINE))
-    text = (ROOT / "docs/cluster.md").read_text()
+    page = (ROOT / "docs/reference/metrics.md").read_text()
+    every_node, text = page.split("\n## Nodes of a cluster\n")
+    every = dict(re.findall(r"^\| `((?:weir|process)_\w+)` \| (\w+) \|", every_node, re.MULTILINE))
     of_role = {"manager": {}, "disk server": {}}
     for name, kind, role in re.findall(r"^\| `(weir_\w+)` \| (\w+) \| ([a-z ]+) \|", text, re.MULTILINE):
         of_role[role][name] = kind

@@ -1,4 +1,4 @@
-"""What a client of weir is told is what a client of a stock xrootd is told, but for the differences in docs/differences.md."""
+"""What a client of weir is told is what a client of a stock xrootd is told, but for the differences in docs/reference/differences.md."""
 
 import itertools
 import os
@@ -188,6 +188,6 @@ def test_a_difference_would_be_seen():
 
 
 def test_each_intended_difference_is_explained_and_none_else():
-    text = (ROOT / "docs/differences.md").read_text()
+    text = (ROOT / "docs/reference/differences.md").read_text()
     explained = set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE))
     assert explained == {*INTENDED, *SILENT}

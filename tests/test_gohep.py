@@ -267,7 +267,7 @@ def test_removes_a_tree(go, place):
 
 
 def test_what_is_refused_says_why(go, place):
-    """As Go errors with the server's number; some of the numbers are weir's own (see docs/differences.md)."""
+    """As Go errors with the server's number; some of the numbers are weir's own (see docs/reference/differences.md)."""
     go("mkdirall", path=f"{place}/a/b", mode=0o755)
     go.put(f"{place}/file", b"x")
     go.refused("mkdir", EXISTS, path=f"{place}/a", mode=0o755)

@@ -1,5 +1,5 @@
 //! A federation of reliable sites (T1) and less reliable ones (Tn): where the copies of its four placement scenarios
-//! land. The policies are those of docs/policies.md.
+//! land. The policies are those of docs/how-to/policies.md.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -11,7 +11,7 @@ use cluster::placement::{First, Map, Placed, StoreInfo, StoreState, place, rank_
 use stores::{map, place_of, policy, store};
 use types::{Place, Policy, Shared, StoreId};
 
-const DOCUMENT: &str = include_str!("../../../docs/policies.md");
+const DOCUMENT: &str = include_str!("../../../docs/how-to/policies.md");
 
 /// Two reliable sites and four others; 3 hosts of 2 stores each on every one.
 fn federation() -> Vec<StoreInfo> {
@@ -31,7 +31,7 @@ fn federation() -> Vec<StoreInfo> {
 fn scenario(number: &str) -> Policy {
     let start = format!("| {number} |");
     let lines: Vec<_> = DOCUMENT.lines().filter(|line| line.starts_with(&start)).collect();
-    assert_eq!(lines.len(), 1, "docs/policies.md has one line for scenario {number}");
+    assert_eq!(lines.len(), 1, "docs/how-to/policies.md has one line for scenario {number}");
     let text = lines[0].split('`').nth(1).unwrap_or_else(|| panic!("no policy in {}", lines[0]));
     policy(text)
 }

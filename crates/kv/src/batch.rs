@@ -1,4 +1,4 @@
-//! A batch: the resulting keys and values of a change, and its bytes in a record of the log (`docs/formats.md`).
+//! A batch: the resulting keys and values of a change, and its bytes in a record of the log (`docs/reference/formats.md`).
 
 use std::collections::BTreeMap;
 

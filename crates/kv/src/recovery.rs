@@ -183,7 +183,7 @@ fn ahead(applied: Seq, ended: Seq, journal: &Journal) -> KvError {
     KvError::Damaged(format!(
         "the log ends with record {ended}{place}, but record {applied} was durable once, because the index has it: records are \
          missing at the end of the log; put the log's segments back as they were; if they are lost for good, \
-         docs/recover.md has the last resort"
+         docs/how-to/recover.md has the last resort"
     ))
 }
 

@@ -32,7 +32,7 @@ const WELCOME: u8 = 0;
 const REFUSED: u8 = 1;
 
 /// The versions of the protocol between nodes: hello, frames, messages, and the permissions that go from a manager to a disk server by way of a client. A
-/// version for each release in which a form is another one than before; `docs/node-protocol.md` has the rule.
+/// version for each release in which a form is another one than before; `docs/reference/node-protocol.md` has the rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u16)]
 pub enum Version {

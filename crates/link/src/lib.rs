@@ -10,7 +10,7 @@
 //! 300 KiB more for TLS, and what requests, answers and one-way messages were granted.
 //!
 //! Everything between nodes is encrypted, bulk, too. What that costs is told by `cargo test -p weir-link --release --test rate -- --ignored
-//! --nocapture`; docs/node-protocol.md has the figures, and the bytes of it all.
+//! --nocapture`; docs/reference/node-protocol.md has the figures, and the bytes of it all.
 
 mod authority;
 mod call;

@@ -9,7 +9,7 @@
 //! Left to others: where bytes are and whether they are durable (the store), who a connection is and when a grace
 //! period ends (the server), when a commit is on disk (the kv engine).
 //!
-//! [`Namespace`] is the thin convenience on top. The bytes of each key and value: `docs/formats.md`.
+//! [`Namespace`] is the thin convenience on top. The bytes of each key and value: `docs/reference/formats.md`.
 
 mod abandon;
 mod answer;

@@ -1,4 +1,4 @@
-//! Policies of directories: what files below them ask of placement. What the words mean: docs/policies.md.
+//! Policies of directories: what files below them ask of placement. What the words mean: docs/how-to/policies.md.
 
 use kv::{Read, Txn};
 use types::{Ino, Layout, NsPath, Policy, PrincipalId, Spread, Stripe};

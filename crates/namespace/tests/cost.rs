@@ -1,4 +1,4 @@
-//! What operations cost, as docs/formats.md says: every get and put is counted.
+//! What operations cost, as docs/reference/formats.md says: every get and put is counted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 

@@ -1,6 +1,6 @@
 //! The bytes on disk. `golden.txt` holds every kind of key and value as this version writes them; what an earlier
 //! version wrote must be read for ever. A change of these bytes is a change of the format: see
-//! docs/formats.md. `WEIR_BLESS=1` writes the file anew.
+//! docs/reference/formats.md. `WEIR_BLESS=1` writes the file anew.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
@@ -175,7 +175,7 @@ fn what_is_written_is_what_the_golden_file_says() {
     everything(&kv);
     let dump = memory.dump();
     if std::env::var_os("WEIR_BLESS").is_some() {
-        let mut text = String::from("# key and value in hex, in key order; see golden.rs and docs/formats.md\n");
+        let mut text = String::from("# key and value in hex, in key order; see golden.rs and docs/reference/formats.md\n");
         for (key, value) in &dump {
             let _ = writeln!(text, "{} {}", hex(key), hex(value));
         }

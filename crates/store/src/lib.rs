@@ -9,7 +9,7 @@
 //! - A number of a body is never used twice, but for a copy that is made anew from another store ([`Store::begin_anew`]).
 //!
 //! Small pieces lie in the log first and are settled into segment files later; large ones are plain files with a sidecar of
-//! checksums (`docs/formats.md`). The records are in a `LoggedIndex`; what is under way is in the log's stream
+//! checksums (`docs/reference/formats.md`). The records are in a `LoggedIndex`; what is under way is in the log's stream
 //! `STORE_DATA`.
 
 mod anew;

@@ -1,4 +1,4 @@
-//! The format of segment files, which hold small pieces. `docs/formats.md` describes it; an export reads it without weir.
+//! The format of segment files, which hold small pieces. `docs/reference/formats.md` describes it; an export reads it without weir.
 
 use disk::DiskFile;
 use types::{Adler32, Crc32c, Incarnation, PAGE_SIZE, PieceId};

@@ -4,7 +4,7 @@
 //! It stands in this crate, as plain data and pure functions, because both ends of a redirect need it and neither should need the other: the
 //! front door that checks it knows no cluster, the manager that makes it no front door.
 //!
-//! The bytes are in `docs/node-protocol.md`. Nothing of a capability is believed, or told in an error, before its code is found right.
+//! The bytes are in `docs/reference/node-protocol.md`. Nothing of a capability is believed, or told in an error, before its code is found right.
 
 use std::fmt;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::BodyId;
 
-/// Finds a writer: made from the client's identity and the path (docs/formats.md).
+/// Finds a writer: made from the client's identity and the path (docs/reference/formats.md).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct WriterKey(pub u64);
 

@@ -42,7 +42,7 @@ pub enum Command {
     ///
     /// Makes the data directory on the first start, if it is missing or empty. When ready, prints exactly one line to
     /// stdout, `weir: ready root://HOST:PORT/`; the log goes to stderr. SIGTERM or SIGINT ends it cleanly within 10 s;
-    /// a second one at once. With --role it is a node of a cluster (docs/cluster.md).
+    /// a second one at once. With --role it is a node of a cluster (docs/how-to/cluster.md).
     Serve(ServeArgs),
     /// Makes and looks after what nodes join a cluster with.
     Token(JoinTokenArgs),
@@ -61,12 +61,12 @@ pub enum Command {
     Policy(PolicyArgs),
     /// Gives a lost store up for good, so that others get copies of what it had; without --store shows how far that is.
     ///
-    /// The copies are made in the background, at the rate that `copies.rate` sets. See docs/cluster.md.
+    /// The copies are made in the background, at the rate that `copies.rate` sets. See docs/how-to/cluster.md.
     Repair(RepairArgs),
     /// Empties a store, so that it can be taken away; without a store shows how far that is.
     ///
     /// Others take its place in its groups and copy what it has, in the background, at the rate that `copies.rate` sets; then it is deleted there.
-    /// Files stay readable all the time. See docs/cluster.md.
+    /// Files stay readable all the time. See docs/how-to/cluster.md.
     Drain(DrainArgs),
     /// Says that a store is only to be read from, or is to be used again, or is gone.
     Store(StoreArgs),
@@ -167,7 +167,7 @@ pub struct ServeArgs {
     /// The address to listen on; port 0 picks a free one [default: 127.0.0.1:1094].
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// A TOML file with settings; flags win over it. docs/configure.md lists all keys.
+    /// A TOML file with settings; flags win over it. docs/reference/configuration.md lists all keys.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Serve addresses other than loopback although nobody has to say who they are: whoever reaches the port may read,

@@ -1,4 +1,4 @@
-//! How weir ends: the exit codes, each with one meaning, shown by `--help` and listed in `docs/operate.md`.
+//! How weir ends: the exit codes, each with one meaning, shown by `--help` and listed in `docs/reference/exit-codes.md`.
 
 /// The code that a run of `weir` ends with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -20,7 +20,7 @@ fn rows(text: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn configure_lists_every_key_with_its_default() {
-    let documented: Vec<(String, String)> = rows(&document("configure.md"))
+    let documented: Vec<(String, String)> = rows(&document("reference/configuration.md"))
         .into_iter()
         .filter(|cells| cells[0].starts_with('`'))
         .map(|cells| (cells[0].trim_matches('`').to_owned(), cells[1].trim_matches('`').to_owned()))
@@ -39,17 +39,17 @@ fn configure_lists_every_key_with_its_default() {
             (key.name.to_owned(), default)
         })
         .collect();
-    assert_eq!(documented, known, "docs/configure.md against the list of keys");
+    assert_eq!(documented, known, "docs/reference/configuration.md against the list of keys");
 }
 
 #[test]
 fn operate_lists_every_exit_code() {
-    let documented: Vec<(u8, String)> = rows(&document("operate.md"))
+    let documented: Vec<(u8, String)> = rows(&document("reference/exit-codes.md"))
         .into_iter()
         .filter_map(|cells| Some((cells[0].parse().ok()?, cells[1].clone())))
         .collect();
     let known: Vec<(u8, String)> = Exit::ALL.iter().map(|exit| (exit.code(), exit.meaning().to_owned())).collect();
-    assert_eq!(documented, known, "docs/operate.md against the exit codes");
+    assert_eq!(documented, known, "docs/reference/exit-codes.md against the exit codes");
 }
 
 #[test]
@@ -78,17 +78,17 @@ fn formats_names_the_numbers_of_the_code() {
         ),
     ];
     assert_eq!(config.segment_size, journal::SEGMENT_BYTES_DEFAULT);
-    let documented = rows(&document("formats.md"));
+    let documented = rows(&document("reference/formats.md"));
     for (what, value) in known {
         let row = documented.iter().find(|cells| cells[0] == what);
-        assert_eq!(row.map(|cells| cells[1].as_str()), Some(value.as_str()), "docs/formats.md: {what}");
+        assert_eq!(row.map(|cells| cells[1].as_str()), Some(value.as_str()), "docs/reference/formats.md: {what}");
     }
 }
 
 /// The example of a FORMAT file is one.
 #[test]
 fn the_example_of_a_format_file_is_accepted() {
-    let text = document("formats.md");
+    let text = document("reference/formats.md");
     let start = text.find("# weir data directory").unwrap();
     let example = &text[start..start + text[start..].find("```").unwrap()];
     let place = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The number of fsyncs of each operation is what `docs/formats.md` says: counted beneath a real server on a real disk,
+//! The number of fsyncs of each operation is what `docs/reference/formats.md` says: counted beneath a real server on a real disk,
 //! one client, nothing else going on.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may fail this way
 
@@ -69,11 +69,11 @@ impl World {
     }
 }
 
-/// The table in `docs/formats.md`: operation and number.
+/// The table in `docs/reference/formats.md`: operation and number.
 fn documented() -> BTreeMap<String, u64> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/formats.md");
     let text = std::fs::read_to_string(path).unwrap();
-    let section = text.split("## Fsyncs").nth(1).expect("docs/formats.md has a section `Fsyncs`");
+    let section = text.split("## Fsyncs").nth(1).expect("docs/reference/formats.md has a section `Fsyncs`");
     section
         .lines()
         .take_while(|line| !line.starts_with("## "))
@@ -164,7 +164,7 @@ fn each_operation_syncs_as_often_as_documented() {
         }),
     );
 
-    assert_eq!(found, documented(), "counted, against the table in docs/formats.md");
+    assert_eq!(found, documented(), "counted, against the table in docs/reference/formats.md");
     let end = world.server.stop(Instant::now() + Duration::from_secs(5));
     assert_eq!((end.connections_cut, end.writers_left), (0, 0));
     world.foundation.close().unwrap();

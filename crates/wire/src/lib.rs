@@ -2,7 +2,7 @@
 //!
 //! Pure: bytes in, bytes out. This crate knows no socket, no clock and no namespace, and keeps no session. The
 //! authority is `XProtocol.hh` of xrootd (protocol 5.2.0, announced as `0x520`) and, where it is silent, what the
-//! stock client and server 5.5.3 put on the wire (`docs/xrootd-wire.md`, `tests/frames/`).
+//! stock client and server 5.5.3 put on the wire (`docs/reference/xrootd-wire.md`, `tests/frames/`).
 //!
 //! What it promises:
 //!

@@ -1,4 +1,4 @@
-//! What is recorded. `docs/bench-schema.json` describes it; the version is raised when a field changes its meaning.
+//! What is recorded. `docs/reference/bench-schema.json` describes it; the version is raised when a field changes its meaning.
 
 use std::collections::{BTreeMap, BTreeSet};
 

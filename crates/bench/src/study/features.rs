@@ -26,8 +26,8 @@ pub struct Features {
     pub values: [&'static str; 10],
 }
 
-/// Where it was read; `docs/bench.md` has the addresses.
-pub const SOURCES: &str = "The sources are listed in docs/bench.md.";
+/// Where it was read; `docs/how-to/bench.md` has the addresses.
+pub const SOURCES: &str = "The sources are listed in docs/how-to/bench.md.";
 
 const KNOWN: [Features; 11] = [
     Features {

@@ -119,7 +119,7 @@ impl Backup {
         self.head.of_backup()
     }
 
-    /// Writes it: a checkpoint file (docs/formats.md). Whether the bytes have arrived is to be asked of [`read_backup`].
+    /// Writes it: a checkpoint file (docs/reference/formats.md). Whether the bytes have arrived is to be asked of [`read_backup`].
     ///
     /// # Errors
     /// What `out` says; [`KvError::Damaged`] where a checkpoint does not read as it was written; [`KvError::Stopped`].

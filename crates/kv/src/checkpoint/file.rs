@@ -1,5 +1,5 @@
 //! One checkpoint file: sorted entries in blocks with checksums, a header before and a footer behind
-//! (`docs/formats.md`, checkpoint files).
+//! (`docs/reference/formats.md`, checkpoint files).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -296,7 +296,7 @@ fn no_form_changes_within_a_version_of_the_protocol() {
     assert!(
         changed.is_empty() && forms.len() == pinned.len(),
         "what goes between nodes has other forms than are pinned: raise the version (`link::Version`, and with it `Versions::SPOKEN`), unless it was \
-         raised since the last release, say there and in docs/node-protocol.md what has changed, and pin these lines in forms.txt:\n{}",
+         raised since the last release, say there and in docs/reference/node-protocol.md what has changed, and pin these lines in forms.txt:\n{}",
         forms.join("\n")
     );
 }

@@ -55,7 +55,7 @@ pub struct PolicySetArgs {
     /// The directory.
     #[arg(value_name = "PATH")]
     pub path: String,
-    /// The policy, as in `'replica(2)' sync=1 spread=site`; docs/policies.md has all words.
+    /// The policy, as in `'replica(2)' sync=1 spread=site`; docs/how-to/policies.md has all words.
     #[arg(value_name = "WORD", required = true)]
     pub words: Vec<String>,
     /// Whom.

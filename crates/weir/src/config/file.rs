@@ -106,7 +106,7 @@ impl std::fmt::Display for Nearest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(known) => write!(f, "; did you mean `{known}`?"),
-            None => write!(f, "; docs/configure.md lists all keys"),
+            None => write!(f, "; docs/reference/configuration.md lists all keys"),
         }
     }
 }
@@ -281,7 +281,7 @@ mod tests {
         );
         assert_eq!(
             parse("zzzz = 1\n").unwrap_err(),
-            "weir.toml:1:1: unknown key `zzzz`; docs/configure.md lists all keys"
+            "weir.toml:1:1: unknown key `zzzz`; docs/reference/configuration.md lists all keys"
         );
     }
 

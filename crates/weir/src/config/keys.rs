@@ -37,7 +37,7 @@ pub struct Key {
     pub live: bool,
 }
 
-/// All keys that a configuration file may hold, in the order of `docs/configure.md`.
+/// All keys that a configuration file may hold, in the order of `docs/reference/configuration.md`.
 pub const KEYS: &[Key] = &[
     Key {
         name: "data",

@@ -1,5 +1,5 @@
 //! The configuration: defaults, then a TOML file, then flags. [`keys::KEYS`] is the one list of what can be set; the
-//! defaults, the file's parser, the errors and the test of `docs/configure.md` all go by it.
+//! defaults, the file's parser, the errors and the test of `docs/reference/configuration.md` all go by it.
 
 mod file;
 pub mod keys;

@@ -1,5 +1,5 @@
 //! The FORMAT file: text, `key = value` a line, the last line a checksum of all before it. Described in
-//! `docs/formats.md`. The line `format = N` can be read by every version for ever; all else may depend on N.
+//! `docs/reference/formats.md`. The line `format = N` can be read by every version for ever; all else may depend on N.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -18,7 +18,7 @@ const OF_A_CLUSTER: u64 = 1;
 pub const KNOWN_COMPATIBLE: u64 = 0;
 
 const LENGTH_MAX: u64 = 64 * 1024;
-const HEADING: &str = "# weir data directory; docs/formats.md tells what the lines mean. Do not edit.\n";
+const HEADING: &str = "# weir data directory; docs/reference/formats.md tells what the lines mean. Do not edit.\n";
 
 /// What a directory is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -238,7 +238,7 @@ mod tests {
     fn pinned() {
         assert_eq!(
             sample().to_text(),
-            "# weir data directory; docs/formats.md tells what the lines mean. Do not edit.\n\
+            "# weir data directory; docs/reference/formats.md tells what the lines mean. Do not edit.\n\
              format = 1\n\
              incompatible = 0x0000000000000000\n\
              compatible = 0x0000000000000000\n\
@@ -246,7 +246,7 @@ mod tests {
              store = 77\n\
              incarnation = 3\n\
              created = 1700000000.000000123\n\
-             crc32c = 8f6ffe88\n"
+             crc32c = fb598f00\n"
         );
     }
 
@@ -268,7 +268,7 @@ mod tests {
         let store = Format { role: DirRole::Store, incompatible: OF_A_CLUSTER, ..sample() };
         let text = store.to_text();
         assert!(text.contains("\nincompatible = 0x0000000000000001\n"), "{text}");
-        assert!(text.ends_with("\nrole = store\ncrc32c = 259a0acc\n"), "{text}");
+        assert!(text.ends_with("\nrole = store\ncrc32c = d60229aa\n"), "{text}");
         let resummed = |text: String| {
             let summed = text.rsplit_once("crc32c = ").unwrap().0.to_owned();
             let sum = Crc32c::of(summed.as_bytes()).0;

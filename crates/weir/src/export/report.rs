@@ -125,7 +125,7 @@ impl Report {
         writeln!(out, "{} written to {}", show_size(counts.bytes), target.display())
     }
 
-    /// For programs: described in `docs/operate.md`.
+    /// For programs: described in `docs/how-to/operate.md`.
     pub fn to_json(&self) -> serde_json::Value {
         let mut value = serde_json::to_value(self.counts).unwrap_or_default();
         let listed: Vec<_> =

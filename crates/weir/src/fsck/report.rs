@@ -112,7 +112,7 @@ impl Report {
         }
     }
 
-    /// For programs: described in `docs/operate.md`.
+    /// For programs: described in `docs/how-to/operate.md`.
     #[must_use]
     pub fn to_json(&self, counts: &Counts, quick: bool) -> serde_json::Value {
         let mut object = serde_json::to_value(counts).unwrap_or_default();

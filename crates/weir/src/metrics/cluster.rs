@@ -1,4 +1,4 @@
-//! What a node of a cluster tells beside what every node does. docs/cluster.md lists it, and a test compares. Labels are states, of which there are few,
+//! What a node of a cluster tells beside what every node does. docs/reference/metrics.md lists it, and a test compares. Labels are states, of which there are few,
 //! and a node's own stores.
 
 use std::collections::BTreeMap;

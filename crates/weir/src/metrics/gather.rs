@@ -1,4 +1,4 @@
-//! What the parts of the node say of themselves, put into families. docs/operate.md and docs/cluster.md list them all, and tests compare.
+//! What the parts of the node say of themselves, put into families. docs/reference/metrics.md lists them all, and tests compare.
 
 use std::sync::Arc;
 

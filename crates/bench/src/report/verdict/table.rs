@@ -1,4 +1,4 @@
-//! The decision table: rows in their order, each with its condition. The first that holds is the verdict. `docs/bench.md` has the same rows.
+//! The decision table: rows in their order, each with its condition. The first that holds is the verdict. `docs/how-to/bench.md` has the same rows.
 
 use serde::{Deserialize, Serialize};
 

@@ -184,7 +184,7 @@ fn a_row_goes_before_those_below_it() {
 
 #[test]
 fn the_documentation_has_the_same_rows() {
-    let docs = include_str!("../../../../../docs/bench.md");
+    let docs = include_str!("../../../../../docs/how-to/bench.md");
     let shown = |rule: &Rule| format!("| `{}` | {} | {} |", rule.bound.name(), (rule.when)(), rule.says);
     let rows: Vec<String> = RULES.iter().map(shown).collect();
     let title = "| verdict | condition | what bounds the figure |\n| --- | --- | --- |\n";
@@ -192,5 +192,5 @@ fn the_documentation_has_the_same_rows() {
         .split_once(title)
         .map(|(_, rest)| rest.lines().take_while(|line| line.starts_with('|')).collect())
         .unwrap_or_default();
-    assert_eq!(found, rows, "the table in docs/bench.md has to be\n{title}{}", rows.join("\n"));
+    assert_eq!(found, rows, "the table in docs/how-to/bench.md has to be\n{title}{}", rows.join("\n"));
 }
