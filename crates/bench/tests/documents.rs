@@ -24,7 +24,8 @@ restore = [\"true\"]
 
 #[test]
 fn every_example_of_a_campaign_is_taken() {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to/bench.md")).unwrap();
+    let text =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to/bench.md")).unwrap();
     let mut examples = 0;
     for block in text.split("```toml\n").skip(1) {
         let block = block.split("```").next().unwrap();
