@@ -1,7 +1,7 @@
 //! A cluster in one thread: the real decisions, namespace and store, on simulated disks, network and clocks. One number decides everything that happens,
 //! so whatever is found happens again.
 //!
-//! Real are the machines of `cluster`, the real manager, the namespace's operations on the real index and log, and the store. Simulated are:
+//! Real are the machines of `cluster`, the real manager, the namespace's operations on the real index and journal, and the store. Simulated are:
 //!
 //! - time: each node's clock runs at its own rate;
 //! - messages: late, twice, lost with their connection, one way only;
