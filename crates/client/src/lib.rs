@@ -1,19 +1,24 @@
-//! The client: talks `root://` to any server, weir's or another.
+//! The client: speaks `root://` to any server, weir's or another.
 //!
-//! What it promises:
+//! # Promises
 //!
-//! - Redirects are followed, waiting that a server asks for is done (for so long in all, and what else is under way goes on
-//!   meanwhile), lost connections are made again; what cannot be repeated without doing it twice is not repeated.
-//! - Nothing waits for ever: not for a server that is silent, for one that sends a byte a second, nor after it was told to [`Stop`].
-//! - A writer or reader that loses its connection opens its file again and goes on where the server had acknowledged.
-//! - Bytes are received where the caller wants them and sent from where they lie: no copy of bulk data is made here.
+//! - It follows redirects, waits when a server asks for it (for a bounded time in all, while other requests continue), and connects again. It does not
+//!   repeat what cannot be repeated without doing it twice.
+//! - Nothing waits for ever: not for a silent server, not for one that sends a byte a second, and not after it was told to [`Stop`].
+//! - A writer or reader that loses its connection opens its file again and continues where the server had acknowledged.
+//! - It receives bytes where the caller wants them and sends them from where they lie: no copy of bulk data is made here.
 //! - Every length from a server is bounded before it is used, and no answer makes it panic.
 //! - Errors say what was tried, at which server, and what went wrong ([`ClientError`]).
 //!
-//! It is blocking code: one [`Session`] is one connection with any number of requests under way, used by one thread.
-//! Somebody who wants more at a time uses more sessions. That costs the least CPU a byte, and nothing here waits for two things at once.
+//! It is blocking code: one [`Session`] is one connection with any number of requests under way, used by one thread. Callers that want more at a time use
+//! more sessions. That costs the least CPU per byte.
 //!
-//! What it leaves to others: local files, progress, what is copied where (`weir cp`).
+//! # In a cluster
+//!
+//! The client returns to the manager when its server is gone, cannot be reached in the first place (`fs`), or gave a damaged replica (`recovery`). It
+//! reads and writes the units of a striped file directly: [`UnitsWriter`] has a thread for each unit.
+//!
+//! It leaves to others: local files, progress, what is copied where (`weir cp`).
 
 mod copying;
 mod direct;

@@ -1,12 +1,25 @@
-//! The append-only log that makes weir durable. Knows frames, sequence numbers, segments, syncs; not what records mean.
+//! The append-only journal that makes weir durable. It knows frames, sequence numbers, segments and syncs, and not what records mean.
 //!
-//! Promise: when [`Journal::sync_to`] has returned for a record, that record and all before it are read back by every
-//! later [`Journal::open`], or the open refuses and says where the log is damaged. Records come back in the order of
-//! their numbers, whole, each once. What was appended and not synced may or may not come back, but never in part and
-//! never with a gap before it.
+//! # Promise
 //!
-//! Several streams (the namespace, the store) may share one log: one order, one fsync. Group commit is here: callers
-//! that wait at the same time share one write and one fdatasync.
+//! When [`Journal::sync_to`] has returned for a record, every later [`Journal::open`] reads back that record and all before it, or refuses and says
+//! where the journal is damaged. Records come back in the order of their numbers, whole, each once. What was appended and not synced may or may not come
+//! back, but never in part and never with a gap before it.
+//!
+//! # One journal, several users
+//!
+//! A node has one journal. Several streams share it: the namespace, the store's index, and the bytes of files being written. They share one order and
+//! one fsync, so a record appended earlier is durable whenever a later one is. The close of a small file appends the store's record, then the
+//! namespace's commit, and waits for one fsync. Callers that wait at the same time share one write and one fdatasync: group commit happens here.
+//!
+//! # A failed write or sync
+//!
+//! It stops the journal, since nothing is known of those bytes any more, and is recorded at once: the file `journal/sound-N` becomes `failed-N`. A failed
+//! sync of an object's files does the same. The next opening makes `sound-N+1` of it. The kernel's boot that is kept with writers is mixed with N
+//! ([`Journal::boot`]), so whoever wrote without a sync is treated as after a power failure. What opening reads of the end of the journal it writes again
+//! before it counts as durable. A kill alone changes nothing: its writers continue.
+//!
+//! The bytes are in `docs/reference/formats.md`.
 
 mod ballast;
 mod batch;

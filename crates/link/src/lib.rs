@@ -1,16 +1,20 @@
-//! How the nodes of a cluster know each other and speak: a certificate authority of the cluster's own, tokens to join with, mutual TLS, and frames
-//! with many requests under way.
+//! How the nodes of a cluster know each other and speak: a certificate authority of the cluster's own, join tokens, mutual TLS, and frames with many
+//! requests under way.
 //!
-//! It promises: nobody speaks as a node without a certificate of this cluster's authority, which says cluster, node and roles; nothing that a peer
-//! sends takes more memory than was granted to it, or more time than [`Settings`] say; who cannot be spoken with is told why, in words; secrets are
-//! shown to nobody, neither in logs nor by `Debug`.
+//! # Promises
 //!
-//! It leaves to others: what messages mean, who is a member of the cluster and has which number, when to connect and to renew. It is a shell of
-//! blocking threads: two for each connection, one that reads and one that sends. An idle connection has a buffer of 136 KiB; one that works has up to
-//! 300 KiB more for TLS, and what requests, answers and one-way messages were granted.
+//! - Nobody speaks as a node without a certificate of this cluster's authority, which states cluster, node and roles.
+//! - Nothing that a peer sends takes more memory than was granted to it, or more time than [`Settings`] say.
+//! - A peer that cannot be spoken with is told why, in words.
+//! - Secrets are shown to nobody, neither in logs nor by `Debug`.
 //!
-//! Everything between nodes is encrypted, bulk, too. What that costs is told by `cargo test -p weir-link --release --test rate -- --ignored
-//! --nocapture`; docs/reference/node-protocol.md has the figures, and the bytes of it all.
+//! It leaves to others: what messages mean, who is a member of the cluster and has which number, when to connect and to renew.
+//!
+//! It is a shell of blocking threads: two for each connection, one that reads and one that sends. An idle connection has a buffer of 136 KiB. A busy one
+//! has up to 300 KiB more for TLS, and what requests, answers and one-way messages were granted.
+//!
+//! Everything between nodes is encrypted, bulk too. `cargo test -p weir-link --release --test rate -- --ignored --nocapture` measures what that costs;
+//! `docs/reference/node-protocol.md` has the figures, and the bytes of it all.
 
 mod authority;
 mod call;

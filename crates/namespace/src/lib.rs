@@ -1,15 +1,27 @@
-//! The tree: directories, files, links and attributes as keys and values, one file per operation, over [`kv::Txn`] and
-//! [`kv::Read`]; and the life of a file from open over commit or interruption to the deletion of its last body.
+//! The tree: directories, files, links and attributes as keys and values, one file per operation, over [`kv::Txn`] and [`kv::Read`]; and the life of a
+//! file from open over commit or interruption to the deletion of its last object.
 //!
-//! Promises: every operation decides by what it reads in its transaction and the [`Context`] that it is handed, so it
-//! can be run again (conflicts) and replayed; a refusal leaves nothing behind, except where its error says so
-//! ([`NsError::keeps_changes`]); ino and body numbers are never reused; every denial names its rule. Nothing is held in
-//! memory by the number of files.
+//! # Promises
 //!
-//! Left to others: where bytes are and whether they are durable (the store), who a connection is and when a grace
-//! period ends (the server), when a commit is on disk (the kv engine).
+//! - Every operation decides by what it reads in its transaction and by the [`Context`] that it is handed. So it can be run again (conflicts) and replayed.
+//! - A refusal leaves nothing behind, except where its error says so ([`NsError::keeps_changes`]).
+//! - Inode and object numbers are never reused.
+//! - Every denial names its rule.
+//! - Nothing in memory grows with the number of files.
 //!
-//! [`Namespace`] is the thin convenience on top. The bytes of each key and value: `docs/reference/formats.md`.
+//! Left to others: where bytes are and whether they are durable (the store), who a connection is and when a grace period ends (the service), when a
+//! commit is on disk (the kv engine).
+//!
+//! # To add an operation
+//!
+//! 1. A file with the request type, the function that does the work inside the transaction, and its [`Operation`]. [`mkdir()`] is a short example.
+//! 2. Call [`permit`] for each right that the operation needs.
+//! 3. Append its [`OpTag`]; the number is on disk, so list it in `docs/reference/formats.md`. Give its reply an [`Answer`].
+//! 4. Extend the model (`tests/model`), the counts (`tests/cost.rs`), and, for a new key or value, the pinned bytes (`tests/golden.rs`).
+//!
+//! Every change passes [`Namespace::change`], where it is counted by operation and outcome. Its completion runs on the responder thread and must not block.
+//!
+//! [`Namespace`] is a thin convenience on top. The bytes of each key and value are in `docs/reference/formats.md`.
 
 mod abandon;
 mod answer;

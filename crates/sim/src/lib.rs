@@ -1,14 +1,23 @@
-//! A cluster in one thread: the real decisions, namespace and store, on simulated disks, network and clocks. One number decides all that happens, so
-//! that whatever is found happens again.
+//! A cluster in one thread: the real decisions, namespace and store, on simulated disks, network and clocks. One number decides everything that happens,
+//! so whatever is found happens again.
 //!
-//! What is real: the machines of `cluster`, the namespace's operations on the real index and log, the store. What is simulated: time (each node's clock
-//! runs differently fast), messages (late, twice, lost with their connection, one way alone), disks (what was not synced is lost, torn or kept), the
-//! ends of processes and machines. What it does not cover: sockets, threads, O_DIRECT, the engine's own files; tests of their own do.
+//! Real are the machines of `cluster`, the real manager, the namespace's operations on the real index and journal, and the store. Simulated are:
 //!
-//! Checked after each event: who answers for what, and whether all is there that somebody is told is there or counts on. What readers see while they
-//! read. And, when all is mended, that all clients have come to their end, that each closed file is
-//! whole on each store that is said to hold it, that what is kept for a client that is gone is what it wrote, that what was removed is deleted
-//! everywhere, and that the namespace finds no fault with itself.
+//! - time: each node's clock runs at its own rate;
+//! - messages: late, twice, lost with their connection, one way only;
+//! - disks: what was not synced is lost, torn or kept;
+//! - ends of processes and machines.
+//!
+//! It does not cover sockets, threads, `O_DIRECT` or the engine's own files; other tests do (`docs/explanation/tests.md`).
+//!
+//! # What is checked
+//!
+//! - After each event: who answers for what, and whether everything is there that somebody was told is there, or counts on.
+//! - At each read: what the reader sees.
+//! - When everything is repaired: all clients have come to their end; each closed file is whole on each store that is said to hold it; what is kept for a
+//!   client that is gone is what it wrote; what was removed is deleted everywhere; the namespace finds no fault with itself.
+//!
+//! `weir-sim --seed N --tell` prints the story of a seed. A violation prints the command that repeats the run.
 
 mod client;
 mod events;

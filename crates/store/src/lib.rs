@@ -1,16 +1,25 @@
-//! Pieces of bodies on one local disk: bytes, page checksums, crash rules. Knows nothing of names, users, protocols.
+//! Objects on one local disk: bytes, page checksums, crash rules. This crate knows nothing of names, users or protocols.
 //!
-//! Promises:
-//! - A write is acknowledged when its bytes and the record of its range are in the kernel: SIGKILL cannot undo it, a
-//!   power failure can, until [`Writer::sync`] or [`Writer::complete`].
-//! - After [`Writer::complete`] and a sync of the log up to its `seq`, the piece comes back whole after any stop.
+//! # Promises
+//!
+//! - A write is acknowledged when its bytes and the record of its range are in the kernel. SIGKILL cannot undo it; a power failure can, until
+//!   [`Writer::sync`] or [`Writer::complete`].
+//! - After [`Writer::complete`] and a sync of the journal up to its `seq`, the object comes back whole after any stop.
 //! - Every byte that is handed out was compared with the CRC32C of its page.
-//! - A piece that was not completed is never shown as complete; its durable prefix is kept.
-//! - A number of a body is never used twice, but for a copy that is made anew from another store ([`Store::begin_anew`]).
+//! - An object that was not completed is never shown as complete; its durable prefix is kept.
+//! - An object's number is never used twice, except for a replica that is made again from another store ([`Store::begin_anew`]).
 //!
-//! Small pieces lie in the log first and are settled into segment files later; large ones are plain files with a sidecar of
-//! checksums (`docs/reference/formats.md`). The records are in a `LoggedIndex`; what is under way is in the log's stream
-//! `STORE_DATA`.
+//! # Where bytes are
+//!
+//! Small objects lie in the journal first; a background thread moves them to segment files. Large ones are plain files with a sidecar of checksums. The
+//! records are in a `LoggedIndex`; what is being written is in the journal's stream `STORE_DATA` (`docs/reference/formats.md`).
+//!
+//! The sidecar holds CRC32C and adler32 of each page, so whole-file sums are combined without reading data again, also after overwrites. Pages that are
+//! overwritten, or partly full, go to the journal whole and reach the file when the journal is durable. So no choice is left to make after a crash; large
+//! overwrites in place are written twice.
+//!
+//! Short reads of large objects find the CRCs in a table that all readers of an object share (bounded for all together), or in the sidecar. A page that
+//! does not match is compared once more with the sidecar, under the object's lock, before it counts as damaged.
 
 mod anew;
 mod at_rest;

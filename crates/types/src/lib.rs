@@ -1,8 +1,7 @@
-//! The words that all of weir's crates share: ids, sizes, times, names, places, layouts, policies, checksums,
-//! identities, error codes.
+//! The words that all of weir's crates share: ids, sizes, times, names, locations, layouts, policies, checksums, identities, error codes.
 //!
-//! Promises: plain data and pure functions. No I/O, no clock, no protocol.
-//! Every id is a newtype, so that an inode number can't be handed where a body number is meant.
+//! Promises: plain data and pure functions. No I/O, no clock, no protocol. Every id is a newtype, so that nobody can hand in an inode number where an
+//! object number is meant.
 
 pub mod capability;
 pub mod checksum;
