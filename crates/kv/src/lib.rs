@@ -15,7 +15,7 @@
 //! - Readers see whole batches only, and never one that could still be lost unless they asked for that.
 //! - The engine is an index that may be behind or lost. It never holds what the journal might lose. It is rebuilt from checkpoint and journal when it cannot be
 //!   trusted, also while everything else continues.
-//! - The log is trimmed only below what both a verified checkpoint and the engine's files hold.
+//! - The journal is trimmed only below what both a verified checkpoint and the engine's files hold.
 //!
 //! # How a stream becomes a map
 //!

@@ -63,17 +63,17 @@ fn formats_names_the_numbers_of_the_code() {
     let store = store::StoreConfig::default();
     let config = weir::config::Config::defaults();
     let known = [
-        ("segment of the log", size(journal::SEGMENT_BYTES_DEFAULT)),
-        ("longest record of the log", size(journal::PAYLOAD_MAX as u64)),
+        ("segment of the journal", size(journal::SEGMENT_BYTES_DEFAULT)),
+        ("longest record of the journal", size(journal::PAYLOAD_MAX as u64)),
         ("changes move from memory to the index every", format!("{} s", index.sweep_interval.as_secs())),
         ("the index is on the disk at the latest after", format!("{} s", index.flush_interval.as_secs())),
         ("sealed segments that wait for a checkpoint at most", index.segments_kept_max.to_string()),
-        ("small content: up to", size(store.small_max)),
-        ("segment of small contents", size(store.segment_bytes)),
+        ("small object: up to", size(store.small_max)),
+        ("segment of small objects", size(store.segment_bytes)),
         ("page of a checksum", size(types::PAGE_SIZE as u64)),
         ("ballast", size(config.ballast)),
         (
-            "numbers of inodes and contents are taken in ranges of",
+            "numbers of inodes and objects are taken in ranges of",
             namespace::NamespaceConfig::default().id_range.to_string(),
         ),
     ];
