@@ -22,7 +22,7 @@ install -D -m 644 packaging/weir.service "$root/lib/systemd/system/weir.service"
 install -D -m 644 packaging/weir.toml "$root/etc/weir/weir.toml"
 install -D -m 644 -t "$root/usr/share/doc/weir" README.md
 # In the same folders as in the repository, so that links between the pages work.
-find docs -name '*.md' -print0 | while IFS= read -r -d '' page; do install -D -m 644 "$page" "$root/usr/share/doc/weir/$page"; done
+find docs -type f -print0 | while IFS= read -r -d '' page; do install -D -m 644 "$page" "$root/usr/share/doc/weir/$page"; done
 for page in build/man/*.[1-8]; do
     [[ -e $page ]] || continue
     install -D -m 644 "$page" "$root/usr/share/man/man${page##*.}/$(basename "$page")"

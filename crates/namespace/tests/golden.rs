@@ -175,7 +175,8 @@ fn what_is_written_is_what_the_golden_file_says() {
     everything(&kv);
     let dump = memory.dump();
     if std::env::var_os("WEIR_BLESS").is_some() {
-        let mut text = String::from("# key and value in hex, in key order; see golden.rs and docs/reference/formats.md\n");
+        let mut text =
+            String::from("# key and value in hex, in key order; see golden.rs and docs/reference/formats.md\n");
         for (key, value) in &dump {
             let _ = writeln!(text, "{} {}", hex(key), hex(value));
         }
